@@ -1,0 +1,49 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import copy
+
+import nova_pending
+
+released = nova_pending.released(__name__)
+
+_server_status_v2105 = copy.deepcopy(released._server_status)
+_server_status_v2105['enum'].append('PENDING')
+
+rebuild_v2106 = copy.deepcopy(released.rebuild_v294)
+rebuild_v2106['properties']['rebuild']['properties']['imageRef'] = {
+    'oneOf': [
+        rebuild_v2106['properties']['rebuild']['properties']['imageRef'],
+        {'type': 'null'},
+    ],
+}
+rebuild_v2106['properties']['rebuild']['required'].remove('imageRef')
+
+
+def _with_pending(response, *path):
+    """Copy a response whose server schema, found by path, knows PENDING."""
+    response = copy.deepcopy(response)
+    server = response['properties']
+    for key in path:
+        server = server[key]
+    server['properties']['status'] = _server_status_v2105
+    return response
+
+
+detail_response_v2105 = _with_pending(
+    released.detail_response_v2100, 'servers', 'items', 'oneOf', 0)
+show_response_v2105 = _with_pending(
+    released.show_response_v2100, 'server', 'oneOf', 0)
+update_response_v2105 = _with_pending(
+    released.update_response_v2100, 'server')
+rebuild_response_v2105 = _with_pending(
+    released.rebuild_response_v2100, 'server')

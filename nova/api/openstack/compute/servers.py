@@ -1,0 +1,46 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import nova_pending
+from nova.api.openstack.compute.schemas import servers as schema
+from nova.api import validation
+from nova.compute import pending
+
+released = nova_pending.released(__name__)
+
+
+@nova_pending.over(released.ServersController)
+class ServersController:
+
+    detail = validation.response_body_schema(
+        schema.detail_response_v2105, pending.API_VERSION)(
+            released.ServersController.detail)
+
+    show = validation.response_body_schema(
+        schema.show_response_v2105, pending.API_VERSION)(
+            released.ServersController.show)
+
+    update = validation.response_body_schema(
+        schema.update_response_v2105, pending.API_VERSION)(
+            released.ServersController.update)
+
+    _rebuild = validation.response_body_schema(
+        schema.rebuild_response_v2105, pending.API_VERSION)(
+            released.ServersController._rebuild)
+
+
+def remove_invalid_options(context, search_options, allowed_search_options):
+    released.remove_invalid_options(
+        context, search_options, allowed_search_options)
+    if 'vm_state' in search_options:
+        search_options['vm_state'] = pending.searched(
+            search_options['vm_state'])

@@ -1,0 +1,23 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import nova_pending
+from nova.compute import vm_states
+
+released = nova_pending.released(__name__)
+
+
+def may_have_ports_or_volumes(instance):
+    # Ports and volumes that the owner made before the create are bound to a
+    # server as soon as it is requested, and its delete must free them.
+    return (instance.vm_state == vm_states.PENDING or
+            released.may_have_ports_or_volumes(instance))

@@ -1,0 +1,49 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from oslo_config import cfg
+
+import nova_pending
+
+released = nova_pending.released(__name__)
+
+base_options = released.base_options + [
+    cfg.BoolOpt(
+        'use_pending_state',
+        default=False,
+        mutable=True,
+        help='''
+Let a server for which no valid host was found wait in PENDING.
+
+When the scheduler finds no valid host for a new server, the server is kept in
+cell0. With this option off it is in ERROR there, and its owner can only
+delete it. With this option on it is in PENDING, and it can be rebuilt under
+its ID once there is room. Every other failure still gives ERROR.
+
+The option is read by nova-conductor. A client sees ``PENDING`` from
+microversion 2.105 on and ``ERROR`` before.
+
+Turn it on only when every nova-api and every nova-conductor has nova-pending:
+a nova-api without it shows the status of such servers as ``UNKNOWN``. Before
+nova-pending is removed, turn it off and run ``nova-manage pending
+set_error``.
+
+Possible values:
+
+* True: servers for which no valid host was found wait in PENDING.
+* False: they are in ERROR (default).
+
+Related:
+
+* ``nova-status upgrade check`` tells whether the option may be turned on.
+'''),
+]
