@@ -283,13 +283,14 @@ class _ReleasedClass:
 
     def __init__(self, cls):
         self._cls = cls
-        self._functions = {}
+
+    def _keep(self, name, member):
+        # In the namespace of the object, where __init__ too is found before
+        # that of this class.
+        get = getattr(member, '__get__', None)
+        vars(self)[name] = member if get is None else get(None, self._cls)
 
     def __getattr__(self, name):
-        if name in self._functions:
-            value = self._functions[name]
-            get = getattr(value, '__get__', None)
-            return value if get is None else get(None, self._cls)
         return getattr(self._cls, name)
 
 
@@ -371,7 +372,7 @@ def over(cls):
                 raise LayerError('%s has no %s: mark it with '
                                  'nova_pending.new()' % (cls.__module__, label))
             _check_member(record, label, value, before)
-            view._functions[name] = before
+            view._keep(name, before)
         # The released names are looked up at run time: set the view first.
         setattr(kept, cls.__name__, view)
         for name, value in members.items():
