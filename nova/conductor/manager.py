@@ -10,36 +10,52 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import oslo_messaging as messaging
+
 import nova_pending
 from nova.compute import vm_states
+from nova.conductor import burial
 import nova.conf
-from nova import exception
-from nova import objects
 
 CONF = nova.conf.CONF
 
 released = nova_pending.released(__name__)
 
 
-def _waits_for_room(context, exc):
-    """Whether a server that a failed build leaves is to wait in PENDING.
-
-    It is if it is being buried in cell0 and the scheduler found no valid
-    host. MaxRetriesExceeded, a NoValidHost too, says that hosts had room and
-    the build failed on each.
-    """
-    return (CONF.use_pending_state and
-            context.cell_uuid == objects.CellMapping.CELL0_UUID and
-            isinstance(exc, exception.NoValidHost) and
-            not isinstance(exc, exception.MaxRetriesExceeded))
-
-
 @nova_pending.over(released.ComputeTaskManager)
 class ComputeTaskManager:
 
+    target = messaging.Target(namespace='compute_task', version='1.27')
+
     def _set_vm_state_and_notify(self, context, instance_uuid, method,
                                  updates, ex, request_spec):
-        if _waits_for_room(context, ex):
+        if CONF.use_pending_state and burial.waits_for_room(context, ex):
             updates = dict(updates, vm_state=vm_states.PENDING)
         released.ComputeTaskManager._set_vm_state_and_notify(
             self, context, instance_uuid, method, updates, ex, request_spec)
+
+    def _bury_in_cell0(self, context, request_spec, exc,
+                       build_requests=None, instances=None,
+                       block_device_mapping=None, tags=None):
+        for build_request in build_requests or []:
+            burial.keep_request(
+                context, build_request.instance_uuid, request_spec)
+        released.ComputeTaskManager._bury_in_cell0(
+            self, context, request_spec, exc, build_requests=build_requests,
+            instances=instances, block_device_mapping=block_device_mapping,
+            tags=tags)
+
+    @nova_pending.new
+    def rebuild_instance_in_cell0(self, context, build_request, request_spec,
+                                  image, admin_password, injected_files,
+                                  requested_networks, block_device_mapping,
+                                  tags):
+        """Build a server that the API has taken out of cell0.
+
+        If it finds no host again it is buried again, with all that the next
+        try needs.
+        """
+        self.schedule_and_build_instances(
+            context, [build_request], [request_spec], image, admin_password,
+            injected_files, requested_networks, block_device_mapping, tags)
+        burial.forget_request(context, build_request.instance_uuid)

@@ -10,10 +10,14 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import functools
+
 import nova_pending
+from nova.api.openstack import api_version_request
 from nova.api.openstack.compute.schemas import servers as schema
 from nova.api import validation
 from nova.compute import pending
+from nova.compute import rebuild_in_cell0
 
 released = nova_pending.released(__name__)
 
@@ -33,9 +37,21 @@ class ServersController:
         schema.update_response_v2105, pending.API_VERSION)(
             released.ServersController.update)
 
-    _rebuild = validation.response_body_schema(
-        schema.rebuild_response_v2105, pending.API_VERSION)(
-            released.ServersController._rebuild)
+    @validation.schema(schema.rebuild_v2106, rebuild_in_cell0.API_VERSION)
+    @validation.response_body_schema(
+        schema.rebuild_response_v2105, pending.API_VERSION)
+    @functools.wraps(released.ServersController._rebuild)
+    def _rebuild(self, req, id, body):
+        context = req.environ['nova.context']
+        asked_for = api_version_request.is_supported(
+            req, rebuild_in_cell0.API_VERSION)
+        if asked_for and body['rebuild'].get('imageRef') is None:
+            image = rebuild_in_cell0.image_of(
+                self.compute_api, context, self._get_server(context, req, id))
+            body = {'rebuild': dict(body['rebuild'], imageRef=image)}
+        with rebuild_in_cell0.asked_for(asked_for):
+            return released.ServersController._rebuild(
+                self, req=req, id=id, body=body)
 
 
 def remove_invalid_options(context, search_options, allowed_search_options):

@@ -1,0 +1,56 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import functools
+
+import nova_pending
+from nova.compute import rebuild_in_cell0
+from nova.compute import vm_states
+from nova import exception
+
+released = nova_pending.released(__name__)
+
+
+def _refused_as_in_error(method):
+    """Refuse a server in PENDING for what one in ERROR in cell0 is refused.
+
+    The released check of the vm_state lets ERROR pass. What then refuses the
+    server is that it was never launched.
+    """
+    @functools.wraps(method)
+    def inner(self, context, instance, *args, **kwargs):
+        if instance.vm_state == vm_states.PENDING:
+            raise exception.InstanceInvalidState(
+                attr='launched_at', instance_uuid=instance.uuid,
+                state=instance.launched_at, method=method.__name__)
+        return method(self, context, instance, *args, **kwargs)
+    return inner
+
+
+@nova_pending.over(released.API)
+class API:
+
+    rescue = _refused_as_in_error(released.API.rescue)
+
+    evacuate = _refused_as_in_error(released.API.evacuate)
+
+    def rebuild(self, context, instance, image_href, admin_password,
+                files_to_inject=None, reimage_boot_volume=False, **kwargs):
+        if rebuild_in_cell0.applies(context, instance):
+            rebuild_in_cell0.rebuild(
+                self, context, instance, image_href, admin_password,
+                files_to_inject=files_to_inject, **kwargs)
+        else:
+            _refused_as_in_error(released.API.rebuild)(
+                self, context, instance, image_href, admin_password,
+                files_to_inject=files_to_inject,
+                reimage_boot_volume=reimage_boot_volume, **kwargs)

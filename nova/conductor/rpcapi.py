@@ -1,0 +1,50 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from oslo_serialization import jsonutils
+
+import nova_pending
+
+released = nova_pending.released(__name__)
+
+
+@nova_pending.over(released.ComputeTaskAPI)
+class ComputeTaskAPI:
+    # Version 1.27 of the API: Added rebuild_instance_in_cell0()
+
+    @nova_pending.new
+    def rebuild_instance_in_cell0(self, context, build_request, request_spec,
+                                  image, admin_password, injected_files,
+                                  requested_networks, block_device_mapping,
+                                  tags):
+        """Cast the build of a server that the API has taken out of cell0.
+
+        Where an older version is pinned, every conductor knows how to build
+        from a build request.
+        """
+        version = '1.27'
+        if not self.client.can_send_version(version):
+            self.schedule_and_build_instances(
+                context, [build_request], [request_spec], image,
+                admin_password, injected_files, requested_networks,
+                block_device_mapping, tags)
+            return
+        self.client.prepare(version=version).cast(
+            context, 'rebuild_instance_in_cell0',
+            build_request=build_request,
+            request_spec=request_spec,
+            image=jsonutils.to_primitive(image),
+            admin_password=admin_password,
+            injected_files=injected_files,
+            requested_networks=requested_networks,
+            block_device_mapping=block_device_mapping,
+            tags=tags)

@@ -1,0 +1,59 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""A functional test base with a host that can be full."""
+
+from nova.tests.functional import integrated_helpers
+
+
+class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
+    """One compute that has room for two small servers and no large one.
+
+    ``self.api`` is the tenant, ``self.admin_api`` the administrator. Both
+    speak the microversion of the class until a test changes it with
+    ``speak()``.
+    """
+
+    REQUIRES_LOCKING = True
+    # A cast that fails must fail as it does on a real bus: unseen.
+    CAST_AS_CALL = False
+
+    microversion = 'latest'
+    compute_driver = 'fake.SmallFakeDriver'
+
+    def setUp(self):
+        self.flags(compute_driver=self.compute_driver, use_pending_state=True)
+        super().setUp()
+        self.large = self._create_flavor(vcpu=1, memory_mb=20480)
+        self.small = self._create_flavor(vcpu=1, memory_mb=128, disk=1)
+
+    def speak(self, microversion):
+        """Let both clients use another microversion."""
+        self.api.microversion = microversion
+        self.admin_api.microversion = microversion
+
+    def bury(self, status='PENDING', api=None, **server):
+        """Create a server that no host has room for; wait until buried."""
+        server.setdefault('flavor_id', self.large)
+        server.setdefault('networks', 'none')
+        created = (api or self.api).post_server(
+            {'server': self._build_server(**server)})
+        return self.wait_for(created, status)
+
+    def wait_for(self, server, status):
+        """Wait for a status as the newest microversion shows it."""
+        spoken = self.admin_api.microversion
+        self.admin_api.microversion = 'latest'
+        try:
+            return self._wait_for_state_change(server, status)
+        finally:
+            self.admin_api.microversion = spoken
