@@ -1,0 +1,32 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What a test needs of its machine, and what happens where it is lacking."""
+
+import os
+
+#: Set to 1 where everything is expected to be there, in CI for instance.
+REQUIRE_ALL = 'NOVA_PENDING_REQUIRE_ALL'
+
+
+def lacks(test, what):
+    """Skip a test for something that the machine lacks.
+
+    :param test: the test case, or its class in setUpClass
+    :param what: a sentence that says what is lacking, and how to get it
+    :raises: the exception that skips the test; an AssertionError instead if
+        NOVA_PENDING_REQUIRE_ALL=1 is set
+    """
+    if os.environ.get(REQUIRE_ALL) == '1':
+        raise AssertionError('%s, and %s=1 is set' % (
+            what.rstrip('.'), REQUIRE_ALL))
+    raise test.skipException(what)
