@@ -179,8 +179,9 @@ class _Rebuild:
         # An empty list was asked for as none at all.
         self.networks = self.request_spec.requested_networks or None
         self._find_image()
+        # A server in cell0 is counted already: nothing is added to the usage.
         compute_utils.check_num_instances_quota(
-            self.context, self.buried.flavor, 1, 1,
+            self.context, self.buried.flavor, 0, 0, orig_num_req=1,
             project_id=self.buried.project_id, user_id=self.buried.user_id)
         self._make_instance()
         self._make_request_spec()
@@ -203,8 +204,8 @@ class _Rebuild:
             self.image = block_device.get_bdm_image_metadata(
                 self.context, self.api.image_api, self.api.volume_api,
                 self.bdms, legacy_bdm=False)
-            image_id = self.image.get('properties', {}).get('image_id')
-            if self.image_href and self.image_href != image_id:
+            image_id = image_of(self.api, self.context, self.buried)
+            if self.image_href != image_id:
                 raise exception.ImageUnacceptable(
                     image_id=self.image_href,
                     reason=_('the server boots from a volume that was made '

@@ -10,8 +10,11 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import webob.exc
+
 import nova_pending
 from nova.compute import pending
+from nova.compute import rebuild_in_cell0
 from nova.compute import vm_states
 
 released = nova_pending.released(__name__)
@@ -25,11 +28,15 @@ def status_from_state(vm_state, task_state='default'):
 
 
 def task_and_vm_state_from_status(statuses):
-    if not pending.is_hidden():
-        return released.task_and_vm_state_from_status(statuses)
-    known = [status for status in statuses
-             if status.lower() != vm_states.PENDING]
-    states, tasks = released.task_and_vm_state_from_status(known)
-    if vm_states.ERROR in states:
-        states = sorted({vm_states.PENDING, *states})
-    return states, tasks
+    if pending.is_hidden():
+        statuses = [status for status in statuses
+                    if status.lower() != vm_states.PENDING]
+    return released.task_and_vm_state_from_status(statuses)
+
+
+def raise_http_conflict_for_instance_invalid_state(exc, action, server_id):
+    if isinstance(exc, rebuild_in_cell0.NetworksUnknown):
+        # No state of the server tells this; the exception's sentence does.
+        raise webob.exc.HTTPConflict(explanation=exc.format_message())
+    released.raise_http_conflict_for_instance_invalid_state(
+        exc, action, server_id)

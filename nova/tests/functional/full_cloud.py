@@ -33,7 +33,9 @@ class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
     def setUp(self):
         self.flags(compute_driver=self.compute_driver, use_pending_state=True)
         super().setUp()
-        self.large = self._create_flavor(vcpu=1, memory_mb=20480)
+        # No quota is on disk, so that many of them can wait.
+        self.large = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=1, ephemeral=2000)
         self.small = self._create_flavor(vcpu=1, memory_mb=128, disk=1)
 
     def speak(self, microversion):

@@ -10,51 +10,366 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import base64
+from unittest import mock
+
+from oslo_serialization import jsonutils
+
+from nova.compute import rebuild_in_cell0
+from nova import context as nova_context
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
+from nova.db.main import api as main_db_api
+from nova.db.main import models
+from nova import exception
+from nova import objects
+from nova.tests.fixtures import cinder as cinder_fixture
+from nova.tests.fixtures import glance as glance_fixture
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional import full_cloud
 
 
-class RebuildInCell0TestCase(full_cloud.FullCloudTestCase):
-    """A server waits until a second, larger host comes."""
+class RebuildInCell0Base(full_cloud.FullCloudTestCase):
 
     def make_room(self):
+        """Start a host that has room for the server that waits."""
         self.flags(compute_driver='fake.FakeDriver')
-        self._start_compute('large')
+        self._start_compute('roomy')
+
+    def bury_as_asked(self, status='PENDING', **asked):
+        server = dict(
+            self._build_server(flavor_id=self.large, networks='none'), **asked)
+        return self.wait_for(self.api.post_server({'server': server}), status)
 
     def rebuild(self, server, **body):
         return self.api.post_server_action(
             server['id'], {'rebuild': body},
-            check_response_status=[202])
+            check_response_status=[202])['server']
+
+    def refused(self, code, server, api=None, **body):
+        exc = self.assertRaises(
+            api_client.OpenStackApiException,
+            (api or self.api).post_server_action, server['id'],
+            {'rebuild': body})
+        self.assertEqual(code, exc.response.status_code, exc)
+        return str(exc)
+
+    def stored(self, server):
+        """Return what the databases hold of a buried server."""
+        context = nova_context.get_admin_context()
+        rows = {}
+        with api_db_api.context_manager.reader.using(context):
+            for model in (api_models.RequestSpec, api_models.InstanceMapping,
+                          api_models.BuildRequest):
+                rows[model.__tablename__] = [
+                    dict(row) for row in context.session.query(model)
+                    .filter_by(instance_uuid=server['id'])]
+        cell0 = objects.CellMapping.get_by_uuid(
+            context, objects.CellMapping.CELL0_UUID)
+        with nova_context.target_cell(context, cell0) as cctxt:
+            with main_db_api.get_context_manager(cctxt).reader.using(cctxt):
+                for model, column in (
+                        (models.Instance, 'uuid'),
+                        (models.InstanceExtra, 'instance_uuid'),
+                        (models.InstanceSystemMetadata, 'instance_uuid'),
+                        (models.InstanceMetadata, 'instance_uuid'),
+                        (models.InstanceFault, 'instance_uuid'),
+                        (models.InstanceAction, 'instance_uuid'),
+                        (models.BlockDeviceMapping, 'instance_uuid'),
+                        (models.Tag, 'resource_id')):
+                    rows[model.__tablename__] = [
+                        {c.name: getattr(row, c.name)
+                         for c in model.__table__.columns}
+                        for row in cctxt.session.query(model)
+                        .filter_by(**{column: server['id']})]
+        return jsonutils.to_primitive(rows)
+
+    def in_cell(self, cell_uuid, server):
+        """Whether a cell's database has a row of a server, deleted or not."""
+        context = nova_context.get_admin_context(read_deleted='yes')
+        cell = objects.CellMapping.get_by_uuid(context, cell_uuid)
+        with nova_context.target_cell(context, cell) as cctxt:
+            try:
+                objects.Instance.get_by_uuid(cctxt, server['id'])
+            except exception.InstanceNotFound:
+                return False
+            return True
+
+
+class RebuildInCell0TestCase(RebuildInCell0Base):
 
     def test_builds_under_the_same_id(self):
-        server = self.bury(networks=[
-            {'port': neutron_fixture.NeutronFixture.port_1['id']}])
+        server = self.bury_as_asked(
+            name='patient', description='waits', hostname='patient-host',
+            networks=[{'port': neutron_fixture.NeutronFixture.port_1['id'],
+                       'tag': 'nic'}],
+            tags=['blue'], metadata={'a': 'b'},
+            user_data=base64.b64encode(b'#!/bin/sh').decode())
         self.make_room()
         answer = self.rebuild(server)
         self.assertEqual(server['id'], answer['id'])
+        self.assertEqual('BUILD', answer['status'])
+        self.assertIn('adminPass', answer)
         active = self.wait_for(server, 'ACTIVE')
-        self.assertEqual(server['id'], active['id'])
-        for key in ('name', 'image', 'flavor', 'metadata', 'tags',
-                    'OS-EXT-SRV-ATTR:hostname'):
+        for key in ('name', 'description', 'image', 'flavor', 'metadata',
+                    'tags', 'OS-EXT-SRV-ATTR:hostname',
+                    'OS-EXT-SRV-ATTR:user_data', 'config_drive',
+                    'OS-EXT-SRV-ATTR:reservation_id', 'tenant_id', 'user_id',
+                    'OS-EXT-SRV-ATTR:launch_index', 'OS-DCF:diskConfig'):
             self.assertEqual(server[key], active[key], key)
+        self.assertEqual('roomy', active['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual(
+            [neutron_fixture.NeutronFixture.port_1['id']],
+            [port['port_id'] for port
+             in self.api.get_port_interfaces(server['id'])])
+        self.assertFalse(self.in_cell(objects.CellMapping.CELL0_UUID, server))
+
+    def test_image_that_is_named_replaces_the_one_of_the_create(self):
+        server = self.bury_as_asked()
+        self.make_room()
+        other = glance_fixture.GlanceFixture.image2['id']
+        self.assertNotEqual(other, server['image']['id'])
+        self.rebuild(server, imageRef=other, name='other', metadata={'c': 'd'})
+        active = self.wait_for(server, 'ACTIVE')
+        self.assertEqual(other, active['image']['id'])
+        self.assertEqual('other', active['name'])
+        self.assertEqual({'c': 'd'}, active['metadata'])
+        spec = objects.RequestSpec.get_by_instance_uuid(
+            nova_context.get_admin_context(), server['id'])
+        self.assertEqual(other, spec.image.id)
+
+    def test_server_in_error_in_cell0(self):
+        self.flags(use_pending_state=False)
+        server = self.bury_as_asked(status='ERROR')
+        self.make_room()
+        self.rebuild(server)
+        self.wait_for(server, 'ACTIVE')
+
+    def test_buried_again_without_room_and_rebuilt_later(self):
+        server = self.bury_as_asked(
+            networks=[{'port': neutron_fixture.NeutronFixture.port_1['id']}],
+            tags=['blue'])
+        for _try in range(2):
+            self.rebuild(server)
+            again = self.wait_for(server, 'PENDING')
+            self.assertEqual(['blue'], again['tags'])
+            self.assertIn('No valid host', again['fault']['message'])
+        self.make_room()
+        self.rebuild(server, imageRef=None)
+        self.wait_for(server, 'ACTIVE')
         self.assertEqual(
             [neutron_fixture.NeutronFixture.port_1['id']],
             [port['port_id'] for port
              in self.api.get_port_interfaces(server['id'])])
 
-    def test_buried_again_without_room(self):
-        server = self.bury()
-        self.rebuild(server)
-        self.wait_for(server, 'PENDING')
+    def test_requested_host_is_kept(self):
+        server = dict(self._build_server(
+            flavor_id=self.large, networks='none', host='compute'))
+        server = self.admin_api.post_server({'server': server})
+        server = self.wait_for(server, 'PENDING')
         self.make_room()
-        self.rebuild(server, imageRef=None)
-        self.wait_for(server, 'ACTIVE')
+        self.admin_api.post_server_action(server['id'], {'rebuild': {}})
+        # There is room, and not where the owner wants it.
+        self.wait_for(server, 'PENDING')
 
-    def test_refused_before_2_106(self):
-        server = self.bury()
+    def test_what_was_kept_is_dropped_when_the_server_has_left(self):
+        server = self.bury_as_asked()
+        self.assertIn('"requested_networks"',
+                      self.stored(server)['request_specs'][0]['spec'])
+        self.make_room()
+        self.rebuild(server)
+        self.wait_for(server, 'ACTIVE')
+        context = nova_context.get_admin_context()
+        spec = objects.RequestSpec.get_by_instance_uuid(context, server['id'])
+        self.assertFalse(spec.is_buried)
+        self.assertNotIn('requested_networks', spec)
+
+    def test_boot_from_image_to_volume(self):
+        image = glance_fixture.GlanceFixture.image1['id']
+        server = self.bury_as_asked(
+            imageRef='', block_device_mapping_v2=[{
+                'source_type': 'image', 'destination_type': 'volume',
+                'boot_index': 0, 'uuid': image, 'volume_size': 1}])
+        self.make_room()
+        self.rebuild(server)
+        active = self.wait_for(server, 'ACTIVE')
+        self.assertEqual('', active['image'])
+        self.assertEqual(
+            1, len(active['os-extended-volumes:volumes_attached']))
+
+    def test_boot_from_existing_volume(self):
+        volume = cinder_fixture.CinderFixture.IMAGE_BACKED_VOL
+        server = self.bury_as_asked(
+            imageRef='', block_device_mapping_v2=[{
+                'source_type': 'volume', 'destination_type': 'volume',
+                'boot_index': 0, 'uuid': volume,
+                'delete_on_termination': True}])
+        before = self.stored(server)
+        self.assertIn(
+            'volume that was made before',
+            self.refused(400, server,
+                         imageRef=glance_fixture.GlanceFixture.image2['id']))
+        self.assertEqual(before, self.stored(server))
+        self.make_room()
+        self.rebuild(server)
+        active = self.wait_for(server, 'ACTIVE')
+        self.assertEqual(
+            [{'id': volume, 'delete_on_termination': True}],
+            active['os-extended-volumes:volumes_attached'])
+        self.assertEqual(
+            1, len(self.cinder.volume_to_attachment[volume]))
+
+    def test_member_of_a_multi_create(self):
+        asked = self._build_server(flavor_id=self.large, networks='none')
+        asked.update(min_count=2, name='pair')
+        self.api.post_server({'server': asked})
+        self._wait_for_assert(lambda: self.assertEqual(
+            2, len(self.api.get_servers(
+                search_opts={'status': 'PENDING'}))))
+        waiting = self.api.get_servers(search_opts={'status': 'PENDING'})
+        self.make_room()
+        self.rebuild(waiting[0])
+        active = self.wait_for(waiting[0], 'ACTIVE')
+        self.assertEqual(waiting[0]['name'], active['name'])
+        self.assertEqual('PENDING',
+                         self.api.get_server(waiting[1]['id'])['status'])
+
+    def test_deletable_between_api_and_conductor(self):
+        server = self.bury_as_asked()
+        with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
+                        'rebuild_instance_in_cell0') as cast:
+            self.rebuild(server)
+            cast.assert_called_once()
+        self.assertEqual('BUILD', self.api.get_server(server['id'])['status'])
+        self.assertEqual([server['id']],
+                         [s['id'] for s in self.api.get_servers()])
+        self.api.delete_server(server['id'])
+        self._wait_until_deleted(server)
+        self.assertFalse(self.in_cell(objects.CellMapping.CELL0_UUID, server))
+
+    def test_older_conductor_gets_what_it_knows(self):
+        server = self.bury_as_asked()
+        self.make_room()
+        with mock.patch('oslo_messaging.RPCClient.can_send_version',
+                        lambda client, version=None: version != '1.27'):
+            self.rebuild(server)
+            self.wait_for(server, 'ACTIVE')
+
+    def test_image_may_be_left_out_for_a_running_server_too(self):
+        asked = self._build_server(flavor_id=self.small, networks='none')
+        server = self.wait_for(self.api.post_server({'server': asked}),
+                               'ACTIVE')
+        self.rebuild(server)
+        active = self.wait_for(server, 'ACTIVE')
+        self.assertEqual(server['image']['id'], active['image']['id'])
+
+
+class RefusedRebuildTestCase(RebuildInCell0Base):
+    """A request that is refused has changed nothing."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.bury_as_asked()
+        self.before = self.stored(self.server)
+
+    def unchanged(self):
+        self.assertEqual(self.before, self.stored(self.server))
+
+    def test_before_2_106(self):
+        for version in ('2.1', '2.94', '2.105'):
+            self.speak(version)
+            self.refused(409, self.server,
+                         imageRef=self.server['image']['id'])
         self.speak('2.105')
-        exc = self.assertRaises(
-            api_client.OpenStackApiException, self.api.post_server_action,
-            server['id'], {'rebuild': {'imageRef': server['image']['id']}})
-        self.assertEqual(409, exc.response.status_code)
+        self.refused(400, self.server)
+        self.unchanged()
+
+    def test_locked(self):
+        self.api.post_server_action(self.server['id'], {'lock': None})
+        self.before = self.stored(self.server)
+        self.assertIn('locked', self.refused(409, self.server))
+        self.unchanged()
+
+    def test_task_in_progress(self):
+        context = nova_context.get_admin_context()
+        cell0 = objects.CellMapping.get_by_uuid(
+            context, objects.CellMapping.CELL0_UUID)
+        with nova_context.target_cell(context, cell0) as cctxt:
+            instance = objects.Instance.get_by_uuid(cctxt, self.server['id'])
+            instance.task_state = 'rebuilding'
+            instance.save()
+        self.before = self.stored(self.server)
+        self.assertIn('rebuilding', self.refused(409, self.server))
+        self.unchanged()
+
+    def test_lost_the_race_for_the_claim(self):
+        released_check = rebuild_in_cell0._Rebuild.check
+
+        def slow_check(rebuilt):
+            released_check(rebuilt)
+            other = objects.Instance.get_by_uuid(
+                rebuilt.buried._context, rebuilt.buried.uuid)
+            other.task_state = 'deleting'
+            other.save()
+
+        with mock.patch.object(rebuild_in_cell0._Rebuild, 'check',
+                               slow_check):
+            self.refused(409, self.server)
+        after = self.stored(self.server)
+        self.assertEqual([], after['build_requests'])
+        self.assertEqual('deleting', after['instances'][0]['task_state'])
+
+    def test_networks_not_known(self):
+        context = nova_context.get_admin_context()
+        spec = objects.RequestSpec.get_by_instance_uuid(
+            context, self.server['id'])
+        spec.is_buried = False
+        spec.requested_destination = None
+        spec.save()
+        self.before = self.stored(self.server)
+        self.assertIn('networks', self.refused(409, self.server))
+        self.unchanged()
+
+    def test_unknown_image(self):
+        self.refused(400, self.server,
+                     imageRef='11111111-2222-3333-4444-555555555555')
+        self.refused(400, self.server, imageRef='no uuid')
+        self.unchanged()
+
+    def test_unknown_key(self):
+        self.refused(400, self.server, key_name='no-such-key')
+        self.unchanged()
+
+    def test_over_quota(self):
+        self.flags(cores=0, group='quota')
+        self.assertIn('cores', self.refused(403, self.server))
+        self.unchanged()
+
+    def test_of_another_tenant(self):
+        other = api_client.TestOpenStackClient(
+            'other', self.api.base_url, project_id='other-project',
+            roles=['reader', 'member'])
+        other.microversion = 'latest'
+        self.refused(404, self.server, api=other)
+        self.unchanged()
+
+    def test_port_is_gone(self):
+        port = neutron_fixture.NeutronFixture.port_1['id']
+        server = self.bury_as_asked(networks=[{'port': port}])
+        before = self.stored(server)
+        self.neutron.delete_port(port)
+        self.assertIn(port, self.refused(400, server))
+        self.assertEqual(before, self.stored(server))
+
+    def test_port_was_taken(self):
+        port = neutron_fixture.NeutronFixture.port_1['id']
+        server = self.bury_as_asked(networks=[{'port': port}])
+        before = self.stored(server)
+        self.wait_for(self.api.post_server({'server': self._build_server(
+            flavor_id=self.small, networks=[{'port': port}])}), 'ACTIVE')
+        self.assertIn(port, self.refused(400, server))
+        self.assertEqual(before, self.stored(server))
+
+    def test_of_no_server(self):
+        self.refused(404, {'id': '11111111-2222-3333-4444-555555555555'})
