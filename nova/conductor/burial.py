@@ -20,43 +20,51 @@ from nova import objects
 LOG = logging.getLogger(__name__)
 
 
-def waits_for_room(context, exc):
-    """Whether a server is being buried because no host had room for it.
+def is_burial(context):
+    """Whether a server whose state is being set is in cell0.
 
     :param context: the context that is targeted at the server's cell
+    """
+    return context.cell_uuid == objects.CellMapping.CELL0_UUID
+
+
+def found_no_host(exc):
+    """Whether a build failed because no host had room.
+
     :param exc: why the build failed. MaxRetriesExceeded, a NoValidHost too,
         says that hosts had room and the build failed on each.
     """
-    return (context.cell_uuid == objects.CellMapping.CELL0_UUID and
-            isinstance(exc, exception.NoValidHost) and
+    return (isinstance(exc, exception.NoValidHost) and
             not isinstance(exc, exception.MaxRetriesExceeded))
 
 
 def keep_request(context, instance_uuid, request_spec):
     """Persist what the owner asked for and the release would forget.
 
+    A failure is logged only: the server is buried all the same, and a
+    rebuild of it is refused.
+
     :param context: the request context
-    :param instance_uuid: the server that is about to be buried
+    :param instance_uuid: the server that is being buried
     :param request_spec: the RequestSpec of the request. All servers of a
         multi-create are buried with that of the first.
     """
     try:
         spec = objects.RequestSpec.get_by_instance_uuid(
             context, instance_uuid)
-    except exception.RequestSpecNotFound:
-        LOG.warning('No request spec was found for a server that is being '
-                    'buried in cell0; it cannot be rebuilt.',
-                    instance_uuid=instance_uuid)
-        return
-    if 'requested_networks' in request_spec:
-        spec.requested_networks = request_spec.requested_networks
-    else:
-        # Asked for without networks. An empty list tells that from a server
-        # of which they are not known.
-        spec.requested_networks = objects.NetworkRequestList(objects=[])
-    spec.requested_destination = request_spec.requested_destination
-    spec.is_buried = True
-    spec.save()
+        # Asked for without networks it has an empty list, which tells it
+        # from a server of which they are not known.
+        spec.requested_networks = (
+            request_spec.requested_networks
+            if 'requested_networks' in request_spec
+            else objects.NetworkRequestList(objects=[]))
+        spec.requested_destination = request_spec.requested_destination
+        spec.is_buried = True
+        spec.save()
+    except Exception:
+        LOG.exception('The networks that the server was asked for with could '
+                      'not be kept; it cannot be rebuilt in cell0.',
+                      instance_uuid=instance_uuid)
 
 
 def forget_request(context, instance_uuid):

@@ -29,21 +29,12 @@ class ComputeTaskManager:
 
     def _set_vm_state_and_notify(self, context, instance_uuid, method,
                                  updates, ex, request_spec):
-        if CONF.use_pending_state and burial.waits_for_room(context, ex):
-            updates = dict(updates, vm_state=vm_states.PENDING)
+        if burial.is_burial(context):
+            burial.keep_request(context, instance_uuid, request_spec)
+            if CONF.use_pending_state and burial.found_no_host(ex):
+                updates = dict(updates, vm_state=vm_states.PENDING)
         released.ComputeTaskManager._set_vm_state_and_notify(
             self, context, instance_uuid, method, updates, ex, request_spec)
-
-    def _bury_in_cell0(self, context, request_spec, exc,
-                       build_requests=None, instances=None,
-                       block_device_mapping=None, tags=None):
-        for build_request in build_requests or []:
-            burial.keep_request(
-                context, build_request.instance_uuid, request_spec)
-        released.ComputeTaskManager._bury_in_cell0(
-            self, context, request_spec, exc, build_requests=build_requests,
-            instances=instances, block_device_mapping=block_device_mapping,
-            tags=tags)
 
     @nova_pending.new
     def rebuild_instance_in_cell0(self, context, build_request, request_spec,
