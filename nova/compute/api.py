@@ -15,23 +15,21 @@ import functools
 import nova_pending
 from nova.compute import rebuild_in_cell0
 from nova.compute import vm_states
-from nova import exception
 
 released = nova_pending.released(__name__)
 
 
 def _refused_as_in_error(method):
-    """Refuse a server in PENDING for what one in ERROR in cell0 is refused.
+    """Refuse a server in PENDING with what one in ERROR in cell0 is refused.
 
-    The released check of the vm_state lets ERROR pass. What then refuses the
-    server is that it was never launched.
+    The released check of the vm_state lets ERROR pass. A later one refuses
+    the server, at the latest because it was never launched.
     """
     @functools.wraps(method)
     def inner(self, context, instance, *args, **kwargs):
         if instance.vm_state == vm_states.PENDING:
-            raise exception.InstanceInvalidState(
-                attr='launched_at', instance_uuid=instance.uuid,
-                state=instance.launched_at, method=method.__name__)
+            instance = instance.obj_clone()
+            instance.vm_state = vm_states.ERROR
         return method(self, context, instance, *args, **kwargs)
     return inner
 
