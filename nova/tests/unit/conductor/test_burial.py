@@ -1,0 +1,205 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from unittest import mock
+
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from nova.compute import vm_states
+from nova.conductor import burial
+from nova.conductor import manager
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from nova import test
+from nova.tests.unit import fake_request_spec
+
+
+class FoundNoHostTestCase(test.NoDBTestCase):
+
+    def test_no_valid_host(self):
+        self.assertTrue(burial.found_no_host(
+            exception.NoValidHost(reason='')))
+
+    def test_no_valid_host_that_crossed_the_bus(self):
+        remote = type('NoValidHost_Remote', (exception.NoValidHost,), {})
+        self.assertTrue(burial.found_no_host(remote(reason='')))
+
+    def test_exhausted_retries_had_hosts(self):
+        self.assertFalse(burial.found_no_host(
+            exception.MaxRetriesExceeded(reason='')))
+        remote = type('Remote', (exception.MaxRetriesExceeded,), {})
+        self.assertFalse(burial.found_no_host(remote(reason='')))
+
+    def test_other_failures(self):
+        for exc in (exception.HostMappingNotFound(name='h'),
+                    exception.TooManyInstances(overs='', req='', used='',
+                                               allowed=''),
+                    ValueError()):
+            self.assertFalse(burial.found_no_host(exc))
+
+
+class KeepRequestTestCase(test.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.context = nova_context.get_admin_context()
+        self.spec = fake_request_spec.fake_spec_obj()
+        self.spec._context = self.context
+        self.spec.instance_uuid = uuids.instance
+        self.spec.instance_group = None
+        for unwanted in ('id', 'requested_networks'):
+            if unwanted in self.spec:
+                delattr(self.spec, objects.base.get_attrname(unwanted))
+        self.spec.requested_destination = None
+        self.spec.create()
+
+    def stored(self):
+        return objects.RequestSpec.get_by_instance_uuid(
+            self.context, uuids.instance)
+
+    def asked_with(self, networks):
+        spec = self.spec.obj_clone()
+        spec.requested_networks = objects.NetworkRequestList(objects=networks)
+        return spec
+
+    def test_keeps_the_networks_in_order(self):
+        burial.keep_request(self.context, uuids.instance, self.asked_with([
+            objects.NetworkRequest(port_id=uuids.port, tag='one'),
+            objects.NetworkRequest(network_id=uuids.net, address='10.0.0.9')]))
+        spec = self.stored()
+        self.assertTrue(spec.is_buried)
+        self.assertEqual(
+            [(uuids.port, None, 'one'), (None, uuids.net, None)],
+            [(n.port_id, n.network_id, n.tag)
+             for n in spec.requested_networks])
+        self.assertEqual('10.0.0.9', str(spec.requested_networks[1].address))
+
+    def test_keeps_that_no_network_was_named(self):
+        burial.keep_request(self.context, uuids.instance, self.spec)
+        spec = self.stored()
+        self.assertTrue(spec.is_buried)
+        self.assertEqual(0, len(spec.requested_networks))
+
+    def test_keeps_the_destination(self):
+        asked = self.asked_with([])
+        asked.requested_destination = objects.Destination(host='here')
+        burial.keep_request(self.context, uuids.instance, asked)
+        self.assertEqual('here', self.stored().requested_destination.host)
+
+    def test_survives_a_save_by_released_code(self):
+        burial.keep_request(self.context, uuids.instance, self.asked_with([
+            objects.NetworkRequest(port_id=uuids.port)]))
+        spec = self.stored()
+        spec.availability_zone = 'other'
+        spec.save()
+        spec = self.stored()
+        self.assertEqual('other', spec.availability_zone)
+        self.assertEqual(uuids.port, spec.requested_networks[0].port_id)
+
+    def test_spec_that_is_not_buried_is_stored_as_released(self):
+        spec = self.stored()
+        self.assertFalse(spec.is_buried)
+        spec.requested_networks = objects.NetworkRequestList(
+            objects=[objects.NetworkRequest(port_id=uuids.port)])
+        spec.availability_zone = 'other'
+        spec.save()
+        self.assertNotIn('requested_networks', self.stored())
+
+    def test_failure_is_logged_and_does_not_stop_the_burial(self):
+        with mock.patch.object(objects.RequestSpec, 'save',
+                               side_effect=exception.NovaException('down')), \
+                mock.patch.object(burial.LOG, 'exception') as logged:
+            burial.keep_request(
+                self.context, uuids.instance, self.asked_with([]))
+        logged.assert_called_once_with(mock.ANY, instance_uuid=uuids.instance)
+        self.assertFalse(self.stored().is_buried)
+
+    def bury_and_map(self, cell):
+        burial.keep_request(self.context, uuids.instance, self.asked_with([
+            objects.NetworkRequest(port_id=uuids.port)]))
+        objects.InstanceMapping(
+            self.context, instance_uuid=uuids.instance, project_id='p',
+            cell_mapping=cell).create()
+        burial.forget_request(self.context, uuids.instance)
+
+    def test_forgets_once_the_server_is_in_a_cell(self):
+        self.bury_and_map(objects.CellMapping.get_by_uuid(
+            self.context, self.cell_mappings['cell1'].uuid))
+        spec = self.stored()
+        self.assertFalse(spec.is_buried)
+        self.assertNotIn('requested_networks', spec)
+
+    def test_does_not_forget_a_server_that_was_buried_again(self):
+        self.bury_and_map(objects.CellMapping.get_by_uuid(
+            self.context, objects.CellMapping.CELL0_UUID))
+        self.assertTrue(self.stored().is_buried)
+
+    def test_does_not_forget_a_server_that_is_not_scheduled(self):
+        self.bury_and_map(None)
+        self.assertTrue(self.stored().is_buried)
+
+    def test_forgets_nothing_of_a_deleted_server(self):
+        burial.forget_request(self.context, uuids.other)
+
+
+class SetVmStateTestCase(test.NoDBTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.flags(use_pending_state=True)
+        self.manager = manager.ComputeTaskManager.__new__(
+            manager.ComputeTaskManager)
+        self.context = nova_context.get_admin_context()
+        self.context.cell_uuid = objects.CellMapping.CELL0_UUID
+        self.set = self.patch(
+            'nova.scheduler.utils.set_vm_state_and_notify')
+        self.keep = self.patch(
+            'nova.conductor.burial.keep_request')
+
+    def patch(self, target):
+        patcher = mock.patch(target)
+        self.addCleanup(patcher.stop)
+        return patcher.start()
+
+    def vm_state_set(self, exc):
+        updates = {'vm_state': vm_states.ERROR, 'task_state': None}
+        self.manager._set_vm_state_and_notify(
+            self.context, uuids.instance, 'build_instances', updates, exc,
+            mock.sentinel.spec)
+        # The caller uses its dict for the next server too.
+        self.assertEqual(vm_states.ERROR, updates['vm_state'])
+        return self.set.call_args.args[4]['vm_state']
+
+    def test_pending_in_cell0(self):
+        self.assertEqual(vm_states.PENDING, self.vm_state_set(
+            exception.NoValidHost(reason='')))
+        self.keep.assert_called_once_with(
+            self.context, uuids.instance, mock.sentinel.spec)
+
+    def test_error_for_other_failures(self):
+        self.assertEqual(vm_states.ERROR, self.vm_state_set(
+            exception.MaxRetriesExceeded(reason='')))
+        self.keep.assert_called_once()
+
+    def test_error_with_the_option_off(self):
+        self.flags(use_pending_state=False)
+        self.assertEqual(vm_states.ERROR, self.vm_state_set(
+            exception.NoValidHost(reason='')))
+        # It can be rebuilt from ERROR.
+        self.keep.assert_called_once()
+
+    def test_error_in_a_cell_with_hosts(self):
+        self.context.cell_uuid = uuids.cell1
+        self.assertEqual(vm_states.ERROR, self.vm_state_set(
+            exception.NoValidHost(reason='')))
+        self.keep.assert_not_called()

@@ -1,0 +1,96 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from unittest import mock
+
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from nova.conductor import api
+from nova.conductor import manager
+from nova.conductor import rpcapi
+from nova import context as nova_context
+from nova import objects
+from nova import test
+
+ARGUMENTS = dict(
+    build_request=mock.sentinel.build_request,
+    request_spec=mock.sentinel.request_spec,
+    image={'id': uuids.image},
+    admin_password='secret',
+    injected_files=[],
+    requested_networks=mock.sentinel.networks,
+    block_device_mapping=mock.sentinel.bdms,
+    tags=mock.sentinel.tags)
+
+
+class RebuildInCell0RPCTestCase(test.NoDBTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.context = nova_context.get_admin_context()
+        self.rpcapi = rpcapi.ComputeTaskAPI()
+        self.rpcapi.client = mock.Mock()
+
+    def test_the_manager_speaks_the_version_that_is_cast(self):
+        self.assertEqual('1.27', manager.ComputeTaskManager.target.version)
+        self.assertEqual('compute_task',
+                         manager.ComputeTaskManager.target.namespace)
+
+    def test_cast(self):
+        self.rpcapi.rebuild_instance_in_cell0(self.context, **ARGUMENTS)
+        self.rpcapi.client.prepare.assert_called_once_with(version='1.27')
+        self.rpcapi.client.prepare.return_value.cast.assert_called_once_with(
+            self.context, 'rebuild_instance_in_cell0', **ARGUMENTS)
+
+    def test_pinned_version_gets_a_build(self):
+        self.rpcapi.client.can_send_version.side_effect = (
+            lambda version: version != '1.27')
+        self.rpcapi.rebuild_instance_in_cell0(self.context, **ARGUMENTS)
+        sent = self.rpcapi.client.prepare.return_value.cast
+        self.assertEqual((self.context, 'schedule_and_build_instances'),
+                         sent.call_args.args)
+        self.assertEqual([ARGUMENTS['build_request']],
+                         sent.call_args.kwargs['build_requests'])
+        self.assertEqual([ARGUMENTS['request_spec']],
+                         sent.call_args.kwargs['request_specs'])
+
+    def test_api_passes_all_of_it_on(self):
+        conductor = api.ComputeTaskAPI()
+        conductor.conductor_compute_rpcapi = mock.create_autospec(
+            self.rpcapi, instance=True)
+        conductor.rebuild_instance_in_cell0(self.context, **ARGUMENTS)
+        cast = conductor.conductor_compute_rpcapi.rebuild_instance_in_cell0
+        cast.assert_called_once_with(self.context, *ARGUMENTS.values())
+
+
+class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
+
+    def test_builds_like_a_create_and_forgets(self):
+        task = manager.ComputeTaskManager.__new__(manager.ComputeTaskManager)
+        context = nova_context.get_admin_context()
+        build_request = objects.BuildRequest(instance_uuid=uuids.instance)
+        arguments = dict(ARGUMENTS, build_request=build_request)
+        steps = mock.Mock()
+        with mock.patch.object(manager.ComputeTaskManager,
+                               'schedule_and_build_instances',
+                               steps.build), \
+                mock.patch('nova.conductor.burial.forget_request',
+                           steps.forget):
+            task.rebuild_instance_in_cell0(context, **arguments)
+        self.assertEqual(
+            [mock.call.build(
+                context, [build_request], [arguments['request_spec']],
+                arguments['image'], 'secret', [],
+                arguments['requested_networks'],
+                arguments['block_device_mapping'], arguments['tags']),
+             mock.call.forget(context, uuids.instance)],
+            steps.mock_calls)

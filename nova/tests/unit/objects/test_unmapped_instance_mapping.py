@@ -1,0 +1,54 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from nova import context as nova_context
+from nova import objects
+from nova import test
+
+
+class UnmappedInstanceMappingTestCase(test.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.context = nova_context.get_admin_context()
+        self.cell0 = objects.CellMapping.get_by_uuid(
+            self.context, objects.CellMapping.CELL0_UUID)
+        self.mapping = objects.InstanceMapping(
+            self.context, instance_uuid=uuids.instance, project_id='p',
+            cell_mapping=self.cell0)
+        self.mapping.create()
+
+    def stored(self):
+        return objects.InstanceMapping.get_by_instance_uuid(
+            self.context, uuids.instance)
+
+    def test_cell_can_be_taken_away(self):
+        self.mapping.cell_mapping = None
+        self.mapping.save()
+        self.assertIsNone(self.mapping.cell_mapping)
+        self.assertIsNone(self.stored().cell_mapping)
+
+    def test_save_of_something_else_leaves_the_cell(self):
+        self.mapping.queued_for_delete = True
+        self.mapping.save()
+        stored = self.stored()
+        self.assertTrue(stored.queued_for_delete)
+        self.assertEqual(self.cell0.id, stored.cell_mapping.id)
+
+    def test_cell_can_be_given_again(self):
+        self.mapping.cell_mapping = None
+        self.mapping.save()
+        self.mapping.cell_mapping = self.cell0
+        self.mapping.save()
+        self.assertEqual(self.cell0.id, self.stored().cell_mapping.id)
