@@ -38,7 +38,7 @@ _SWITCH = 'NOVA_PENDING'
 
 
 class LayerError(ImportError):
-    """A file of the tree does not fit the module that it is laid over."""
+    """The tree, or a file of it, cannot be laid over the release."""
 
 
 def tree():
@@ -62,6 +62,18 @@ def tree():
 def switched_off():
     """Whether ``NOVA_PENDING=off`` leaves this process without the tree."""
     return os.environ.get(_SWITCH, '').strip().lower() == 'off'
+
+
+def check_switch():
+    """Refuse a value of NOVA_PENDING that may have been meant as "off".
+
+    :raises: LayerError with a sentence that says what to do
+    """
+    value = os.environ.get(_SWITCH, '')
+    if value.strip().lower() not in ('', 'on', 'off'):
+        raise LayerError('%s=%s is neither "on" nor "off": set it to "off" to '
+                         'run Nova without nova-pending, or unset it.'
+                         % (_SWITCH, value))
 
 
 def lay():
@@ -96,14 +108,28 @@ def release():
         return None
 
 
+def _fits(version):
+    """Whether a version is in the range that the tree was made for.
+
+    As in ``>=RELEASE,<RELEASE+1``: what comes before the first release, its
+    candidates for instance, is not.
+    """
+    import re
+    numbers, suffix = re.match('([0-9.]*)(.*)', version).groups()
+    major, *minors = numbers.strip('.').split('.')
+    early = suffix.startswith(('a', 'b', 'rc', 'dev'))
+    return major == str(RELEASE) and not (
+        early and not any(minor.strip('0') for minor in minors))
+
+
 def check_release():
     """Refuse a Nova that the tree was not made for.
 
-    :raises: ImportError with a sentence that says what to do
+    :raises: LayerError with a sentence that says what to do
     """
     found = release()
-    if found is None or found.split('.')[0] != str(RELEASE):
-        raise ImportError(
+    if found is None or not _fits(found):
+        raise LayerError(
             'nova-pending is made for Nova %(ours)d, and this environment '
             'has %(found)s: install "nova>=%(ours)d,<%(next)d" or the '
             'nova-pending of that release, or set %(switch)s=off to run Nova '
@@ -122,14 +148,16 @@ class Finder:
     def find_spec(self, name, path=None, target=None):
         """Return a module spec, or None for what the tree does not have.
 
-        :raises: ImportError if the installed release is not the one that
+        :raises: LayerError if the installed release is not the one that
             the tree was made for
         """
-        if name == 'nova':
+        if name != 'nova' and not name.startswith('nova.'):
+            return None
+        if self._tree is None:
+            check_switch()
             check_release()
             self._tree = tree()
-            return None
-        if not name.startswith('nova.') or self._tree is None:
+        if name == 'nova':
             return None
         base = os.path.join(self._tree, *name.split('.')[1:])
         package = os.path.join(base, '__init__.py')
@@ -137,7 +165,8 @@ class Finder:
         if not os.path.isfile(layer):
             return None
         spec = self._released_spec(name, path, target)
-        if spec is None:
+        # A directory without code, left over from something, is no release.
+        if spec is None or not spec.has_location:
             from importlib import util
             return util.spec_from_file_location(name, layer)
         if spec.origin != layer:
@@ -145,11 +174,10 @@ class Finder:
         return spec
 
     def _released_spec(self, name, path, target):
-        for finder in sys.meta_path:
+        # Those ahead of this one have been asked already.
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1:]:
             find_spec = getattr(finder, 'find_spec', None)
-            if finder is self or find_spec is None:
-                continue
-            spec = find_spec(name, path, target)
+            spec = find_spec and find_spec(name, path, target)
             if spec is not None:
                 return spec
 
@@ -163,18 +191,26 @@ class Loader:
 
     def __getattr__(self, name):
         # Sources and resources are those of the release.
+        if name == 'released_loader':
+            raise AttributeError(name)
         return getattr(self.released_loader, name)
+
+    def get_code(self, name):
+        raise LayerError('%s is laid over: import it, it cannot be run as a '
+                         'script' % name)
 
     def create_module(self, spec):
         return self.released_loader.create_module(spec)
 
     def exec_module(self, module):
         from importlib import machinery
-        self.released_loader.exec_module(module)
+        name = module.__name__
         space = module.__dict__
-        record = _records[module.__name__] = _Record(module.__name__, space)
-        code = machinery.SourceFileLoader(
-            module.__name__, self.layer).get_code(module.__name__)
+        code = machinery.SourceFileLoader(name, self.layer).get_code(name)
+        if name in _records:
+            _records[name].withdraw(space)
+        self.released_loader.exec_module(module)
+        record = _records[name] = _Record(name, self.layer, space)
         exec(code, space)
         space['__doc__'] = record.kept.__doc__
         record.compare(space)
@@ -190,70 +226,144 @@ class _Released:
 class _Record:
     """What the tree does to one released module."""
 
-    def __init__(self, name, space):
+    def __init__(self, name, layer, space):
         self.name = name
+        self.layer = layer
         self.kept = _Released(space)
         #: pairs of 'extends', 'replaces', 'changes' or 'adds' and a name
         self.changes = []
         self._bodies = []
         self._contents = {
-            key: value.copy() for key, value in space.items()
+            key: repr(value) for key, value in space.items()
             if isinstance(value, (dict, list, set))
             and not key.startswith('__')} if _watch else {}
 
     def note(self, verb, name):
         self.changes.append((verb, name))
 
+    def refuse(self, label, why):
+        raise LayerError('%s.%s %s' % (self.name, label, why))
+
+    def withdraw(self, space):
+        """Take the names of the tree out of a module that is reloaded."""
+        for name in space.keys() - vars(self.kept).keys():
+            # The import system binds submodules, and only once.
+            if not isinstance(space[name], type(sys)):
+                del space[name]
+
     def compare(self, space):
         """Note what a file did to the names of the module.
 
-        :raises: LayerError for a function or class that drops the released
-            one and does not say so
+        :raises: LayerError for a released name that is gone, and for a
+            function or class that drops the released one and does not say so
         """
         kept = vars(self.kept)
-        for name, value in space.items():
-            if name.startswith('__') or name == 'released':
+        for name in kept.keys() - space.keys():
+            self.refuse(name, 'is deleted, and the release uses it')
+        for name, value in list(space.items()):
+            if name.startswith('__') or isinstance(value, _Released):
                 continue
             if name not in kept:
                 if not isinstance(value, type(sys)):
                     self.note('adds', name)
                 continue
             before = kept[name]
-            if isinstance(before, _ReleasedClass) or value is before:
-                continue
-            if isinstance(before, type):
-                if not (isinstance(value, type) and issubclass(value, before)):
-                    raise LayerError('%s.%s is no subclass of the released '
-                                     'class' % (self.name, name))
-                self.note('extends', name)
-            elif hasattr(before, '__code__'):
-                self.note(self.verb(name, value, before), name)
+            if isinstance(before, _ReleasedClass):
+                if value is not _parts(before)[0]:
+                    self.refuse(name, 'is bound to something else after '
+                                'over()')
+            elif value is before:
+                if self._contents.get(name, '') not in ('', repr(value)):
+                    self.note('extends', name)
+            elif isinstance(before, type):
+                self.compare_class(name, value, before)
             else:
-                self.note('changes', name)
-        for name, content in self._contents.items():
-            if space.get(name) is kept[name] and kept[name] != content:
-                self.note('extends', name)
+                self.compare_member(name, value, before)
 
-    def verb(self, name, value, before):
-        """Tell whether a function extends or replaces the released one.
+    def compare_class(self, name, value, before):
+        """Note what a class does that takes the place of a released one.
 
-        :raises: LayerError if it does neither
+        :raises: LayerError if it is no subclass, or if released code would
+            recurse in it
         """
-        expected = getattr(value, '_nova_pending_replaces', None)
-        if expected is not None:
-            self._bodies.append((name, before, expected))
-            return 'replaces'
-        if not _calls(value, before):
-            raise LayerError(
-                '%s.%s does not call the released function: call '
-                'released.%s or mark it with nova_pending.replaces()'
-                % (self.name, name, name))
-        return 'extends'
+        if not (isinstance(value, type) and issubclass(value, before)):
+            self.refuse(name, 'is no subclass of the released class')
+        for member in vars(before).values():
+            for function in _functions(member)[1].values():
+                for one in _reachable(function):
+                    if ('__class__' not in one.__code__.co_freevars and
+                            {'super', name} <= _names(one.__code__)):
+                        self.refuse(name, 'must be changed with over(): '
+                                    'super(%s, self) in the release would '
+                                    'recurse in a subclass' % name)
+        self.note('extends', name)
+        for key, member in vars(value).items():
+            functions = _functions(member)[1].values()
+            if functions:
+                # What a decorator or metaclass puts there is not of the tree.
+                if not any(one.__code__.co_filename == self.layer
+                           for function in functions
+                           for one in _reachable(function)):
+                    continue
+            elif key.startswith(('__', '_abc_')):
+                continue
+            label = '%s.%s' % (name, key)
+            inherited = _lookup(before, key)
+            if inherited is _MISSING:
+                self.note('adds', label)
+            else:
+                self.compare_member(label, member, inherited, {'super', key})
+
+    def compare_member(self, label, value, before, *calls):
+        """Note what a function or another value does to the released one.
+
+        :param label: the name in the module, with that of the class if it is
+            a member of one
+        :param calls: sets of names that a function may use, besides the
+            usual ones, to call the released one
+        :raises: LayerError if it is of another kind than the released one,
+            cannot be called like it, or neither calls it nor is marked with
+            replaces()
+        """
+        kind, ours = _functions(value)
+        before_kind, theirs = _functions(before)
+        if kind != before_kind:
+            self.refuse(label, 'is released as a %s' % (
+                before_kind or type(before).__name__))
+        calls += ({'released', *label.split('.')},)
+        verbs = set() if theirs else {'changes'}
+        for part, released_function in theirs.items():
+            if part not in ours:
+                self.refuse(label, 'lacks the %s of the release' % part)
+            function = ours[part]
+            problem = _misfit(function, released_function)
+            if problem:
+                self.refuse(label, problem)
+            expected = getattr(function, '_nova_pending_replaces', None)
+            if expected is not None:
+                self._bodies.append((label, released_function, expected))
+                verbs.add('replaces')
+            elif _calls(function, released_function, calls):
+                verbs.add('extends')
+                # Decorators without a wrapper leave marks, a response code
+                # for instance, that the release reads off the method.
+                for key, mark in vars(released_function).items():
+                    if not key.startswith('__'):
+                        vars(function).setdefault(key, mark)
+            else:
+                self.refuse(label, 'does not call the released one: call '
+                            'released.%s or mark it with '
+                            'nova_pending.replaces()' % label)
+        for verb in verbs:
+            self.note(verb, label)
 
     def drift(self):
         """Yield a sentence for each replaced body that the release moved."""
         for name, before, expected in self._bodies:
-            found = digest(before)
+            try:
+                found = digest(before)
+            except OSError:
+                found = 'no source'
             if found != expected:
                 yield ('%s.%s replaces a body with the digest %s, and the '
                        'release has %s' % (self.name, name, expected, found))
@@ -281,17 +391,23 @@ def released(name):
 class _ReleasedClass:
     """A class as released, after the tree has changed it in place."""
 
+    __slots__ = ('_parts',)
+
     def __init__(self, cls):
-        self._cls = cls
+        self._parts = (cls, {})
 
-    def _keep(self, name, member):
-        # In the namespace of the object, where __init__ too is found before
-        # that of this class.
-        get = getattr(member, '__get__', None)
-        vars(self)[name] = member if get is None else get(None, self._cls)
+    def __getattribute__(self, name):
+        # Not __getattr__: __init__ and its like are those of the release too.
+        cls, kept = _parts(self)
+        if name not in kept:
+            return getattr(cls, name)
+        get = getattr(kept[name], '__get__', None)
+        return kept[name] if get is None else get(None, cls)
 
-    def __getattr__(self, name):
-        return getattr(self._cls, name)
+
+def _parts(view):
+    """Return the class of a _ReleasedClass and its released members."""
+    return object.__getattribute__(view, '_parts')
 
 
 def new(value):
@@ -345,39 +461,60 @@ def over(cls):
         class lacks and that ``new()`` does not mark, a method that neither
         calls the released one nor is marked with ``replaces()``
     """
-    if isinstance(cls, _ReleasedClass):
-        cls = cls._cls
+    view = cls if type(cls) is _ReleasedClass else None
+    if view is not None:
+        cls = _parts(view)[0]
+    if not isinstance(cls, type):
+        raise LayerError('over() takes a class, not %r' % (cls,))
     kept = released(cls.__module__)
     record = _records[cls.__module__]
-    view = getattr(kept, cls.__name__)
-    if not isinstance(view, _ReleasedClass):
+    if view is None:
         view = _ReleasedClass(cls)
+        if getattr(kept, cls.__name__, None) is not cls:
+            record.refuse(cls.__qualname__, 'is not a class as released')
 
     def put(body):
-        if body.__name__ != cls.__name__ or body.__bases__ != (object,):
-            raise LayerError('The body over %s.%s must have its name and no '
-                             'base' % (cls.__module__, cls.__name__))
+        if (body.__name__, body.__module__, body.__bases__) != (
+                cls.__name__, cls.__module__, (object,)):
+            record.refuse(cls.__name__, 'must be laid over by a class of its '
+                          'name, without a base, in the file of its module')
         members = {name: value for name, value in vars(body).items()
                    if name not in _CLASS_MACHINERY}
         for name, value in members.items():
             label = '%s.%s' % (cls.__name__, name)
+            if name.startswith('__') and name.endswith('__') and (
+                    name != '__init__'):
+                record.refuse(label, 'is a special name: it cannot be laid '
+                              'over')
             before = _lookup(cls, name)
-            if isinstance(value, _New) or hasattr(value, '_nova_pending_new'):
-                if before is not _MISSING:
-                    raise LayerError('%s.%s is marked as new, and the release '
-                                     'has it' % (cls.__module__, label))
+            is_new = isinstance(value, _New) or hasattr(
+                value, '_nova_pending_new')
+            if isinstance(value, _New):
+                members[name] = value = value.value
+            for function in _functions(value)[1].values():
+                if any(body in _held(one) for one in _reachable(function)):
+                    record.refuse(label, 'uses super() without arguments, or '
+                                  '__class__')
+            if name in _parts(view)[1]:
+                record.refuse(label, 'is laid over twice')
+            if is_new and before is not _MISSING:
+                record.refuse(label, 'is marked as new, and the release has '
+                              'it')
+            if is_new:
                 record.note('adds', label)
-                continue
-            if before is _MISSING:
-                raise LayerError('%s has no %s: mark it with '
-                                 'nova_pending.new()' % (cls.__module__, label))
-            _check_member(record, label, value, before)
-            view._keep(name, before)
-        # The released names are looked up at run time: set the view first.
+            elif before is _MISSING:
+                record.refuse(label, 'is not in the release: mark it with '
+                              'nova_pending.new()')
+            else:
+                record.compare_member(label, value, before)
+        # Nothing has changed so far. The released names are looked up at run
+        # time: the view comes first.
+        _parts(view)[1].update(
+            (name, _lookup(cls, name)) for name in members
+            if _lookup(cls, name) is not _MISSING)
         setattr(kept, cls.__name__, view)
         for name, value in members.items():
-            setattr(cls, name, value.value if isinstance(value, _New)
-                    else value)
+            setattr(cls, name, value)
         return cls
     return put
 
@@ -387,7 +524,7 @@ _MISSING = object()
 _CLASS_MACHINERY = {
     '__module__', '__qualname__', '__doc__', '__dict__', '__weakref__',
     '__annotations__', '__annotate__', '__annotate_func__',
-    '__firstlineno__', '__static_attributes__'}
+    '__annotations_cache__', '__firstlineno__', '__static_attributes__'}
 
 
 def _lookup(cls, name):
@@ -397,49 +534,60 @@ def _lookup(cls, name):
     return _MISSING
 
 
-def _check_member(record, label, value, before):
-    name = label.split('.')[1]
-    if name.startswith('__') and name.endswith('__') and name != '__init__':
-        raise LayerError('%s.%s: a special method cannot be laid over'
-                         % (record.name, label))
-    if type(value) is not type(before) and (
-            callable(value) or isinstance(value, (staticmethod, classmethod))):
-        raise LayerError('%s.%s is released as a %s' % (
-            record.name, label, type(before).__name__))
-    value = getattr(value, '__func__', value)
-    before = getattr(before, '__func__', before)
-    if not hasattr(before, '__code__'):
-        record.note('changes', label)
-        return
-    if '__class__' in _unwrapped(value)[-1].__code__.co_freevars:
-        raise LayerError('%s.%s uses super() without arguments'
-                         % (record.name, label))
-    problem = _misfit(value, before)
-    if problem:
-        raise LayerError('%s.%s %s' % (record.name, label, problem))
-    record.note(record.verb(label, value, before), label)
+def _functions(member):
+    """Return the kind of a member and its functions, by what each is for."""
+    import functools
+    if isinstance(member, (staticmethod, classmethod)):
+        return type(member).__name__, {'function': member.__func__}
+    if isinstance(member, property):
+        return 'property', {
+            part: getattr(member, part) for part in ('fget', 'fset', 'fdel')
+            if getattr(member, part) is not None}
+    if isinstance(member, functools.cached_property):
+        return 'cached property', {'function': member.func}
+    while not isinstance(member, type(lay)) and hasattr(member, '__wrapped__'):
+        member = member.__wrapped__
+    if isinstance(member, type(lay)):
+        return 'function', {'function': member}
+    return None, {}
 
 
-def _unwrapped(function):
-    chain = [function]
-    while hasattr(chain[-1], '__wrapped__'):
-        chain.append(chain[-1].__wrapped__)
-    return chain
+def _held(function):
+    """Return what a function closes over."""
+    held = []
+    for cell in function.__closure__ or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:
+            # The name that it closes over is not bound yet.
+            continue
+    return held
 
 
-def _calls(function, before):
+def _reachable(function):
+    """Return a function and all that it wraps or closes over."""
+    found = [function]
+    for one in found:
+        found.extend(
+            other for other in (getattr(one, '__wrapped__', None), *_held(one))
+            if isinstance(other, type(lay)) and other not in found)
+    return found
+
+
+def _names(code):
+    """Return the global names and attributes that a code object uses."""
+    names = set(code.co_names)
+    for const in code.co_consts:
+        if hasattr(const, 'co_names'):
+            names |= _names(const)
+    return names
+
+
+def _calls(function, before, calls):
     """Whether a function wraps a released one or names it in its code."""
-    chain = _unwrapped(function)
-    if before in chain:
-        return True
-    codes = [chain[-1].__code__]
-    while codes:
-        code = codes.pop()
-        if {'released', before.__name__} <= set(code.co_names):
-            return True
-        codes.extend(const for const in code.co_consts
-                     if hasattr(const, 'co_names'))
-    return False
+    return any(one is before or any(call <= _names(one.__code__)
+                                    for call in calls)
+               for one in _reachable(function))
 
 
 def _misfit(function, before):
@@ -450,33 +598,39 @@ def _misfit(function, before):
     named = {p.name: p for p in ours}
     kinds = {p.kind for p in ours}
     anything = inspect.Parameter.VAR_KEYWORD in kinds
+    places = 0
     for index, wanted in enumerate(theirs):
         if wanted.kind in (wanted.VAR_POSITIONAL, wanted.VAR_KEYWORD):
             if wanted.kind not in kinds:
                 return 'does not take %s' % wanted
+            if wanted.kind == wanted.VAR_POSITIONAL:
+                places = len(ours)
             continue
+        placed = wanted.kind != wanted.KEYWORD_ONLY
+        places += placed
         got = named.get(wanted.name)
         if got is None:
             swallowed = anything and (
-                wanted.kind == wanted.KEYWORD_ONLY
+                not placed
                 or wanted.default is not wanted.empty
                 or inspect.Parameter.VAR_POSITIONAL in kinds)
             if not swallowed:
                 return 'does not take %s' % wanted.name
             continue
-        if (wanted.kind != wanted.KEYWORD_ONLY
-                and (ours.index(got) != index
-                     or got.kind not in (got.POSITIONAL_ONLY,
-                                         got.POSITIONAL_OR_KEYWORD))):
+        if (got.kind not in (wanted.kind, wanted.POSITIONAL_OR_KEYWORD)
+                or placed and ours.index(got) != index):
             return 'takes %s in another place' % wanted.name
         if wanted.default is not wanted.empty and got.default is got.empty:
             return 'wants %s, which callers may leave out' % wanted.name
     known = {p.name for p in theirs}
-    for extra in ours:
-        if (extra.name not in known and extra.default is extra.empty
-                and extra.kind not in (extra.VAR_POSITIONAL,
-                                       extra.VAR_KEYWORD)):
+    for index, extra in enumerate(ours):
+        if extra.name in known or extra.kind in (
+                extra.VAR_POSITIONAL, extra.VAR_KEYWORD):
+            continue
+        if extra.default is extra.empty:
             return 'wants %s, which callers do not pass' % extra.name
+        if extra.kind != extra.KEYWORD_ONLY and index < places:
+            return 'takes %s where callers pass something else' % extra.name
 
 
 def modules():
@@ -506,28 +660,31 @@ def status(write=print):
     """
     import importlib
     global _watch
-    setting = os.environ.get(_SWITCH)
     if switched_off():
         write('inactive: %s=%s is set in this environment' % (
-            _SWITCH, setting))
+            _SWITCH, os.environ[_SWITCH]))
         return EXIT_INACTIVE
-    if setting:
-        write('%s=%s is not known: only "off" has a meaning' % (
-            _SWITCH, setting))
+    name = 'nova'
     try:
+        check_switch()
         check_release()
         top = tree()
         if not laid():
-            write('inactive: this interpreter did not run nova_pending.pth; '
-                  'install nova-pending into the site-packages that holds '
-                  'nova')
+            write('inactive: %s' % (
+                'nova was imported before nova-pending could be laid over it'
+                if 'nova' in sys.modules else
+                'this interpreter did not run nova_pending.pth; install '
+                'nova-pending into the site-packages that holds nova'))
             return EXIT_INACTIVE
         _watch = True
         names = modules()
         for name in names:
             importlib.import_module(name)
-    except ImportError as exc:
-        write(str(exc))
+    except Exception as exc:
+        # Whatever a file raises, its module is not laid over.
+        write('refused: %s%s' % (
+            '' if isinstance(exc, LayerError)
+            else '%s: %s: ' % (name, type(exc).__name__), exc))
         return EXIT_REFUSED
     write('nova %s, laid over from %s' % (release(), top))
     drifts = []
@@ -561,4 +718,13 @@ def main():
         'over and each drift; exit 0 if active and in order, 1 on drift, 2 '
         'if the release is refused, 3 if inactive')
     parser.parse_args()
+    import logging
+    import warnings
+    # What the release says while it is imported is not about the tree.
+    logging.disable()
+    if not sys.warnoptions:
+        warnings.simplefilter('ignore')
+    # The commands of the release want native threading, or eventlet, and
+    # refuse the other in the same process.
+    os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = 'false'
     return status()

@@ -19,10 +19,12 @@ again with both; pip then records and removes them like any other file.
 
 import base64
 import csv
+import functools
 import hashlib
 import io
 import os
 import pathlib
+import subprocess
 import zipfile
 
 from pbr import build
@@ -35,21 +37,37 @@ TREE = '_nova_pending_tree'
 # that pbr could find.
 FALLBACK_VERSION = '0.0.0'
 
-get_requires_for_build_editable = build.get_requires_for_build_editable
-get_requires_for_build_sdist = build.get_requires_for_build_sdist
-get_requires_for_build_wheel = build.get_requires_for_build_wheel
+
+def _has_version():
+    """Whether pbr will find a version: in an sdist, or from git."""
+    if (ROOT / 'PKG-INFO').exists():
+        return True
+    # A repository around a tree that is none itself tells nothing about it.
+    if not (ROOT / '.git').exists():
+        return False
+    try:
+        subprocess.run(['git', 'rev-parse', '--verify', 'HEAD'], cwd=ROOT,
+                       check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
 
 
 def _versioned(function):
+    @functools.wraps(function)
     def call(*args, **kwargs):
         os.environ.setdefault('SKIP_GENERATE_AUTHORS', '1')
         os.environ.setdefault('SKIP_WRITE_GIT_CHANGELOG', '1')
-        if not any((ROOT / name).exists() for name in ('.git', 'PKG-INFO')):
+        if not _has_version():
             os.environ.setdefault('PBR_VERSION', FALLBACK_VERSION)
         return function(*args, **kwargs)
     return call
 
 
+get_requires_for_build_editable = _versioned(
+    build.get_requires_for_build_editable)
+get_requires_for_build_sdist = _versioned(build.get_requires_for_build_sdist)
+get_requires_for_build_wheel = _versioned(build.get_requires_for_build_wheel)
 prepare_metadata_for_build_editable = _versioned(
     build.prepare_metadata_for_build_editable)
 prepare_metadata_for_build_wheel = _versioned(
@@ -81,11 +99,16 @@ def _start_files():
 
 
 def _tree_files():
+    """Read what the tree installs: all but its tests and how to read it."""
     top = ROOT / 'nova'
-    return {
-        '%s/%s' % (TREE, path.relative_to(top).as_posix()): path.read_bytes()
-        for path in sorted(top.rglob('*.py'))
-        if path.relative_to(top).parts[0] != 'tests'}
+    files = {}
+    for path in sorted(top.rglob('*')):
+        parts = path.relative_to(top).parts
+        if (path.is_file() and not path.name.startswith('.')
+                and path.suffix not in ('.pyc', '.rst')
+                and 'tests' not in parts):
+            files['/'.join((TREE, *parts))] = path.read_bytes()
+    return files
 
 
 def _add(wheel, files):
