@@ -12,12 +12,44 @@
 
 """What a burial in cell0 keeps for a rebuild out of it."""
 
+import contextlib
+
 from oslo_log import log as logging
+from oslo_utils import excutils
 
 from nova import exception
 from nova import objects
 
 LOG = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def servers_named_on_failure(context, build_requests, instances):
+    """Log the IDs of servers that cannot be buried, which the release omits.
+
+    :param context: the request context
+    :param build_requests: the BuildRequests of the servers
+    :param instances: Instances that are no rows yet
+    """
+    uuids = {request.instance_uuid for request in build_requests}
+    uuids.update(instance.uuid for instance in instances)
+
+    def name(reason):
+        for uuid in sorted(uuids):
+            LOG.error('The server could not be buried in cell0 and stays as '
+                      'it is: %s', reason, instance_uuid=uuid)
+
+    try:
+        try:
+            objects.CellMapping.get_by_uuid(
+                context, objects.CellMapping.CELL0_UUID)
+        except exception.CellMappingNotFound as exc:
+            # The release logs that there is none, and returns.
+            name(exc)
+        yield
+    except Exception as exc:
+        with excutils.save_and_reraise_exception():
+            name(exc)
 
 
 def is_burial(context):

@@ -27,6 +27,16 @@ class ComputeTaskManager:
 
     target = messaging.Target(namespace='compute_task', version='1.27')
 
+    def _bury_in_cell0(self, context, request_spec, exc,
+                       build_requests=None, instances=None,
+                       block_device_mapping=None, tags=None):
+        with burial.servers_named_on_failure(
+                context, build_requests or [], instances or []):
+            released.ComputeTaskManager._bury_in_cell0(
+                self, context, request_spec, exc,
+                build_requests=build_requests, instances=instances,
+                block_device_mapping=block_device_mapping, tags=tags)
+
     def _set_vm_state_and_notify(self, context, instance_uuid, method,
                                  updates, ex, request_spec):
         if burial.is_burial(context):

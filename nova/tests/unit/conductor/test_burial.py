@@ -12,6 +12,7 @@
 
 from unittest import mock
 
+from oslo_db import exception as db_exc
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import vm_states
@@ -150,6 +151,44 @@ class KeepRequestTestCase(test.TestCase):
 
     def test_forgets_nothing_of_a_deleted_server(self):
         burial.forget_request(self.context, uuids.other)
+
+
+class ServersNamedOnFailureTestCase(test.NoDBTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.context = nova_context.get_admin_context()
+        self.manager = manager.ComputeTaskManager.__new__(
+            manager.ComputeTaskManager)
+
+    def bury(self):
+        with mock.patch.object(burial.LOG, 'error') as logged:
+            try:
+                self.manager._bury_in_cell0(
+                    self.context, objects.RequestSpec(),
+                    exception.NoValidHost(reason=''),
+                    build_requests=[
+                        objects.BuildRequest(instance_uuid=uuids.one),
+                        objects.BuildRequest(instance_uuid=uuids.two)])
+            finally:
+                self.named = {call.kwargs['instance_uuid']
+                              for call in logged.mock_calls}
+
+    @mock.patch('nova.objects.CellMapping.get_by_uuid',
+                side_effect=exception.CellMappingNotFound(uuid='0'))
+    def test_no_cell0(self, _get):
+        self.bury()
+        self.assertEqual({uuids.one, uuids.two}, self.named)
+        # As in the release.
+        self.assertIn('No cell mapping found for cell0',
+                      self.stdlog.logger.output)
+
+    @mock.patch('nova.objects.CellMapping.get_by_uuid')
+    def test_cell0_database_down(self, _get):
+        with mock.patch('nova.objects.BuildRequest.get_new_instance',
+                        side_effect=db_exc.DBConnectionError()):
+            self.assertRaises(db_exc.DBConnectionError, self.bury)
+        self.assertEqual({uuids.one, uuids.two}, self.named)
 
 
 class SetVmStateTestCase(test.NoDBTestCase):
