@@ -31,6 +31,7 @@ from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.db.api import api as api_db_api
+from nova.db.main import api as main_db_api
 from nova import exception
 from nova.i18n import _
 from nova.network import model as network_model
@@ -150,9 +151,7 @@ def _claim(instance):
         claimed.save(expected_vm_state=instance.vm_state,
                      expected_task_state=[None])
     except exception.UnexpectedTaskStateError:
-        raise exception.InstanceInvalidState(
-            attr='task_state', instance_uuid=instance.uuid,
-            state=task_states.REBUILDING, method='rebuild')
+        raise _in_progress(instance)
 
 
 class _Rebuild:
@@ -315,31 +314,48 @@ class _Rebuild:
             spec.network_metadata = self.network_metadata
 
     def move(self):
-        """Turn the record in cell0 into a build request."""
+        """Turn the record in cell0 into a build request.
+
+        :raises: InstanceInvalidState if the claim was lost
+        """
         self.build_request = objects.BuildRequest(
             self.context, instance=self.instance,
             instance_uuid=self.instance.uuid,
             project_id=self.instance.project_id,
-            block_device_mappings=self.bdms, tags=self.tags)
-        mapping = objects.InstanceMapping.get_by_instance_uuid(
-            self.context, self.instance.uuid)
-        mapping.cell_mapping = None
+            block_device_mappings=self.bdms, tags=self.tags,
+            # The server has the creation time of its build request.
+            created_at=self.buried.created_at)
+        # The save drops what the release does not persist.
         resources = self.request_spec.requested_resources
-        _exchange(self.context, self.build_request, mapping,
-                  self.request_spec)
-        # The save leaves out what the release does not persist.
+        try:
+            _exchange(self.context, self.build_request, self.request_spec)
+            main_db_api.instance_destroy(
+                self.context, self.buried.uuid, hard_delete=True,
+                constraint=main_db_api.constraint(
+                    task_state=main_db_api.equal_any(task_states.REBUILDING)))
+        except (exception.InstanceMappingNotFound,
+                exception.ConstraintNotMet):
+            raise _in_progress(self.buried)
         self.request_spec.requested_resources = resources
-        self.buried.destroy(hard_delete=True)
         LOG.info('The server was taken out of cell0 to be rebuilt.',
                  instance=self.instance)
 
 
 @api_db_api.context_manager.writer
-def _exchange(context, build_request, mapping, request_spec):
+def _exchange(context, build_request, request_spec):
     """Replace a mapping to cell0 by a build request, in one transaction."""
+    objects.InstanceMapping.unmap(
+        context, build_request.instance_uuid,
+        objects.CellMapping.get_by_uuid(
+            context, objects.CellMapping.CELL0_UUID))
     build_request.create()
-    mapping.save()
     request_spec.save()
+
+
+def _in_progress(instance):
+    return exception.InstanceInvalidState(
+        attr='task_state', instance_uuid=instance.uuid,
+        state=task_states.REBUILDING, method='rebuild')
 
 
 def _unsaved(bdm):

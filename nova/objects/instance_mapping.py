@@ -11,6 +11,9 @@
 #    under the License.
 
 import nova_pending
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
+from nova import exception
 
 released = nova_pending.released(__name__)
 
@@ -18,11 +21,21 @@ released = nova_pending.released(__name__)
 @nova_pending.over(released.InstanceMapping)
 class InstanceMapping:
 
-    def _update_with_cell_id(self, updates):
-        # The release drops a cell_mapping of None. A server that leaves
-        # cell0 to be built again has no cell until it is scheduled.
-        unmapped = updates.get('cell_mapping', self) is None
-        updates = released.InstanceMapping._update_with_cell_id(self, updates)
-        if unmapped:
-            updates['cell_id'] = None
-        return updates
+    @nova_pending.new
+    @staticmethod
+    @api_db_api.context_manager.writer
+    def unmap(context, instance_uuid, cell_mapping):
+        """Take a server out of a cell, if it is in that cell.
+
+        The release has no way back to a mapping without a cell. Of several
+        callers exactly one succeeds.
+
+        :param context: the request context
+        :param instance_uuid: the server
+        :param cell_mapping: the CellMapping of the cell that it must be in
+        :raises: InstanceMappingNotFound if it is not in that cell
+        """
+        if not context.session.query(api_models.InstanceMapping).filter_by(
+                instance_uuid=instance_uuid, cell_id=cell_mapping.id).update(
+                    {'cell_id': None}):
+            raise exception.InstanceMappingNotFound(uuid=instance_uuid)

@@ -11,6 +11,7 @@
 #    under the License.
 
 import base64
+import datetime
 from unittest import mock
 
 from oslo_serialization import jsonutils
@@ -85,6 +86,17 @@ class RebuildInCell0Base(full_cloud.FullCloudTestCase):
                         .filter_by(**{column: server['id']})]
         return jsonutils.to_primitive(rows)
 
+    def created_long_ago(self, server):
+        context = nova_context.get_admin_context()
+        cell0 = objects.CellMapping.get_by_uuid(
+            context, objects.CellMapping.CELL0_UUID)
+        with nova_context.target_cell(context, cell0) as cctxt:
+            with main_db_api.get_context_manager(cctxt).writer.using(cctxt):
+                cctxt.session.query(models.Instance).filter_by(
+                    uuid=server['id']).update(
+                        {'created_at': datetime.datetime(2020, 1, 2)})
+        return self.admin_api.get_server(server['id'])
+
     def in_cell(self, cell_uuid, server):
         """Whether a cell's database has a row of a server, deleted or not."""
         context = nova_context.get_admin_context(read_deleted='yes')
@@ -107,6 +119,7 @@ class RebuildInCell0TestCase(RebuildInCell0Base):
             tags=['blue'], metadata={'a': 'b'},
             user_data=base64.b64encode(b'#!/bin/sh').decode())
         self.make_room()
+        server = self.created_long_ago(server)
         answer = self.rebuild(server)
         self.assertEqual(server['id'], answer['id'])
         self.assertEqual('BUILD', answer['status'])
@@ -116,7 +129,8 @@ class RebuildInCell0TestCase(RebuildInCell0Base):
                     'tags', 'OS-EXT-SRV-ATTR:hostname',
                     'OS-EXT-SRV-ATTR:user_data', 'config_drive',
                     'OS-EXT-SRV-ATTR:reservation_id', 'tenant_id', 'user_id',
-                    'OS-EXT-SRV-ATTR:launch_index', 'OS-DCF:diskConfig'):
+                    'OS-EXT-SRV-ATTR:launch_index', 'OS-DCF:diskConfig',
+                    'created'):
             self.assertEqual(server[key], active[key], key)
         self.assertEqual('roomy', active['OS-EXT-SRV-ATTR:host'])
         self.assertEqual(

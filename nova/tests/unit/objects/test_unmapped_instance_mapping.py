@@ -13,6 +13,7 @@
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova import context as nova_context
+from nova import exception
 from nova import objects
 from nova import test
 
@@ -33,22 +34,27 @@ class UnmappedInstanceMappingTestCase(test.TestCase):
         return objects.InstanceMapping.get_by_instance_uuid(
             self.context, uuids.instance)
 
-    def test_cell_can_be_taken_away(self):
-        self.mapping.cell_mapping = None
-        self.mapping.save()
-        self.assertIsNone(self.mapping.cell_mapping)
+    def unmap(self, cell):
+        objects.InstanceMapping.unmap(self.context, uuids.instance, cell)
+
+    def test_taken_out_of_the_cell(self):
+        self.unmap(self.cell0)
         self.assertIsNone(self.stored().cell_mapping)
 
-    def test_save_of_something_else_leaves_the_cell(self):
-        self.mapping.queued_for_delete = True
-        self.mapping.save()
-        stored = self.stored()
-        self.assertTrue(stored.queued_for_delete)
-        self.assertEqual(self.cell0.id, stored.cell_mapping.id)
+    def test_refused_the_second_time(self):
+        self.unmap(self.cell0)
+        self.assertRaises(exception.InstanceMappingNotFound,
+                          self.unmap, self.cell0)
 
-    def test_cell_can_be_given_again(self):
-        self.mapping.cell_mapping = None
-        self.mapping.save()
-        self.mapping.cell_mapping = self.cell0
-        self.mapping.save()
+    def test_refused_in_another_cell(self):
+        self.assertRaises(
+            exception.InstanceMappingNotFound, self.unmap,
+            self.cell_mappings['cell1'])
+        self.assertEqual(self.cell0.id, self.stored().cell_mapping.id)
+
+    def test_can_be_mapped_again(self):
+        self.unmap(self.cell0)
+        mapping = self.stored()
+        mapping.cell_mapping = self.cell0
+        mapping.save()
         self.assertEqual(self.cell0.id, self.stored().cell_mapping.id)
