@@ -1,0 +1,66 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The options that the layer adds to Nova, with their own help."""
+
+import importlib
+import textwrap
+
+from oslo_config import cfg
+from sphinx.util import docutils
+
+import nova_pending
+
+
+def added_options():
+    """Yield a group name and an option for each that the layer adds."""
+    for name in nova_pending.modules():
+        if not name.startswith('nova.conf.'):
+            continue
+        module = importlib.import_module(name)
+        released = _released_options(name)
+        for group, options in module.list_opts().items():
+            for option in options:
+                if option not in released:
+                    yield getattr(group, 'name', group), option
+
+
+def _released_options(name):
+    try:
+        kept = nova_pending.released(name)
+    except nova_pending.LayerError:
+        return []
+    return [option for value in vars(kept).values() if isinstance(value, list)
+            for option in value if isinstance(option, cfg.Opt)]
+
+
+class AddedOptions(docutils.SphinxDirective):
+    """Show the options that the layer adds."""
+
+    def run(self):
+        lines = []
+        for group, option in added_options():
+            body = [':Type: %s' % option.type.type_name,
+                    ':Default: ``%s``' % option.default]
+            if option.mutable:
+                body.append(':Mutable: can be changed without a restart')
+            body += ['', *textwrap.dedent(option.help).strip().splitlines()]
+            lines += ['.. oslo.config:group:: %s' % group, '',
+                      '.. oslo.config:option:: %s' % option.dest, '',
+                      *('   ' + line if line else '' for line in body), '']
+        return self.parse_text_to_nodes('\n'.join(lines))
+
+
+def setup(app):
+    app.setup_extension('oslo_config.sphinxext')
+    app.add_directive('added-options', AddedOptions)
+    return {'parallel_read_safe': True}

@@ -1,0 +1,43 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Drawings that do not keep the documentation from being built.
+
+With Graphviz there is a picture. Where ``dot`` is not installed, the text of
+the drawing stands in its place.
+"""
+
+import pathlib
+import shutil
+
+from docutils import nodes
+from sphinx.util import docutils
+
+
+class DrawingAsText(docutils.SphinxDirective):
+    """Takes the place of the directive ``graphviz``."""
+
+    required_arguments = 1
+
+    def run(self):
+        relative, path = self.env.relfn2path(self.arguments[0])
+        self.env.note_dependency(relative)
+        text = pathlib.Path(path).read_text('utf-8')
+        return [nodes.literal_block(text, text, language='dot')]
+
+
+def setup(app):
+    if shutil.which('dot'):
+        app.setup_extension('sphinx.ext.graphviz')
+    else:
+        app.add_directive('graphviz', DrawingAsText)
+    return {'parallel_read_safe': True}
