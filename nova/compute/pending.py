@@ -23,6 +23,9 @@ import contextvars
 #: The microversion that shows PENDING.
 API_VERSION = '2.105'
 
+#: What stands for the column vm_state where the state is hidden.
+HIDDEN_COLUMN = '_vm_state_hidden'
+
 _hidden = contextvars.ContextVar('pending_hidden', default=False)
 
 
@@ -53,21 +56,11 @@ def shown(vm_state):
     return vm_state
 
 
-def searched(vm_state):
-    """Return the vm_states that a client means by the filter vm_state.
+def column(name):
+    """Return the column of instances that the client means by a filter or key.
 
-    :param vm_state: the value of the filter, a string
-    :returns: the same value, or a list of values, empty if nothing can match
+    :param name: the name of a filter or of a sort key
     """
-    from nova.compute import vm_states
-    if not is_hidden():
-        return vm_state
-    if vm_state.lower() == vm_states.PENDING:
-        return []
-    if vm_state == vm_states.ERROR:
-        return [vm_states.ERROR, vm_states.PENDING]
-    if vm_state.lower() == vm_states.ERROR:
-        # Whether this matches is up to the collation of the database, and
-        # so it must be for the state that is hidden behind it.
-        return [vm_state, vm_states.PENDING.upper()]
-    return vm_state
+    if name == 'vm_state' and is_hidden():
+        return HIDDEN_COLUMN
+    return name

@@ -12,6 +12,8 @@
 
 """A functional test base with a host that can be full."""
 
+import time
+
 from nova.tests.functional import integrated_helpers
 
 
@@ -56,6 +58,14 @@ class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
         spoken = self.admin_api.microversion
         self.admin_api.microversion = 'latest'
         try:
-            return self._wait_for_state_change(server, status)
+            for _try in range(200):
+                server = self.admin_api.get_server(server['id'])
+                # The fault is stored after the state.
+                if server['status'] == status and (
+                        'fault' in server or
+                        status not in ('ERROR', 'PENDING')):
+                    return server
+                time.sleep(0.05)
         finally:
             self.admin_api.microversion = spoken
+        self.fail('Waited for %s: %s' % (status, server))

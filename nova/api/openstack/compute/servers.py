@@ -52,11 +52,3 @@ class ServersController:
         with rebuild_in_cell0.asked_for(asked_for):
             return released.ServersController._rebuild(
                 self, req=req, id=id, body=body)
-
-
-def remove_invalid_options(context, search_options, allowed_search_options):
-    released.remove_invalid_options(
-        context, search_options, allowed_search_options)
-    if 'vm_state' in search_options:
-        search_options['vm_state'] = pending.searched(
-            search_options['vm_state'])

@@ -1,0 +1,20 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import nova_pending
+from nova.compute import pending
+
+released = nova_pending.released(__name__)
+
+
+def _exact_instance_filter(query, filters, legal_keys):
+    return released._exact_instance_filter(
+        query, filters, legal_keys + [pending.HIDDEN_COLUMN])
