@@ -296,6 +296,7 @@ class _Rebuild:
 
     def _make_request_spec(self):
         spec = self.request_spec
+        self.buried_image = spec.image
         spec.image = objects.ImageMeta.from_dict(self.image)
         spec.numa_topology = self.options['numa_topology']
         spec.pci_requests = self.options['pci_requests']
@@ -329,27 +330,54 @@ class _Rebuild:
         resources = self.request_spec.requested_resources
         try:
             _exchange(self.context, self.build_request, self.request_spec)
+        except exception.InstanceMappingNotFound:
+            raise _in_progress(self.buried)
+        self.request_spec.requested_resources = resources
+        try:
             main_db_api.instance_destroy(
                 self.context, self.buried.uuid, hard_delete=True,
                 constraint=main_db_api.constraint(
                     task_state=main_db_api.equal_any(task_states.REBUILDING)))
-        except (exception.InstanceMappingNotFound,
-                exception.ConstraintNotMet):
+        except (exception.ConstraintNotMet, exception.InstanceNotFound):
+            # Deleted or reset meanwhile: the claim is gone.
+            self.request_spec.image = self.buried_image
+            _exchange_back(
+                self.context, self.build_request, self.request_spec)
             raise _in_progress(self.buried)
-        self.request_spec.requested_resources = resources
         LOG.info('The server was taken out of cell0 to be rebuilt.',
                  instance=self.instance)
 
 
 @api_db_api.context_manager.writer
 def _exchange(context, build_request, request_spec):
-    """Replace a mapping to cell0 by a build request, in one transaction."""
+    """Replace a mapping to cell0 by a build request, in one transaction.
+
+    :raises: InstanceMappingNotFound if the server is not mapped to cell0
+    """
     objects.InstanceMapping.unmap(
-        context, build_request.instance_uuid,
-        objects.CellMapping.get_by_uuid(
-            context, objects.CellMapping.CELL0_UUID))
+        context, build_request.instance_uuid, _cell0(context))
     build_request.create()
     request_spec.save()
+
+
+@api_db_api.context_manager.writer
+def _exchange_back(context, build_request, request_spec):
+    """Undo _exchange() where the record in cell0 could not be deleted."""
+    try:
+        build_request.destroy()
+        mapping = objects.InstanceMapping.get_by_instance_uuid(
+            context, build_request.instance_uuid)
+    except (exception.BuildRequestNotFound,
+            exception.InstanceMappingNotFound):
+        return
+    mapping.cell_mapping = _cell0(context)
+    mapping.save()
+    request_spec.save()
+
+
+def _cell0(context):
+    return objects.CellMapping.get_by_uuid(
+        context, objects.CellMapping.CELL0_UUID)
 
 
 def _in_progress(instance):

@@ -334,6 +334,58 @@ class RefusedRebuildTestCase(RebuildInCell0Base):
         self.assertEqual([], after['build_requests'])
         self.assertEqual('deleting', after['instances'][0]['task_state'])
 
+    def test_deleted_between_the_claim_and_the_move(self):
+        exchange = rebuild_in_cell0._exchange
+
+        def deleted_first(*args):
+            self.api.delete_server(self.server['id'])
+            return exchange(*args)
+
+        before = self.before['request_specs'][0]['spec']
+        with mock.patch.object(rebuild_in_cell0, '_exchange', deleted_first):
+            self.refused(409, self.server,
+                         imageRef=glance_fixture.GlanceFixture.image2['id'])
+        self._wait_until_deleted(self.server)
+        after = self.stored(self.server)
+        self.assertEqual([], after['build_requests'])
+        self.assertEqual(
+            jsonutils.loads(before)['nova_object.data']['image'],
+            jsonutils.loads(after['request_specs'][0]['spec'])[
+                'nova_object.data']['image'])
+        self.assertEqual([], self.api.get_servers())
+
+    def test_state_reset_between_the_claim_and_the_move(self):
+        exchange = rebuild_in_cell0._exchange
+
+        def reset_first(*args):
+            self.admin_api.post_server_action(
+                self.server['id'], {'os-resetState': {'state': 'error'}})
+            return exchange(*args)
+
+        with mock.patch.object(rebuild_in_cell0, '_exchange', reset_first):
+            self.refused(409, self.server)
+        self.assertEqual('ERROR',
+                         self.api.get_server(self.server['id'])['status'])
+        self.assertEqual([], self.stored(self.server)['build_requests'])
+        self.make_room()
+        self.rebuild(self.server)
+        self.wait_for(self.server, 'ACTIVE')
+
+    def test_deleted_while_it_is_moved(self):
+        destroy = main_db_api.instance_destroy
+
+        def deleted_first(context, uuid, **kwargs):
+            if kwargs.get('hard_delete'):
+                self.api.delete_server(uuid)
+            return destroy(context, uuid, **kwargs)
+
+        with mock.patch.object(main_db_api, 'instance_destroy',
+                               deleted_first):
+            self.refused(404, self.server)
+        self._wait_until_deleted(self.server)
+        self.assertEqual([], self.api.get_servers())
+        self.assertEqual([], self.stored(self.server)['build_requests'])
+
     def test_networks_not_known(self):
         context = nova_context.get_admin_context()
         spec = objects.RequestSpec.get_by_instance_uuid(
