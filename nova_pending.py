@@ -291,8 +291,7 @@ class _Record:
         for member in vars(before).values():
             for function in _functions(member)[1].values():
                 for one in _reachable(function):
-                    if ('__class__' not in one.__code__.co_freevars and
-                            {'super', name} <= _names(one.__code__)):
+                    if name in _supers(one.__code__):
                         self.refuse(name, 'must be changed with over(): '
                                     'super(%s, self) in the release would '
                                     'recurse in a subclass' % name)
@@ -492,9 +491,11 @@ def over(cls):
             if isinstance(value, _New):
                 members[name] = value = value.value
             for function in _functions(value)[1].values():
-                if any(body in _held(one) for one in _reachable(function)):
-                    record.refuse(label, 'uses super() without arguments, or '
-                                  '__class__')
+                for one in _reachable(function):
+                    if body in _held(one) and (
+                            _supers(one.__code__) - {cls.__name__}):
+                        record.refuse(label, 'uses super() without arguments, '
+                                      'or __class__')
             if name in _parts(view)[1]:
                 record.refuse(label, 'is laid over twice')
             if is_new and before is not _MISSING:
@@ -581,6 +582,28 @@ def _names(code):
         if hasattr(const, 'co_names'):
             names |= _names(const)
     return names
+
+
+def _supers(code):
+    """Return the names of the classes that code calls super() for.
+
+    None is among them if it does so without arguments or uses __class__.
+    """
+    found = set()
+    if 'super' in code.co_names or '__class__' in code.co_freevars:
+        import dis
+        steps = [step for step in dis.get_instructions(code)
+                 if step.opname != 'EXTENDED_ARG']
+        for step, after in zip(steps, steps[1:]):
+            if (step.opname, step.argval) == ('LOAD_GLOBAL', 'super'):
+                found.add(after.argval if after.opname == 'LOAD_GLOBAL'
+                          else None)
+            elif (step.opname, step.argval) == ('LOAD_DEREF', '__class__'):
+                found.add(None)
+    for const in code.co_consts:
+        if hasattr(const, 'co_names'):
+            found |= _supers(const)
+    return found
 
 
 def _calls(function, before, calls):
