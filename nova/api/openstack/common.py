@@ -10,6 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+from urllib import parse as urlparse
+
 import webob.exc
 
 import nova_pending
@@ -40,3 +42,22 @@ def raise_http_conflict_for_instance_invalid_state(exc, action, server_id):
         raise webob.exc.HTTPConflict(explanation=exc.format_message())
     released.raise_http_conflict_for_instance_invalid_state(
         exc, action, server_id)
+
+
+@nova_pending.over(released.ViewBuilder)
+class ViewBuilder:
+
+    def _get_next_link(self, request, identifier, collection_name):
+        link = released.ViewBuilder._get_next_link(
+            self, request, identifier, collection_name)
+        if pending.is_hidden():
+            return link
+        # The release keeps one of several values of a parameter: the second
+        # page of status=ERROR&status=PENDING would be one of status=PENDING.
+        params = [
+            (name, identifier if name == 'marker' else value)
+            for name, value in sorted(
+                request.params.items(), key=lambda param: param[0])]
+        if 'marker' not in request.params:
+            params.append(('marker', identifier))
+        return '%s?%s' % (link.partition('?')[0], urlparse.urlencode(params))

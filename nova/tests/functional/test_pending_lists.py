@@ -90,11 +90,10 @@ class ListTestCase(full_cloud.FullCloudTestCase):
                 self.assertEqual('next', link['rel'])
                 url = parse.urlsplit(link['href'])
                 path = '/servers%s?%s' % (detail, url.query)
-                asked = dict(parse.parse_qsl(query))
-                got = dict(parse.parse_qsl(url.query))
-                got.pop('marker')
-                asked.pop('marker', None)
-                self.assertEqual(asked, got)
+                self.assertCountEqual(
+                    parse.parse_qsl(query),
+                    [(key, value) for key, value in parse.parse_qsl(url.query)
+                     if key != 'marker'])
         return pages
 
     @contextlib.contextmanager
@@ -277,17 +276,16 @@ class ListTestCase(full_cloud.FullCloudTestCase):
 
     def test_paging(self):
         self.speak('2.105')
-        for query, size in itertools.product(
-                ('status=PENDING', 'status=PENDING&sort_key=display_name',
-                 'vm_state=pending&sort_key=vm_state&sort_dir=asc',
-                 'sort_key=vm_state&sort_dir=desc', 'sort_key=created_at',
-                 'sort_key=display_name&sort_dir=asc', 'sort_key=locked',
-                 ''), (1, 2, 10)):
+        for query, size in (
+                ('status=PENDING', 1), ('status=PENDING', 10), ('', 1),
+                ('vm_state=pending&sort_key=vm_state&sort_dir=asc', 1),
+                ('sort_key=vm_state&sort_dir=desc', 2),
+                ('status=PENDING&status=BUILD&sort_key=display_name', 2)):
             everything = self.listed(query)
             pages = self.pages('%s&limit=%d' % (query, size))
             self.assertEqual(everything, list(itertools.chain(*pages)),
                              (query, size))
-            self.assertTrue(all(len(page) <= size for page in pages))
+            self.assertLessEqual(max(map(len, pages)), size)
         self.assertEqual(
             [['pending-1'], ['pending-2'], ['pending-other'], []],
             self.pages('status=PENDING&all_tenants=1&limit=1'
@@ -297,7 +295,7 @@ class ListTestCase(full_cloud.FullCloudTestCase):
         for marker, expected in (
                 ('pending-2', ['pending-1']),
                 ('pending-1', []),
-                ('failed', ['pending-2', 'pending-1']),
+                ('failed', []),
                 ('active', [])):
             self.assertEqual(expected, self.listed(
                 'status=PENDING&sort_key=display_name&marker=' +
