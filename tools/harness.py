@@ -1,0 +1,72 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Puts beside the installed Nova what its test harness reads there.
+
+The harness looks for a source tree around the package ``nova``. An installed
+wheel keeps ``etc`` elsewhere and has no ``doc`` at all.
+"""
+
+import importlib.metadata
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+
+SAMPLES = ('doc/api_samples/', 'doc/notification_samples/')
+
+
+def site():
+    """Return the directory in which the released package nova lies."""
+    return pathlib.Path(
+        importlib.metadata.distribution('nova').locate_file('')).resolve()
+
+
+def link_etc():
+    """Link the ``etc`` of the environment beside the package."""
+    link = site() / 'etc'
+    if not link.exists():
+        link.symlink_to(os.path.relpath(
+            pathlib.Path(sysconfig.get_path('data'), 'etc').resolve(),
+            link.parent))
+
+
+def fetch_samples():
+    """Put the samples of the release's source archive beside the package.
+
+    :raises: subprocess.CalledProcessError if pip cannot fetch the archive
+    """
+    place = site() / 'doc'
+    if place.exists():
+        return
+    version = importlib.metadata.version('nova')
+    with tempfile.TemporaryDirectory(dir=site()) as scratch:
+        subprocess.run(
+            [sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps',
+             '--no-binary', 'nova', '--dest', scratch, 'nova==%s' % version],
+            check=True)
+        root = 'nova-%s/' % version
+        with tarfile.open(os.path.join(
+                scratch, 'nova-%s.tar.gz' % version)) as archive:
+            archive.extractall(scratch, filter='data', members=[
+                member for member in archive
+                if member.name.startswith(tuple(root + s for s in SAMPLES))])
+        # Only what is whole bears the name that is looked for above.
+        shutil.move(os.path.join(scratch, root, 'doc'), place)
+
+
+if __name__ == '__main__':
+    link_etc()

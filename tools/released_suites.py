@@ -1,0 +1,263 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Runs the test suites of the released Nova under the layer.
+
+The tests are those of the installed package, whole or in part. What may fail
+is listed with its reason in nova/tests/released/expected.yaml: the run fails
+when anything else fails and when something that is listed does not.
+"""
+
+import argparse
+import collections
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import subunit
+import testtools
+import yaml
+
+import harness
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LISTS = ROOT / 'nova' / 'tests' / 'released'
+SUITES = ('unit', 'functional')
+# A test that its process did not end is in progress.
+FAILED = ('fail', 'uxsuccess', 'inprogress', 'unknown')
+PROGRESS_SECONDS = 60
+
+
+class Expected:
+    """The tests that are listed as failing.
+
+    :ivar always: those that fail without the layer too
+    :ivar by_design: those that fail under the layer because of what it is for
+    :ivar counterparts: our tests that stand in for the second
+    """
+
+    def __init__(self, document):
+        self.always = self._tests(document['without_the_layer_too'])
+        self.by_design = self._tests(document['by_design'])
+        self.counterparts = {
+            entry['counterpart'] for entry in document['by_design']}
+
+    @staticmethod
+    def _tests(entries):
+        tests = [test for entry in entries for test in entry['tests']]
+        for entry in entries:
+            if not entry['reason'].strip():
+                raise ValueError('no reason is given for %s' % entry['tests'])
+        twice = [t for t, n in collections.Counter(tests).items() if n > 1]
+        if twice:
+            raise ValueError('listed twice: %s' % ', '.join(twice))
+        return set(tests)
+
+    def failing(self, layer):
+        return self.always | self.by_design if layer else self.always
+
+
+def read(name):
+    """Return what one of the files in nova/tests/released says."""
+    return yaml.safe_load((LISTS / (name + '.yaml')).read_text())
+
+
+def pattern(part):
+    """Return the regular expression for a package, module, class or test."""
+    return '^%s($|[.(])' % re.escape(part)
+
+
+class Suite:
+    """One suite of the released Nova.
+
+    :ivar name: one of SUITES
+    :ivar parts: what of it to run: packages, modules, classes or tests;
+        empty for all
+    :ivar results: a dict of test ID to status, as subunit names it
+    :ivar seconds: how long it took
+    """
+
+    def __init__(self, name, parts):
+        self.name = name
+        self.parts = parts
+        self.results = {}
+        self.seconds = 0
+
+    def owns(self, name):
+        return name.startswith('nova.tests.%s.' % self.name)
+
+    def run(self, layer, concurrency, listed):
+        """Run the suite and tell failures as they come.
+
+        :param layer: whether the layer is on
+        :param concurrency: the number of processes, 0 for one each core
+        :param listed: IDs whose failure is no news
+        """
+        started = told = time.monotonic()
+
+        def take(test):
+            nonlocal told
+            self.results[test['id']] = test['status']
+            if test['status'] in FAILED and test['id'] not in listed:
+                print('\n%s: %s' % (test['status'], test['id']))
+                for name, content in test['details'].items():
+                    if name.startswith('traceback'):
+                        print(content.as_text())
+            if time.monotonic() - told > PROGRESS_SECONDS:
+                told = time.monotonic()
+                print('%s: %d tests in %d s' % (
+                    self.name, len(self.results), told - started))
+            sys.stdout.flush()
+
+        # Away from the checkout, whose tests have the same package names.
+        # The results stay there, for stestr's own commands.
+        home = ROOT / '.stestr' / ('released-%s' % self.name)
+        home.mkdir(parents=True, exist_ok=True)
+        site = harness.site()
+        command = [
+            sys.executable, '-m', 'stestr', '--top-dir', str(site),
+            '--test-path', str(site / 'nova' / 'tests' / self.name),
+            'run', '--subunit', '--concurrency', str(concurrency)]
+        command += [pattern(part) for part in self.parts]
+        stream = testtools.StreamToDict(take)
+        stream.startTestRun()
+        with subprocess.Popen(
+                command, cwd=home, stdout=subprocess.PIPE,
+                env=dict(os.environ, NOVA_PENDING='' if layer else 'off'),
+        ) as process:
+            subunit.ByteStreamToStreamResult(
+                process.stdout, non_subunit_name='output').run(stream)
+        stream.stopTestRun()
+        self.seconds = time.monotonic() - started
+
+    def failed(self):
+        return {test for test, status in self.results.items()
+                if status in FAILED}
+
+    def count(self, *statuses):
+        return sum(status in statuses for status in self.results.values())
+
+    def judge(self, listed):
+        """Compare what the suite did with what is listed.
+
+        :param listed: the IDs that are listed for this suite
+        :returns: a list of sentences, empty if all is as listed
+        """
+        problems = ['not listed: %s' % test
+                    for test in sorted(self.failed() - listed)]
+        problems += ['listed, but it does not fail: %s' % test
+                     for test in sorted(listed - self.failed())
+                     if test in self.results or not self.parts]
+        problems += ['no test ran: %s' % part
+                     for part in self.parts
+                     if not any(re.match(pattern(part), test)
+                                for test in self.results)]
+        if not self.results:
+            problems.append('no test ran: %s' % self.name)
+        return problems
+
+
+def our_tests():
+    """Return the IDs of our own tests, which may stand in for others."""
+    found = set()
+    for name in SUITES:
+        listing = subprocess.run(
+            [sys.executable, '-m', 'testtools.run', 'discover', '--list',
+             '--start-directory', 'nova/tests/%s' % name,
+             '--top-level-directory', '.'],
+            cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE)
+        found.update(listing.stdout.split('\n'))
+    return found
+
+
+def choose(targets, part):
+    """Return the suites to run.
+
+    :param targets: names of suites, or of packages, modules, classes or
+        tests in them
+    :param part: a dict of suite to such names, to run instead of the whole
+    :raises: ValueError for a name that is in no suite
+    """
+    parts = {}
+    for target in targets:
+        if target in SUITES:
+            parts.setdefault(target, []).extend(part.get(target, []))
+            continue
+        for name in SUITES:
+            if target.startswith('nova.tests.%s.' % name):
+                parts.setdefault(name, []).append(target)
+                break
+        else:
+            raise ValueError('%s is neither unit, functional nor in one of '
+                             'the two' % target)
+    return [Suite(name, parts[name]) for name in parts]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description='Run the test suites of the released Nova under the '
+                    'layer.')
+    parser.add_argument(
+        'targets', nargs='+', metavar='TARGET',
+        help='unit, functional, or a package, module, class or test')
+    parser.add_argument(
+        '--part', action='store_true',
+        help='of each suite only what touches the same as the layer '
+             '(nova/tests/released/part.yaml)')
+    parser.add_argument(
+        '--without-layer', action='store_true',
+        help='run the release as it is')
+    parser.add_argument(
+        '--concurrency', type=int, default=0, metavar='N',
+        help='number of processes (default: one for each core)')
+    arguments = parser.parse_args()
+    layer = not arguments.without_layer
+    try:
+        suites = choose(arguments.targets,
+                        read('part') if arguments.part else {})
+    except ValueError as exc:
+        parser.error(exc)
+
+    expected = Expected(read('expected'))
+    problems = []
+    if layer:
+        problems += ['a counterpart that is not there: %s' % test
+                     for test in sorted(expected.counterparts - our_tests())]
+    harness.link_etc()
+    harness.fetch_samples()
+    totals = collections.Counter()
+    for suite in suites:
+        listed = {test for test in expected.failing(layer)
+                  if suite.owns(test)}
+        suite.run(layer, arguments.concurrency, listed)
+        problems += suite.judge(listed)
+        failed = suite.failed()
+        totals['passed'] += suite.count('success', 'xfail')
+        totals['failed'] += len(failed - listed)
+        totals['skipped'] += suite.count('skip')
+        print('%s: %d tests in %d s, %d listed ones failed: %d without the '
+              'layer too, %d by design' % (
+                  suite.name, len(suite.results), suite.seconds,
+                  len(failed & listed), len(failed & expected.always),
+                  len(failed & expected.by_design)))
+    for problem in problems:
+        print(problem)
+    print('%d passed, %d failed, %d skipped' % (
+        totals['passed'], totals['failed'], totals['skipped']))
+    return 1 if problems else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
