@@ -235,8 +235,8 @@ class _Record:
         self._bodies = []
         self._contents = {
             key: repr(value) for key, value in space.items()
-            if isinstance(value, (dict, list, set))
-            and not key.startswith('__')} if _watch else {}
+            if isinstance(value, (dict, list, set)) and
+            not key.startswith('__')} if _watch else {}
 
     def note(self, verb, name):
         self.changes.append((verb, name))
@@ -634,14 +634,14 @@ def _misfit(function, before):
         got = named.get(wanted.name)
         if got is None:
             swallowed = anything and (
-                not placed
-                or wanted.default is not wanted.empty
-                or inspect.Parameter.VAR_POSITIONAL in kinds)
+                not placed or
+                wanted.default is not wanted.empty or
+                inspect.Parameter.VAR_POSITIONAL in kinds)
             if not swallowed:
                 return 'does not take %s' % wanted.name
             continue
-        if (got.kind not in (wanted.kind, wanted.POSITIONAL_OR_KEYWORD)
-                or placed and ours.index(got) != index):
+        if (got.kind not in (wanted.kind, wanted.POSITIONAL_OR_KEYWORD) or
+                placed and ours.index(got) != index):
             return 'takes %s in another place' % wanted.name
         if wanted.default is not wanted.empty and got.default is got.empty:
             return 'wants %s, which callers may leave out' % wanted.name

@@ -104,9 +104,9 @@ def _tree_files():
     files = {}
     for path in sorted(top.rglob('*')):
         parts = path.relative_to(top).parts
-        if (path.is_file() and not path.name.startswith('.')
-                and path.suffix not in ('.pyc', '.rst')
-                and 'tests' not in parts):
+        if (path.is_file() and not path.name.startswith('.') and
+                path.suffix not in ('.pyc', '.rst') and
+                'tests' not in parts):
             files['/'.join((TREE, *parts))] = path.read_bytes()
     return files
 
