@@ -23,6 +23,7 @@ import contextlib
 import contextvars
 
 from oslo_log import log as logging
+from oslo_utils import timeutils
 
 from nova.accelerator import cyborg
 from nova import block_device
@@ -31,6 +32,7 @@ from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
 from nova.db.main import api as main_db_api
 from nova import exception
 from nova.i18n import _
@@ -192,7 +194,7 @@ class _Rebuild:
         buried_bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
             self.context, self.buried.uuid)
         self.bdms = objects.BlockDeviceMappingList(
-            objects=[_unsaved(bdm) for bdm in buried_bdms])
+            objects=[unsaved(bdm) for bdm in buried_bdms])
         root = self.bdms.root_bdm()
         if root is None or root.is_image:
             image_id, self.image = self.api._get_image(
@@ -319,63 +321,90 @@ class _Rebuild:
 
         :raises: InstanceInvalidState if the claim was lost
         """
-        self.build_request = objects.BuildRequest(
+        build_request = objects.BuildRequest(
             self.context, instance=self.instance,
             instance_uuid=self.instance.uuid,
             project_id=self.instance.project_id,
-            block_device_mappings=self.bdms, tags=self.tags,
-            # The server has the creation time of its build request.
-            created_at=self.buried.created_at)
+            block_device_mappings=self.bdms, tags=self.tags)
         # The save drops what the release does not persist.
         resources = self.request_spec.requested_resources
         try:
-            _exchange(self.context, self.build_request, self.request_spec)
+            self.build_request = _exchange(
+                self.context, build_request, self.request_spec,
+                self.buried.created_at)
         except exception.InstanceMappingNotFound:
             raise _in_progress(self.buried)
         self.request_spec.requested_resources = resources
         try:
-            main_db_api.instance_destroy(
-                self.context, self.buried.uuid, hard_delete=True,
-                constraint=main_db_api.constraint(
-                    task_state=main_db_api.equal_any(task_states.REBUILDING)))
+            destroy_claimed(self.context, self.buried.uuid)
         except (exception.ConstraintNotMet, exception.InstanceNotFound):
             # Deleted or reset meanwhile: the claim is gone.
             self.request_spec.image = self.buried_image
-            _exchange_back(
-                self.context, self.build_request, self.request_spec)
+            if put_back(self.context, self.build_request):
+                self.request_spec.save()
             raise _in_progress(self.buried)
         LOG.info('The server was taken out of cell0 to be rebuilt.',
                  instance=self.instance)
 
 
 @api_db_api.context_manager.writer
-def _exchange(context, build_request, request_spec):
+def _exchange(context, build_request, request_spec, created_at):
     """Replace a mapping to cell0 by a build request, in one transaction.
 
+    :param created_at: when the server was created. The server has the time
+        of its build request; how long the rebuild takes is told by the time
+        at which the build request was updated.
+    :returns: the BuildRequest
     :raises: InstanceMappingNotFound if the server is not mapped to cell0
     """
-    objects.InstanceMapping.unmap(
-        context, build_request.instance_uuid, _cell0(context))
+    objects.InstanceMapping.exchange_cell(
+        context, build_request.instance_uuid, cell0(context), None)
     build_request.create()
+    context.session.query(api_models.BuildRequest).filter_by(
+        id=build_request.id).update({
+            'created_at': created_at.replace(tzinfo=None),
+            'updated_at': timeutils.utcnow()})
     request_spec.save()
+    context.session.expire_all()
+    return objects.BuildRequest.get_by_instance_uuid(
+        context, build_request.instance_uuid)
+
+
+def destroy_claimed(context, instance_uuid,
+                    claim=task_states.REBUILDING):
+    """Delete the record of a server in cell0 for good while it is claimed.
+
+    :param context: a context that is targeted at cell0
+    :param instance_uuid: the server
+    :param claim: the task_state that the record must have
+    :raises: ConstraintNotMet if it is not claimed, InstanceNotFound
+    """
+    main_db_api.instance_destroy(
+        context, instance_uuid, hard_delete=True,
+        constraint=main_db_api.constraint(
+            task_state=main_db_api.equal_any(claim)))
 
 
 @api_db_api.context_manager.writer
-def _exchange_back(context, build_request, request_spec):
-    """Undo _exchange() where the record in cell0 could not be deleted."""
-    try:
-        build_request.destroy()
-        mapping = objects.InstanceMapping.get_by_instance_uuid(
-            context, build_request.instance_uuid)
-    except (exception.BuildRequestNotFound,
-            exception.InstanceMappingNotFound):
-        return
-    mapping.cell_mapping = _cell0(context)
-    mapping.save()
-    request_spec.save()
+def put_back(context, build_request):
+    """Replace a build request by a mapping to cell0, in one transaction.
+
+    Whoever deletes the row of the build request has the server, as in the
+    release.
+
+    :returns: whether it was this caller
+    """
+    if not context.session.query(api_models.BuildRequest).filter_by(
+            id=build_request.id).delete():
+        return False
+    context.session.query(api_models.InstanceMapping).filter_by(
+        instance_uuid=build_request.instance_uuid).update(
+            {'cell_id': cell0(context).id})
+    return True
 
 
-def _cell0(context):
+def cell0(context):
+    """Return the CellMapping of cell0."""
     return objects.CellMapping.get_by_uuid(
         context, objects.CellMapping.CELL0_UUID)
 
@@ -386,8 +415,8 @@ def _in_progress(instance):
         state=task_states.REBUILDING, method='rebuild')
 
 
-def _unsaved(bdm):
-    """Return a block device mapping that can be created in another cell."""
+def unsaved(bdm):
+    """Return a copy of a block device mapping that can be created anew."""
     copy = objects.BlockDeviceMapping(bdm._context)
     for field in objects.BlockDeviceMapping.fields:
         if field in bdm and field not in (

@@ -119,3 +119,23 @@ def forget_request(context, instance_uuid):
     # Reset by the save, as in the release, and dirty so that it saves.
     spec.requested_destination = None
     spec.save()
+
+
+def is_outdated(context, build_request):
+    """Whether a build request has made way for something else.
+
+    :param context: the request context
+    :param build_request: the BuildRequest that came over the bus
+    :returns: True if the server was put back into cell0 or has a newer build
+        request; not if it was deleted, which the release handles
+    """
+    try:
+        return objects.BuildRequest.get_by_instance_uuid(
+            context, build_request.instance_uuid).id != build_request.id
+    except exception.BuildRequestNotFound:
+        pass
+    try:
+        return objects.InstanceMapping.get_by_instance_uuid(
+            context, build_request.instance_uuid).cell_mapping is not None
+    except exception.InstanceMappingNotFound:
+        return False

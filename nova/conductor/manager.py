@@ -10,14 +10,21 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+from oslo_log import log as logging
 import oslo_messaging as messaging
+from oslo_service import periodic_task
 
-import nova_pending
 from nova.compute import vm_states
 from nova.conductor import burial
+from nova.conductor import recovery
 import nova.conf
+from nova import exception
+from nova import objects
+from nova.objects import instance_mapping
+import nova_pending
 
 CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
 
 released = nova_pending.released(__name__)
 
@@ -46,6 +53,22 @@ class ComputeTaskManager:
         released.ComputeTaskManager._set_vm_state_and_notify(
             self, context, instance_uuid, method, updates, ex, request_spec)
 
+    @staticmethod
+    def _map_instance_to_cell(context, instance, cell):
+        if not instance_mapping.is_guarded():
+            return released.ComputeTaskManager._map_instance_to_cell(
+                context, instance, cell)
+        try:
+            objects.InstanceMapping.exchange_cell(
+                context, instance.uuid, None, cell)
+        except exception.InstanceMappingNotFound:
+            # Put back by a recovery, which has taken the build request too:
+            # without that the build goes no further.
+            LOG.info('The server is not mapped to cell %s.', cell.identity,
+                     instance=instance)
+        return objects.InstanceMapping.get_by_instance_uuid(
+            context, instance.uuid)
+
     @nova_pending.new
     def rebuild_instance_in_cell0(self, context, build_request, request_spec,
                                   image, admin_password, injected_files,
@@ -54,9 +77,33 @@ class ComputeTaskManager:
         """Build a server that the API has taken out of cell0.
 
         If it finds no host again it is buried again, with all that the next
-        try needs.
+        try needs. Nothing is done if the build request is not the one that
+        stands for the server any more.
         """
-        self.schedule_and_build_instances(
-            context, [build_request], [request_spec], image, admin_password,
-            injected_files, requested_networks, block_device_mapping, tags)
+        if burial.is_outdated(context, build_request):
+            LOG.info('The rebuild of the server in cell0 was undone.',
+                     instance_uuid=build_request.instance_uuid)
+            return
+        with instance_mapping.guarded():
+            self.schedule_and_build_instances(
+                context, [build_request], [request_spec], image,
+                admin_password, injected_files, requested_networks,
+                block_device_mapping, tags)
         burial.forget_request(context, build_request.instance_uuid)
+
+
+@nova_pending.over(released.ConductorManager)
+class ConductorManager:
+
+    def __init__(self, *args, **kwargs):
+        released.ConductorManager.__init__(self, *args, **kwargs)
+        self.add_periodic_task(
+            ConductorManager._recover_rebuilds_in_cell0)
+
+    @nova_pending.new
+    @periodic_task.periodic_task(spacing=60)
+    def _recover_rebuilds_in_cell0(self, context):
+        if CONF.conductor.rebuild_in_cell0_timeout:
+            recovery.recover(
+                context, self.compute_task_mgr.report_client,
+                CONF.conductor.rebuild_in_cell0_timeout)

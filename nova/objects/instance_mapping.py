@@ -10,12 +10,35 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import contextlib
+import contextvars
+
 import nova_pending
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
 from nova import exception
 
 released = nova_pending.released(__name__)
+
+_guarded = contextvars.ContextVar('guarded', default=False)
+
+
+@contextlib.contextmanager
+def guarded():
+    """Let what runs within touch only mappings that have no cell.
+
+    A build that comes out of cell0 can be undone behind its back.
+    """
+    token = _guarded.set(True)
+    try:
+        yield
+    finally:
+        _guarded.reset(token)
+
+
+def is_guarded():
+    """Whether the caller runs within guarded()."""
+    return _guarded.get()
 
 
 @nova_pending.over(released.InstanceMapping)
@@ -24,18 +47,28 @@ class InstanceMapping:
     @nova_pending.new
     @staticmethod
     @api_db_api.context_manager.writer
-    def unmap(context, instance_uuid, cell_mapping):
-        """Take a server out of a cell, if it is in that cell.
+    def exchange_cell(context, instance_uuid, old, new):
+        """Map a server to another cell, if it is in the one it should be in.
 
         The release has no way back to a mapping without a cell. Of several
         callers exactly one succeeds.
 
         :param context: the request context
         :param instance_uuid: the server
-        :param cell_mapping: the CellMapping of the cell that it must be in
-        :raises: InstanceMappingNotFound if it is not in that cell
+        :param old: the CellMapping that it must be mapped to, or None
+        :param new: the CellMapping to map it to, or None
+        :raises: InstanceMappingNotFound if it is not mapped to the old one
         """
         if not context.session.query(api_models.InstanceMapping).filter_by(
-                instance_uuid=instance_uuid, cell_id=cell_mapping.id).update(
-                    {'cell_id': None}):
+                instance_uuid=instance_uuid, cell_id=old and old.id).update(
+                    {'cell_id': new and new.id}):
             raise exception.InstanceMappingNotFound(uuid=instance_uuid)
+
+    @staticmethod
+    @api_db_api.context_manager.writer
+    def _destroy_in_db(context, instance_uuid):
+        if is_guarded():
+            context.session.query(api_models.InstanceMapping).filter_by(
+                instance_uuid=instance_uuid, cell_id=None).delete()
+        else:
+            released.InstanceMapping._destroy_in_db(context, instance_uuid)

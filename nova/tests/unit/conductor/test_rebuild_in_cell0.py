@@ -12,6 +12,7 @@
 
 from unittest import mock
 
+import fixtures
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.conductor import api
@@ -80,6 +81,8 @@ class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
         build_request = objects.BuildRequest(instance_uuid=uuids.instance)
         arguments = dict(ARGUMENTS, build_request=build_request)
         steps = mock.Mock()
+        self.useFixture(fixtures.MockPatch(
+            'nova.conductor.burial.is_outdated', return_value=False))
         with mock.patch.object(manager.ComputeTaskManager,
                                'schedule_and_build_instances',
                                steps.build), \

@@ -15,6 +15,7 @@ from oslo_utils.fixture import uuidsentinel as uuids
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova.objects import instance_mapping
 from nova import test
 
 
@@ -34,27 +35,39 @@ class UnmappedInstanceMappingTestCase(test.TestCase):
         return objects.InstanceMapping.get_by_instance_uuid(
             self.context, uuids.instance)
 
-    def unmap(self, cell):
-        objects.InstanceMapping.unmap(self.context, uuids.instance, cell)
+    def exchange(self, old, new):
+        objects.InstanceMapping.exchange_cell(
+            self.context, uuids.instance, old, new)
 
-    def test_taken_out_of_the_cell(self):
-        self.unmap(self.cell0)
+    def test_taken_out_of_its_cell_and_put_back(self):
+        self.exchange(self.cell0, None)
         self.assertIsNone(self.stored().cell_mapping)
+        self.exchange(None, self.cell0)
+        self.assertEqual(self.cell0.id, self.stored().cell_mapping.id)
 
     def test_refused_the_second_time(self):
-        self.unmap(self.cell0)
+        self.exchange(self.cell0, None)
         self.assertRaises(exception.InstanceMappingNotFound,
-                          self.unmap, self.cell0)
+                          self.exchange, self.cell0, None)
 
     def test_refused_in_another_cell(self):
         self.assertRaises(
-            exception.InstanceMappingNotFound, self.unmap,
+            exception.InstanceMappingNotFound, self.exchange,
+            self.cell_mappings['cell1'], None)
+        self.assertRaises(
+            exception.InstanceMappingNotFound, self.exchange, None,
             self.cell_mappings['cell1'])
         self.assertEqual(self.cell0.id, self.stored().cell_mapping.id)
 
-    def test_can_be_mapped_again(self):
-        self.unmap(self.cell0)
-        mapping = self.stored()
-        mapping.cell_mapping = self.cell0
-        mapping.save()
+    def test_deleted_as_released(self):
+        self.stored().destroy()
+        self.assertRaises(exception.InstanceMappingNotFound, self.stored)
+
+    def test_kept_from_a_delete_of_what_has_no_cell(self):
+        with instance_mapping.guarded():
+            self.stored().destroy()
         self.assertEqual(self.cell0.id, self.stored().cell_mapping.id)
+        self.exchange(self.cell0, None)
+        with instance_mapping.guarded():
+            self.stored().destroy()
+        self.assertRaises(exception.InstanceMappingNotFound, self.stored)
