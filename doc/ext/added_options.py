@@ -44,20 +44,32 @@ def _released_options(name):
 
 
 class AddedOptions(docutils.SphinxDirective):
-    """Show the options that the layer adds."""
+    """Show the options of a group; without an argument, name them all."""
+
+    optional_arguments = 1
 
     def run(self):
-        lines = []
+        if not self.arguments:
+            return self.parse_text_to_nodes('\n'.join(
+                '* :oslo.config:option:`%s.%s`' % (group, option.dest)
+                for group, option in added_options()))
+        lines = ['.. oslo.config:group:: %s' % self.arguments[0], '']
         for group, option in added_options():
-            body = [':Type: %s' % option.type.type_name,
-                    ':Default: ``%s``' % option.default]
-            if option.mutable:
-                body.append(':Mutable: can be changed without a restart')
-            body += ['', *textwrap.dedent(option.help).strip().splitlines()]
-            lines += ['.. oslo.config:group:: %s' % group, '',
-                      '.. oslo.config:option:: %s' % option.dest, '',
-                      *('   ' + line if line else '' for line in body), '']
+            if group == self.arguments[0]:
+                lines += self._described(option)
         return self.parse_text_to_nodes('\n'.join(lines))
+
+    @staticmethod
+    def _described(option):
+        body = [':Type: %s' % option.type.type_name,
+                ':Default: ``%s``' % option.default]
+        if getattr(option.type, 'min', None) is not None:
+            body.append(':Minimum Value: %s' % option.type.min)
+        if option.mutable:
+            body.append(':Mutable: can be changed without a restart')
+        body += ['', *textwrap.dedent(option.help).strip().splitlines()]
+        return ['.. oslo.config:option:: %s' % option.dest, '',
+                *('   ' + line if line else '' for line in body), '']
 
 
 def setup(app):

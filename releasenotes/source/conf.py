@@ -1,0 +1,31 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+extensions = [
+    'openstackdocstheme',
+    'reno.sphinxext',
+]
+
+project = 'nova-pending release notes'
+copyright = 'nova-pending maintainers'
+author = 'nova-pending maintainers'
+
+language = 'en'
+root_doc = 'index'
+exclude_patterns = []
+
+html_theme = 'openstackdocs'
+html_theme_options = {'display_badge': False}
+openstackdocs_auto_name = False
+openstackdocs_auto_version = False
+
+pygments_style = 'native'
