@@ -30,8 +30,10 @@ root_doc = 'index'
 exclude_patterns = []
 nitpicky = True
 
+# The theme's own licence is not that of these documents.
+templates_path = ['../templates']
 html_theme = 'openstackdocs'
-html_theme_options = {'display_badge': False}
+html_theme_options = {'analytics_tracking_code': '', 'display_badge': False}
 openstackdocs_auto_name = False
 openstackdocs_auto_version = False
 

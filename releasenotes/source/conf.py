@@ -23,8 +23,10 @@ language = 'en'
 root_doc = 'index'
 exclude_patterns = []
 
+# The theme's own licence is not that of these documents.
+templates_path = ['../../doc/templates']
 html_theme = 'openstackdocs'
-html_theme_options = {'display_badge': False}
+html_theme_options = {'analytics_tracking_code': '', 'display_badge': False}
 openstackdocs_auto_name = False
 openstackdocs_auto_version = False
 
