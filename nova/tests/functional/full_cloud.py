@@ -46,12 +46,19 @@ class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
         self.admin_api.microversion = microversion
 
     def bury(self, status='PENDING', api=None, **server):
-        """Create a server that no host has room for; wait until buried."""
-        server.setdefault('flavor_id', self.large)
-        server.setdefault('networks', 'none')
-        created = (api or self.api).post_server(
-            {'server': self._build_server(**server)})
-        return self.wait_for(created, status)
+        """Create a server that no host has room for; wait until buried.
+
+        :param status: the status that it ends in
+        :param api: the client that asks for it, by default the tenant's
+        :param server: arguments of _build_server(), and keys of the request
+        """
+        built = {name: server.pop(name) for name in (
+            'name', 'image_uuid', 'az', 'host') if name in server}
+        request = self._build_server(
+            flavor_id=self.large, networks='none', **built)
+        request.update(server)
+        return self.wait_for(
+            (api or self.api).post_server({'server': request}), status)
 
     def wait_for(self, server, status):
         """Wait for a status as the newest microversion shows it."""

@@ -57,13 +57,6 @@ class ListTestCase(full_cloud.FullCloudTestCase):
         self.names = {server['id']: name
                       for name, server in self.servers.items()}
 
-    def bury(self, status='PENDING', api=None, tags=(), **server):
-        request = dict(self._build_server(
-            flavor_id=self.large,
-            **dict({'networks': 'none'}, **server)), tags=list(tags))
-        return self.wait_for(
-            (api or self.api).post_server({'server': request}), status)
-
     def other_tenant(self):
         other = api_client.TestOpenStackClient(
             'other', self.api.base_url, project_id='other-project',
