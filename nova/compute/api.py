@@ -41,6 +41,12 @@ class API:
 
     evacuate = _refused_as_in_error(released.API.evacuate)
 
+    def _delete_while_booting(self, context, instance):
+        deleted = released.API._delete_while_booting(self, context, instance)
+        if deleted:
+            rebuild_in_cell0.remove_leftover(context, instance.uuid)
+        return deleted
+
     def rebuild(self, context, instance, image_href, admin_password,
                 files_to_inject=None, reimage_boot_volume=False, **kwargs):
         if rebuild_in_cell0.applies(context, instance):

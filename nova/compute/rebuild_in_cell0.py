@@ -31,6 +31,7 @@ from nova.compute import power_state
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
+from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
 from nova.db.main import api as main_db_api
@@ -383,6 +384,19 @@ def destroy_claimed(context, instance_uuid,
         context, instance_uuid, hard_delete=True,
         constraint=main_db_api.constraint(
             task_state=main_db_api.equal_any(claim)))
+
+
+def remove_leftover(context, instance_uuid):
+    """Delete what an interrupted rebuild has left in cell0.
+
+    :param context: the request context
+    :param instance_uuid: a server whose build request was deleted
+    """
+    with nova_context.target_cell(context, cell0(context)) as cctxt:
+        try:
+            destroy_claimed(cctxt, instance_uuid)
+        except (exception.ConstraintNotMet, exception.InstanceNotFound):
+            pass
 
 
 @api_db_api.context_manager.writer

@@ -14,42 +14,56 @@
 
 import contextlib
 
+from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_utils import excutils
 
+import nova.conf
 from nova import exception
 from nova import objects
 
+CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 
+def use_pending_state():
+    """Return the option, as off if it was changed to what is no boolean.
+
+    A burial must not fail half way. A bad value at the start of the service
+    is refused there.
+    """
+    try:
+        return CONF.use_pending_state
+    except cfg.ConfigFileValueError as exc:
+        LOG.error('Servers for which no host is found are set to ERROR: %s',
+                  exc)
+        return False
+
+
 @contextlib.contextmanager
-def servers_named_on_failure(context, build_requests, instances):
+def servers_named_on_failure(context, build_requests):
     """Log the IDs of servers that cannot be buried, which the release omits.
 
     :param context: the request context
-    :param build_requests: the BuildRequests of the servers
-    :param instances: Instances that are no rows yet
+    :param build_requests: the BuildRequests of the servers, or None
     """
-    uuids = {request.instance_uuid for request in build_requests}
-    uuids.update(instance.uuid for instance in instances)
-
     def name(reason):
-        for uuid in sorted(uuids):
+        for build_request in build_requests or []:
             LOG.error('The server could not be buried in cell0 and stays as '
-                      'it is: %s', reason, instance_uuid=uuid)
+                      'it is: %s', reason,
+                      instance_uuid=build_request.instance_uuid)
 
     try:
-        try:
-            objects.CellMapping.get_by_uuid(
-                context, objects.CellMapping.CELL0_UUID)
-        except exception.CellMappingNotFound as exc:
-            # The release logs that there is none, and returns.
-            name(exc)
         yield
     except Exception as exc:
         with excutils.save_and_reraise_exception():
             name(exc)
+    try:
+        objects.CellMapping.get_by_uuid(
+            context, objects.CellMapping.CELL0_UUID)
+    except exception.CellMappingNotFound as exc:
+        # The release has logged that there is none, and returned.
+        name(exc)
 
 
 def is_burial(context):

@@ -34,11 +34,16 @@ class ComputeTaskManager:
 
     target = messaging.Target(namespace='compute_task', version='1.27')
 
+    def __init__(self):
+        # Options are parsed when they are read. A value that is no boolean
+        # is to end the start of the service, not the first burial.
+        CONF.use_pending_state
+        released.ComputeTaskManager.__init__(self)
+
     def _bury_in_cell0(self, context, request_spec, exc,
                        build_requests=None, instances=None,
                        block_device_mapping=None, tags=None):
-        with burial.servers_named_on_failure(
-                context, build_requests or [], instances or []):
+        with burial.servers_named_on_failure(context, build_requests):
             released.ComputeTaskManager._bury_in_cell0(
                 self, context, request_spec, exc,
                 build_requests=build_requests, instances=instances,
@@ -48,7 +53,7 @@ class ComputeTaskManager:
                                  updates, ex, request_spec):
         if burial.is_burial(context):
             burial.keep_request(context, instance_uuid, request_spec)
-            if CONF.use_pending_state and burial.found_no_host(ex):
+            if burial.use_pending_state() and burial.found_no_host(ex):
                 updates = dict(updates, vm_state=vm_states.PENDING)
         released.ComputeTaskManager._set_vm_state_and_notify(
             self, context, instance_uuid, method, updates, ex, request_spec)
@@ -84,6 +89,7 @@ class ComputeTaskManager:
             LOG.info('The rebuild of the server in cell0 was undone.',
                      instance_uuid=build_request.instance_uuid)
             return
+        recovery.purge(context, build_request.instance_uuid)
         with instance_mapping.guarded():
             self.schedule_and_build_instances(
                 context, [build_request], [request_spec], image,
@@ -103,7 +109,9 @@ class ConductorManager:
     @nova_pending.new
     @periodic_task.periodic_task(spacing=60)
     def _recover_rebuilds_in_cell0(self, context):
-        if CONF.conductor.rebuild_in_cell0_timeout:
+        # A conductor of a cell has no way to cell0 and to build requests.
+        if (CONF.api_database.connection is not None and
+                CONF.conductor.rebuild_in_cell0_timeout):
             recovery.recover(
                 context, self.compute_task_mgr.report_client,
                 CONF.conductor.rebuild_in_cell0_timeout)

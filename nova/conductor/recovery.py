@@ -28,7 +28,7 @@ from nova.compute import rebuild_in_cell0
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
-import nova.conf
+from nova.conductor import burial
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
@@ -37,7 +37,6 @@ from nova import exception
 from nova.i18n import _
 from nova import objects
 
-CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 # The claim of a recovery on a record in cell0. A nova-api that comes back to
@@ -106,12 +105,12 @@ def _stale_claims(context, before):
     """Find the records in cell0 whose claim nobody lets go."""
     with nova_context.target_cell(
             context, rebuild_in_cell0.cell0(context)) as cctxt:
-        for instance in objects.InstanceList.get_by_filters(
-                cctxt, {'task_state': [task_states.REBUILDING, CLAIM],
-                        'deleted': False}):
+        claimed = objects.InstanceList.get_by_filters(
+            cctxt, {'task_state': [task_states.REBUILDING, CLAIM],
+                    'deleted': False})
+    return [instance for instance in claimed
             if timeutils.normalize_time(
-                    instance.updated_at or instance.created_at) < before:
-                yield instance
+                instance.updated_at or instance.created_at) < before]
 
 
 def _put_back(context, report_client, build_request):
@@ -153,7 +152,7 @@ def _take_over(cctxt, instance_uuid):
 def _create_record(cctxt, build_request):
     """Make the record in cell0 again, all of it or nothing."""
     instance = build_request.get_new_instance(cctxt)
-    instance.vm_state = (vm_states.PENDING if CONF.use_pending_state
+    instance.vm_state = (vm_states.PENDING if burial.use_pending_state()
                          else vm_states.ERROR)
     instance.task_state = CLAIM
     try:
@@ -185,10 +184,7 @@ def _let_go(context, report_client, instance):
     if mapping is None or mapping.cell_mapping is None or (
             mapping.cell_mapping.id != cell0.id):
         return _remove_leftover(context, instance)
-    for cell in objects.CellMappingList.get_all(context):
-        if cell.id != cell0.id:
-            with nova_context.target_cell(context, cell) as cctxt:
-                _destroy_unbuilt(cctxt, instance.uuid)
+    purge(context, instance.uuid)
     report_client.delete_allocation_for_instance(
         context, instance.uuid, force=True)
     instance.task_state = None
@@ -218,11 +214,24 @@ def _remove_leftover(context, instance):
         return True
 
 
-def _destroy_unbuilt(cctxt, instance_uuid):
-    """Delete what a conductor that died has left in a cell."""
-    try:
-        instance = objects.Instance.get_by_uuid(cctxt, instance_uuid)
-    except exception.InstanceNotFound:
-        return
-    if not instance.host:
-        instance.destroy()
+def purge(context, instance_uuid):
+    """Delete for good what builds of a server have left in the cells.
+
+    A row that is only marked as deleted keeps the next build out of that
+    cell: the ID of a server is unique in it.
+
+    :param context: the request context
+    :param instance_uuid: a server that is on no host
+    """
+    for cell in objects.CellMappingList.get_all(context):
+        if cell.uuid == objects.CellMapping.CELL0_UUID:
+            continue
+        with nova_context.target_cell(context, cell) as cctxt:
+            cctxt.read_deleted = 'yes'
+            try:
+                main_db_api.instance_destroy(
+                    cctxt, instance_uuid, hard_delete=True,
+                    constraint=main_db_api.constraint(
+                        host=main_db_api.equal_any(None)))
+            except exception.InstanceNotFound:
+                pass

@@ -12,7 +12,10 @@
 
 from oslo_serialization import jsonutils
 
+import nova.conf
 import nova_pending
+
+CONF = nova.conf.CONF
 
 released = nova_pending.released(__name__)
 
@@ -28,11 +31,12 @@ class ComputeTaskAPI:
                                   tags):
         """Cast the build of a server that the API has taken out of cell0.
 
-        Where an older version is pinned, every conductor knows how to build
-        from a build request.
+        While [upgrade_levels] conductor is set there may be conductors that
+        do not know the method. Each knows how to build a build request.
         """
         version = '1.27'
-        if not self.client.can_send_version(version):
+        if (CONF.upgrade_levels.conductor or
+                not self.client.can_send_version(version)):
             self.schedule_and_build_instances(
                 context, [build_request], [request_spec], image,
                 admin_password, injected_files, requested_networks,

@@ -25,9 +25,10 @@ base_options = released.base_options + [
 Let a server for which no valid host was found wait in PENDING.
 
 When the scheduler finds no valid host for a new server, the server is kept in
-cell0. With this option off it is in ERROR there, and its owner can only
-delete it. With this option on it is in PENDING, and it can be rebuilt under
-its ID once there is room. Every other failure still gives ERROR.
+cell0. With this option off it is in ERROR there, as in the release. With this
+option on it is in PENDING, which tells its owner that it waits for room. From
+either it can be rebuilt under its ID from microversion 2.106 on. Every other
+failure still gives ERROR.
 
 The option is read by nova-conductor. A client sees ``PENDING`` from
 microversion 2.105 on and ``ERROR`` before.

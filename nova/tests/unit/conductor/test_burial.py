@@ -12,6 +12,8 @@
 
 from unittest import mock
 
+import fixtures
+from oslo_config import cfg
 from oslo_db import exception as db_exc
 from oslo_utils.fixture import uuidsentinel as uuids
 
@@ -189,6 +191,25 @@ class ServersNamedOnFailureTestCase(test.NoDBTestCase):
                         side_effect=db_exc.DBConnectionError()):
             self.assertRaises(db_exc.DBConnectionError, self.bury)
         self.assertEqual({uuids.one, uuids.two}, self.named)
+
+
+class OptionTestCase(test.NoDBTestCase):
+
+    def setUp(self):
+        super().setUp()
+        bad = self.useFixture(fixtures.MockPatchObject(
+            burial, 'CONF', mock.Mock(spec=[]))).mock
+        type(bad).use_pending_state = mock.PropertyMock(
+            side_effect=cfg.ConfigFileValueError('maybe is no boolean'))
+        self.useFixture(fixtures.MockPatchObject(manager, 'CONF', bad))
+
+    def test_bad_value_ends_the_start_of_the_service(self):
+        self.assertRaises(cfg.ConfigFileValueError,
+                          manager.ComputeTaskManager)
+
+    def test_bad_value_after_a_reload_counts_as_off(self):
+        self.assertIs(False, burial.use_pending_state())
+        self.assertIn('maybe is no boolean', self.stdlog.logger.output)
 
 
 class SetVmStateTestCase(test.NoDBTestCase):

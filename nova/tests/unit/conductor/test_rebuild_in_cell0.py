@@ -64,6 +64,13 @@ class RebuildInCell0RPCTestCase(test.NoDBTestCase):
         self.assertEqual([ARGUMENTS['request_spec']],
                          sent.call_args.kwargs['request_specs'])
 
+    def test_upgrade_level_is_a_pin(self):
+        self.flags(conductor='3.0', group='upgrade_levels')
+        self.rpcapi.rebuild_instance_in_cell0(self.context, **ARGUMENTS)
+        sent = self.rpcapi.client.prepare.return_value.cast
+        self.assertEqual((self.context, 'schedule_and_build_instances'),
+                         sent.call_args.args)
+
     def test_api_passes_all_of_it_on(self):
         conductor = api.ComputeTaskAPI()
         conductor.conductor_compute_rpcapi = mock.create_autospec(
@@ -83,6 +90,8 @@ class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
         steps = mock.Mock()
         self.useFixture(fixtures.MockPatch(
             'nova.conductor.burial.is_outdated', return_value=False))
+        self.useFixture(fixtures.MockPatch(
+            'nova.conductor.recovery.purge', steps.purge))
         with mock.patch.object(manager.ComputeTaskManager,
                                'schedule_and_build_instances',
                                steps.build), \
@@ -90,8 +99,9 @@ class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
                            steps.forget):
             task.rebuild_instance_in_cell0(context, **arguments)
         self.assertEqual(
-            [mock.call.build(
-                context, [build_request], [arguments['request_spec']],
+            [mock.call.purge(context, uuids.instance),
+             mock.call.build(
+                 context, [build_request], [arguments['request_spec']],
                 arguments['image'], 'secret', [],
                 arguments['requested_networks'],
                 arguments['block_device_mapping'], arguments['tags']),

@@ -1,0 +1,333 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from unittest import mock
+
+from nova.compute import rebuild_in_cell0
+from nova.conductor import recovery
+from nova import context as nova_context
+from nova.db.main import api as main_db_api
+from nova import exception
+from nova import objects
+from nova.scheduler.client import report
+from nova.tests.fixtures import cinder as cinder_fixture
+from nova.tests.functional.api import client as api_client
+from nova.tests.functional import rebuild_base
+
+CONDUCTOR = 'nova.conductor.manager.ComputeTaskManager.'
+
+
+class Killed(BaseException):
+    """Ends what runs as a signal does: nothing catches it."""
+
+
+class Down(Exception):
+    """A database or the bus is down."""
+
+
+class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
+    """Each test stops a rebuild at one point and looks at what follows."""
+
+    def setUp(self):
+        super().setUp()
+        self.report_client = report.SchedulerReportClient()
+        self.server = self.bury_as_asked(
+            name='patient', tags=['blue'], metadata={'a': 'b'},
+            imageRef='', block_device_mapping_v2=[{
+                'source_type': 'volume', 'destination_type': 'volume',
+                'boot_index': 0, 'delete_on_termination': False,
+                'uuid': cinder_fixture.CinderFixture.IMAGE_BACKED_VOL}])
+        self.before = self.stored(self.server)
+
+    def recover(self, age=-1):
+        return recovery.recover(nova_context.get_admin_context(),
+                                self.report_client, age)
+
+    def stop_the_api_at(self, target, after=False, error=Killed):
+        """Rebuild, and stop nova-api before or after a function."""
+        def stopped(*args, **kwargs):
+            if after:
+                released(*args, **kwargs)
+            raise error()
+        module, name = target
+        released = getattr(module, name)
+        with mock.patch.object(module, name, stopped):
+            try:
+                self.rebuild(self.server)
+            except (Killed, api_client.OpenStackApiException):
+                return
+        self.fail('The rebuild was not stopped')
+
+    def stop_the_conductor_at(self, method):
+        """Rebuild, and stop nova-conductor when it comes to a method."""
+        self.make_room()
+        with mock.patch(CONDUCTOR + method, side_effect=Down()) as stopped:
+            self.rebuild(self.server)
+            self._wait_for_assert(stopped.assert_called)
+
+    def status(self):
+        return self.api.get_server(self.server['id'])['status']
+
+    def allocations(self):
+        return self.report_client.get_allocations_for_consumer(
+            nova_context.get_admin_context(), self.server['id'])
+
+    def is_back(self):
+        """The server waits as before, and nothing is left anywhere."""
+        self.assertEqual('PENDING', self.status())
+        self.assertEqual([self.server['id']],
+                         [s['id'] for s in self.api.get_servers()])
+        shown = self.admin_api.get_server(self.server['id'])
+        for key in ('name', 'tags', 'metadata', 'created', 'image', 'flavor',
+                    'os-extended-volumes:volumes_attached',
+                    'OS-EXT-STS:task_state'):
+            self.assertEqual(self.server[key], shown[key], key)
+        after = self.stored(self.server)
+        self.assertEqual([], after['build_requests'])
+        self.assertEqual(self.before['instance_mappings'][0]['cell_id'],
+                         after['instance_mappings'][0]['cell_id'])
+        self.assertIn('"requested_networks"',
+                      after['request_specs'][0]['spec'])
+        self.assertEqual({}, self.allocations())
+        self.assertEqual(1, len(self.cinder.volume_to_attachment[
+            cinder_fixture.CinderFixture.IMAGE_BACKED_VOL]))
+        context = nova_context.get_admin_context()
+        with nova_context.target_cell(
+                context, self.cell_mappings['cell1']) as cctxt:
+            self.assertRaises(
+                exception.InstanceNotFound, objects.Instance.get_by_uuid,
+                cctxt, self.server['id'])
+
+    def can_be_rebuilt(self):
+        if 'roomy' not in self.computes:
+            self.make_room()
+        self.rebuild(self.server)
+        self.wait_for(self.server, 'ACTIVE')
+
+    def can_be_deleted(self):
+        self.api.delete_server(self.server['id'])
+        self._wait_until_deleted(self.server)
+        self.assertEqual([], self.api.get_servers())
+        self.recover()
+        self.assertEqual([], self.api.get_servers())
+        self.assertEqual([], self.stored(self.server)['build_requests'])
+        self.assertEqual({}, self.allocations())
+        self.assertEqual({}, self.cinder.volume_to_attachment[
+            cinder_fixture.CinderFixture.IMAGE_BACKED_VOL])
+
+    # The crash table: after step 2, the claim.
+
+    def killed_after_the_claim(self):
+        self.stop_the_api_at((rebuild_in_cell0._Rebuild, 'move'))
+        self.assertEqual(
+            'rebuilding',
+            self.stored(self.server)['instances'][0]['task_state'])
+
+    def test_killed_after_the_claim(self):
+        self.killed_after_the_claim()
+        self.assertEqual(1, self.recover())
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_killed_after_the_claim_and_deleted(self):
+        self.killed_after_the_claim()
+        self.can_be_deleted()
+
+    def test_claim_that_is_young_is_left_alone(self):
+        self.killed_after_the_claim()
+        self.assertEqual(0, self.recover(age=60))
+        self.assertEqual(
+            'rebuilding',
+            self.stored(self.server)['instances'][0]['task_state'])
+
+    # After step 3, the exchange in the API database.
+
+    def killed_after_the_exchange(self):
+        self.stop_the_api_at((rebuild_in_cell0, 'destroy_claimed'))
+        self.assertEqual('BUILD', self.status())
+        self.assertEqual([self.server['id']],
+                         [s['id'] for s in self.api.get_servers()])
+
+    def test_killed_after_the_exchange(self):
+        self.killed_after_the_exchange()
+        self.assertEqual(0, self.recover(age=60))
+        self.assertEqual(1, self.recover())
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_killed_after_the_exchange_and_deleted(self):
+        self.killed_after_the_exchange()
+        self.can_be_deleted()
+
+    def test_cell0_down_at_the_delete(self):
+        self.stop_the_api_at((main_db_api, 'instance_destroy'), error=Down)
+        self.recover()
+        self.is_back()
+
+    # After step 4, the hard delete.
+
+    def killed_after_the_delete(self):
+        self.stop_the_api_at((rebuild_in_cell0, 'destroy_claimed'),
+                             after=True)
+        self.assertEqual('BUILD', self.status())
+
+    def test_killed_after_the_delete(self):
+        self.killed_after_the_delete()
+        self.assertEqual(0, self.recover(age=60))
+        self.assertEqual(1, self.recover())
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_killed_after_the_delete_and_deleted(self):
+        self.killed_after_the_delete()
+        self.can_be_deleted()
+
+    def test_bus_down_at_the_cast(self):
+        with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
+                        'rebuild_instance_in_cell0', side_effect=Down()):
+            self.refused(500, self.server)
+        self.recover()
+        self.is_back()
+        self.can_be_rebuilt()
+
+    # After step 5, in the conductor.
+
+    def test_conductor_stopped_before_it_schedules(self):
+        self.stop_the_conductor_at('schedule_and_build_instances')
+        self.assertEqual('BUILD', self.status())
+        self.recover()
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_conductor_stopped_after_it_scheduled(self):
+        self.stop_the_conductor_at('_recheck_quota')
+        self.assertNotEqual({}, self.allocations())
+        self.recover()
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_conductor_stopped_after_it_mapped_the_server(self):
+        self.stop_the_conductor_at('_delete_build_request')
+        self.assertNotEqual({}, self.allocations())
+        self.recover()
+        self.is_back()
+
+    def test_conductor_stopped_after_it_scheduled_and_deleted(self):
+        self.stop_the_conductor_at('_recheck_quota')
+        self.can_be_deleted()
+
+    # Who comes late.
+
+    def test_conductor_that_comes_late_goes_no_further(self):
+        self.make_room()
+        casts = []
+        with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
+                        'rebuild_instance_in_cell0',
+                        lambda *args: casts.append(args)):
+            self.rebuild(self.server)
+        self.recover()
+        self.conductor.manager.compute_task_mgr.rebuild_instance_in_cell0(
+            *casts[0][1:])
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_recovery_while_the_conductor_schedules(self):
+        self.make_room()
+        manager = self.conductor.manager.compute_task_mgr
+        schedule = manager._schedule_instances
+
+        def slow(*args, **kwargs):
+            hosts = schedule(*args, **kwargs)
+            self.recover()
+            return hosts
+
+        with mock.patch.object(manager, '_schedule_instances', slow):
+            self.rebuild(self.server)
+            self._wait_for_assert(
+                lambda: self.assertEqual('PENDING', self.status()))
+        self._wait_for_assert(
+            lambda: self.assertEqual({}, self.allocations()))
+        self.is_back()
+
+    def test_recovery_before_the_conductor_maps_the_server(self):
+        self.recovery_before('_map_instance_to_cell')
+
+    def test_recovery_before_the_build_request_is_deleted(self):
+        self.recovery_before('_delete_build_request')
+
+    def recovery_before(self, method):
+        self.make_room()
+        manager = self.conductor.manager.compute_task_mgr
+        released = getattr(manager, method)
+        done = []
+
+        def late(*args, **kwargs):
+            self.recover()
+            done.append(True)
+            return released(*args, **kwargs)
+
+        with mock.patch.object(manager, method, late):
+            self.rebuild(self.server)
+            self._wait_for_assert(lambda: self.assertTrue(done))
+        self._wait_for_assert(
+            lambda: self.assertEqual('PENDING', self.status()))
+        self._wait_for_assert(self.is_back)
+        self.can_be_rebuilt()
+
+    def test_two_recoveries(self):
+        self.killed_after_the_delete()
+        released = rebuild_in_cell0.put_back
+
+        def other_first(*args):
+            with mock.patch.object(rebuild_in_cell0, 'put_back', released):
+                self.recover()
+            return released(*args)
+
+        with mock.patch.object(rebuild_in_cell0, 'put_back', other_first):
+            self.recover()
+        self.is_back()
+
+    def test_recovery_stopped_half_way(self):
+        self.killed_after_the_delete()
+        for target in ('put_back', 'purge'):
+            module = (rebuild_in_cell0 if target == 'put_back' else recovery)
+            with mock.patch.object(module, target, side_effect=Killed()):
+                self.assertRaises(Killed, self.recover)
+        self.recover()
+        self.is_back()
+
+    def test_server_that_is_being_created_is_left_alone(self):
+        with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
+                        'schedule_and_build_instances'):
+            created = self.api.post_server({'server': self._build_server(
+                flavor_id=self.small, networks='none')})
+        self.assertEqual(0, self.recover())
+        self.assertEqual(
+            'BUILD', self.api.get_server(created['id'])['status'])
+
+    def test_periodic_task(self):
+        self.killed_after_the_delete()
+        manager = self.conductor.manager
+        self.flags(rebuild_in_cell0_timeout=0, group='conductor')
+        context = nova_context.get_admin_context()
+        self.assertIn('_recover_rebuilds_in_cell0', [
+            name for name, _task in manager._periodic_tasks])
+        with mock.patch.object(recovery, 'recover') as recover:
+            manager._recover_rebuilds_in_cell0(context)
+            recover.assert_not_called()
+            self.flags(rebuild_in_cell0_timeout=60, group='conductor')
+            manager._recover_rebuilds_in_cell0(context)
+            recover.assert_called_once_with(context, mock.ANY, 60)
+            # The conductor of a cell.
+            self.flags(connection=None, group='api_database')
+            manager._recover_rebuilds_in_cell0(context)
+            recover.assert_called_once()
