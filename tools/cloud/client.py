@@ -1,0 +1,120 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The two ways in which a user asks the cloud: the client and the API."""
+
+import concurrent.futures
+import itertools
+import json
+import shlex
+
+from tools.cloud import configuration
+from tools.cloud import errors
+from tools.cloud import identity
+from tools.cloud import settings
+
+
+class Client:
+    """Runs the openstack client, and shows each command and its answer.
+
+    :param cloud: the settings.Settings
+    :param running: the processes.Processes that it runs in
+    :param write: called with each text to be shown
+    """
+
+    def __init__(self, cloud, running, write):
+        self._processes = running
+        self._write = write
+        self._numbers = itertools.count(1)
+        self._env = {
+            'OS_CLIENT_CONFIG_FILE': str(cloud.etc / 'clouds.yaml'),
+            'OS_CLOUD': configuration.OWNER,
+            'PYTHONWARNINGS': 'ignore'}
+
+    def run(self, command, fails=False):
+        """Run one command, as the owner if it names no other user.
+
+        :param command: what follows ``openstack``, as one types it
+        :param fails: whether the client is to say that it failed
+        :raises: StepFailed if it fails, or does not where it should
+        """
+        self._show(command, *self._call(command), fails)
+
+    def run_together(self, *commands):
+        """Run commands side by side, and show them in their order.
+
+        :raises: StepFailed if one of them fails
+        """
+        with concurrent.futures.ThreadPoolExecutor(len(commands)) as pool:
+            answers = list(pool.map(self._call, commands))
+        for command, answer in zip(commands, answers):
+            self._show(command, *answer, fails=False)
+
+    def _call(self, command):
+        return self._processes.run(
+            'openstack-%d' % next(self._numbers),
+            [settings.PREFIX / 'bin/openstack', *shlex.split(command)],
+            self._env)
+
+    def _show(self, command, code, output, fails):
+        self._write('$ openstack %s\n%s' % (command, output))
+        if bool(code) != fails:
+            raise errors.StepFailed(
+                'openstack %s ended with exit code %d.' % (command, code))
+
+
+class Api:
+    """Nova's API as a user asks it without a client.
+
+    :param cloud: the settings.Settings
+    :param write: called with each text to be shown
+    :param user: the user, as named in clouds.yaml
+    """
+
+    def __init__(self, cloud, write, user=configuration.OWNER):
+        self._session = identity.connect(cloud, user)
+        self._url = cloud.url('nova')
+        self._write = write
+
+    def get(self, path, version):
+        """Return the body of the answer to a GET.
+
+        :param path: what follows the endpoint
+        :param version: the microversion
+        :raises: StepFailed if the answer is not 200
+        """
+        return self._request('GET', path, version, None, 200).json()
+
+    def post(self, path, version, body, shown):
+        """Send a POST, and show it and its answer.
+
+        :param path: what follows the endpoint
+        :param version: the microversion
+        :param body: the body
+        :param shown: picks what is to be shown of the body of the answer
+        :raises: StepFailed if the answer is not 202
+        """
+        self._write('> POST %s\n> OpenStack-API-Version: compute %s\n> %s' % (
+            path, version, json.dumps(body)))
+        answer = self._request('POST', path, version, body, 202)
+        self._write('< %d %s\n< %s\n' % (
+            answer.status_code, answer.reason,
+            json.dumps(shown(answer.json()))))
+
+    def _request(self, method, path, version, body, wanted):
+        answer = self._session.request(
+            self._url + path, method, json=body, raise_exc=False,
+            headers={'OpenStack-API-Version': 'compute ' + version})
+        if answer.status_code != wanted:
+            raise errors.StepFailed('%s %s at %s is answered with %d: %s' % (
+                method, path, version, answer.status_code, answer.text))
+        return answer

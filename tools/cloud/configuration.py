@@ -1,0 +1,291 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The configuration files of the services."""
+
+import shutil
+
+from cryptography import fernet
+import yaml
+
+from tools.cloud import settings
+
+SERVICE_PROJECT = 'service'
+OWNER = 'owner'
+ADMIN = 'admin'
+
+#: What nova's fake driver says that a host has. How much of it there is room
+#: for is a matter of what the host reserves.
+_FAKE_VCPUS = 1000
+
+_KEYS = ('fernet', 'credential')
+
+
+def render(sections):
+    """Return the text of a file for oslo.config.
+
+    :param sections: options and their values by section; a value is a
+        string, a number, a boolean or a list of strings
+    """
+    lines = []
+    for name, options in sections.items():
+        lines.append('[%s]' % name)
+        lines.extend('%s = %s' % (option, _value(value))
+                     for option, value in options.items())
+        lines.append('')
+    return '\n'.join(lines)
+
+
+def _value(value):
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return ','.join(value)
+    # oslo.config puts values of options in place of $name.
+    return str(value).replace('$', '$$')
+
+
+def write(cloud):
+    """Write the files of all services and of the client.
+
+    :param cloud: the settings.Settings
+    """
+    files = {
+        'keystone/keystone.conf': keystone(cloud),
+        'placement/placement.conf': placement(cloud),
+        'glance/glance-api.conf': glance(cloud),
+        'neutron/neutron.conf': neutron(cloud),
+        'neutron/plugins/ml2/ml2_conf.ini': ml2(),
+        'nova/nova.conf': nova_control(cloud),
+    }
+    for host in cloud.hosts:
+        files['%s/nova.conf' % host] = nova_compute(cloud, host)
+    for path, sections in files.items():
+        target = cloud.etc / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(render(sections))
+    shutil.copy(settings.PREFIX / 'etc/nova/api-paste.ini',
+                cloud.etc / 'nova')
+    (cloud.etc / 'clouds.yaml').write_text(yaml.safe_dump(clouds(cloud)))
+    for path in (*_KEYS, 'lock', 'glance/images',
+                 'glance/staging', 'glance/tasks', 'neutron', 'nova/control',
+                 *('nova/' + host for host in cloud.hosts)):
+        (cloud.var / path).mkdir(parents=True, exist_ok=True, mode=0o700)
+    for path in _KEYS:
+        # The staged key and the primary one, as keystone-manage makes them.
+        for name in ('0', '1'):
+            (cloud.var / path / name).write_bytes(
+                fernet.Fernet.generate_key())
+
+
+def clouds(cloud):
+    """Return what clouds.yaml says about the two users of the demonstration.
+
+    The owner has a project of her own, the administrator has the cloud.
+    """
+    return {'clouds': {
+        user: {
+            'auth': {
+                'auth_url': cloud.url('keystone'),
+                'username': user,
+                'password': cloud.password,
+                'project_name': user,
+                'user_domain_id': 'default',
+                'project_domain_id': 'default'},
+            'region_name': settings.REGION,
+            'identity_api_version': '3'}
+        for user in (ADMIN, OWNER)}}
+
+
+def keystone(cloud):
+    keys = cloud.var / 'fernet'
+    return {
+        'DEFAULT': _common(),
+        'database': _database(cloud, 'keystone'),
+        'fernet_tokens': {'key_repository': keys},
+        'fernet_receipts': {'key_repository': keys},
+        'credential': {'key_repository': cloud.var / 'credential'},
+        'cache': {'enabled': True, 'backend': 'dogpile.cache.memory'},
+        # Passwords are as short-lived as the cloud, and every call of the
+        # client asks for a token.
+        'identity': {'password_hash_rounds': 4},
+    }
+
+
+def placement(cloud):
+    return {
+        'DEFAULT': _common(),
+        'api': {'auth_strategy': 'keystone'},
+        'placement_database': _database(cloud, 'placement'),
+        'keystone_authtoken': _authtoken(cloud, 'placement'),
+    }
+
+
+def glance(cloud):
+    data = cloud.var / 'glance'
+    return {
+        'DEFAULT': {
+            **_common(),
+            'enabled_backends': 'file:file',
+            'enabled_import_methods': '[]',
+            'worker_self_reference_url': cloud.url('glance')},
+        'database': _database(cloud, 'glance'),
+        'keystone_authtoken': _authtoken(cloud, 'glance'),
+        'glance_store': {'default_backend': 'file'},
+        'file': {'filesystem_store_datadir': data / 'images'},
+        'os_glance_staging_store': {
+            'filesystem_store_datadir': data / 'staging'},
+        'os_glance_tasks_store': {'filesystem_store_datadir': data / 'tasks'},
+        'paste_deploy': {
+            'flavor': 'keystone',
+            'config_file':
+                settings.PREFIX / 'etc/glance/glance-api-paste.ini'},
+        **_lock_path(cloud),
+    }
+
+
+def neutron(cloud):
+    return {
+        'DEFAULT': {
+            **_common(),
+            'transport_url': cloud.bus.url,
+            'auth_strategy': 'keystone',
+            'core_plugin': 'ml2',
+            'service_plugins': '',
+            'api_paste_config': settings.PREFIX / 'etc/neutron/api-paste.ini',
+            'state_path': cloud.var / 'neutron',
+            'rpc_workers': 1,
+            'rpc_state_report_workers': 0,
+            'dhcp_agent_notification': False,
+            'send_events_interval': 1},
+        'database': _database(cloud, 'neutron'),
+        'keystone_authtoken': _authtoken(cloud, 'neutron'),
+        'nova': _auth(cloud, 'nova'),
+        'placement': _auth(cloud, 'placement'),
+        'l2agent': {'hosts': cloud.hosts},
+        **_messaging(cloud),
+    }
+
+
+def ml2():
+    return {
+        'ml2': {
+            'type_drivers': 'vxlan',
+            'tenant_network_types': 'vxlan',
+            'mechanism_drivers': 'openvswitch',
+            'extension_drivers': 'port_security'},
+        'ml2_type_vxlan': {'vni_ranges': '1:1000'},
+    }
+
+
+def nova_control(cloud):
+    """Return the configuration of nova-api, nova-conductor, nova-scheduler."""
+    sections = _nova(cloud, 'control')
+    sections['DEFAULT']['use_pending_state'] = True
+    return {
+        **sections,
+        'api_database': _database(cloud, 'nova_api'),
+        'database': _database(cloud, 'nova'),
+        'conductor': {'workers': 1},
+        'scheduler': {
+            'workers': 1,
+            # No host is lost between its start and an operator's command.
+            'discover_hosts_in_cells_interval': 2},
+    }
+
+
+def nova_compute(cloud, host):
+    """Return the configuration of nova-compute on one host.
+
+    It has no database, and the fake driver: everything is real but the guest.
+    """
+    sections = _nova(cloud, host)
+    sections['DEFAULT'].update({
+        'compute_driver': 'fake.FakeDriverWithoutFakeNodes',
+        'reserved_host_cpus': _FAKE_VCPUS - cloud.host_vcpus,
+        'cpu_allocation_ratio': 1.0,
+        # The fake driver plugs nothing that it could wait for.
+        'vif_plugging_is_fatal': False,
+        'vif_plugging_timeout': 0})
+    return sections
+
+
+def _nova(cloud, host):
+    return {
+        'DEFAULT': {
+            **_common(),
+            'transport_url': cloud.bus.url,
+            'host': host,
+            'my_ip': '127.0.0.1',
+            'state_path': cloud.var / 'nova' / host,
+            'rootwrap_config': settings.PREFIX / 'etc/nova/rootwrap.conf',
+            'report_interval': 5,
+            # Periodic tasks start at once, not at some time of a minute.
+            'periodic_fuzzy_delay': 0,
+            'service_down_time': 60,
+            'graceful_shutdown_timeout': 5,
+            'manager_shutdown_timeout': 2},
+        'api': {'auth_strategy': 'keystone'},
+        'vnc': {'enabled': False},
+        'glance': {'api_servers': cloud.url('glance')},
+        'keystone_authtoken': _authtoken(cloud, 'nova'),
+        'placement': _auth(cloud, 'placement'),
+        'neutron': _auth(cloud, 'neutron'),
+        'service_user': {
+            **_auth(cloud, 'nova'), 'send_service_user_token': True},
+        **_messaging(cloud),
+    }
+
+
+def _common():
+    return {'use_stderr': True, 'log_color': False}
+
+
+def _database(cloud, name):
+    return {'connection': cloud.databases.url(name), 'max_pool_size': 5,
+            'max_overflow': 10}
+
+
+def _auth(cloud, user):
+    return {
+        'auth_type': 'password',
+        'auth_url': cloud.url('keystone'),
+        'username': user,
+        'password': cloud.password,
+        'project_name': SERVICE_PROJECT,
+        'user_domain_id': 'default',
+        'project_domain_id': 'default',
+        'region_name': settings.REGION,
+    }
+
+
+def _authtoken(cloud, user):
+    return {
+        **_auth(cloud, user),
+        'www_authenticate_uri': cloud.url('keystone'),
+        'service_token_roles': 'service',
+        'service_token_roles_required': True,
+    }
+
+
+def _messaging(cloud):
+    return {
+        'oslo_messaging_rabbit': {
+            # Nothing is to stay behind in a virtual host that is not ours.
+            'amqp_auto_delete': cloud.bus.shared},
+        'oslo_messaging_notifications': {'driver': 'noop'},
+        **_lock_path(cloud),
+    }
+
+
+def _lock_path(cloud):
+    return {'oslo_concurrency': {'lock_path': cloud.var / 'lock'}}

@@ -1,0 +1,227 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The demonstration: a server that found no room waits and is rebuilt.
+
+Every step shows what the openstack client answers, and is checked by what the
+API itself says, so that the exit code can be trusted.
+"""
+
+import contextlib
+import time
+
+from tools.cloud import client
+from tools.cloud import errors
+
+_IMAGE_BYTES = 1024 * 1024
+_ADDRESS = '10.0.0.80'
+_TAGS = ['blue']
+_METADATA = {'purpose': 'demo'}
+_FAULT = 'No valid host was found'
+
+# A client of the release, and clients that know the new microversions.
+_BEFORE = '--os-compute-api-version 2.104'
+_PENDING = '--os-compute-api-version 2.105'
+_REBUILD = '--os-compute-api-version 2.106'
+
+_SHOWN = ('-c id -c name -c status -c fault -c created -c addresses '
+          '-c properties -c tags')
+
+
+class Demo:
+    """The demonstration on one cloud.
+
+    :param cloud: the settings.Settings of a cloud that is up
+    :param running: its processes.Processes
+    :param write: called with each text to be shown
+    """
+
+    def __init__(self, cloud, running, write):
+        self._cloud = cloud
+        self._processes = running
+        self._write = write
+        self._client = client.Client(cloud, running, write)
+        self._api = client.Api(cloud, write)
+        #: pairs of the title and the seconds of each step
+        self.timeline = []
+
+    def run(self):
+        """Show all steps.
+
+        :raises: StepFailed at the first that is not as it should be
+        """
+        with self._step('An image, a flavor, a network'):
+            self._prepare()
+        with self._step('Two servers fill both hosts'):
+            self._fill()
+        with self._step('No room: what Nova 34 answers, microversion 2.104'):
+            web = self._create_in_vain()
+        with self._step('The same server from 2.105 on: it waits'):
+            self._look_at_waiting(web)
+        with self._step('A second server waits'):
+            second = self._create_second()
+        with self._step('Room is made, and the server rebuilt'):
+            self._make_room('filler-1')
+            self._rebuild(web)
+        with self._step('Everything that its owner said still holds'):
+            self._look_at_rebuilt(web)
+        with self._step('Given up by the administrator, rebuilt all the same'):
+            self._rebuild_given_up(second)
+
+    def _prepare(self):
+        image = self._cloud.var / 'image'
+        with image.open('wb') as file:
+            file.truncate(_IMAGE_BYTES)
+        self._client.run_together(
+            '--os-cloud admin image create --public --disk-format raw '
+            '--file %s cirros -c name -c status' % image,
+            '--os-cloud admin flavor create --vcpus %d --ram 512 --disk 1 '
+            'whole-host -c name -c vcpus' % self._cloud.host_vcpus,
+            'network create net -c name -c status')
+        self._client.run(
+            'subnet create --network net --subnet-range 10.0.0.0/24 '
+            '--no-dhcp subnet -c name -c cidr')
+
+    def _fill(self):
+        hosts = len(self._cloud.hosts)
+        self._client.run(
+            '%s server create --image cirros --flavor whole-host '
+            '--network net --min %d --max %d filler -c name -c status'
+            % (_PENDING, hosts, hosts))
+        fillers = self._find()
+        _expect('servers', len(fillers), hosts)
+        for server in fillers.values():
+            self._wait_for(server['id'], 'ACTIVE')
+        self._client.run('server list')
+
+    def _create_in_vain(self):
+        self._client.run(
+            'port create --network net --fixed-ip ip-address=%s web '
+            '-c id -c status' % _ADDRESS)
+        self._client.run(
+            '%s server create --image cirros --flavor whole-host --port web '
+            '--property purpose=demo --tag blue --wait web' % _BEFORE,
+            fails=True)
+        web = self._find()['web']['id']
+        self._client.run('%s server show web %s' % (_BEFORE, _SHOWN))
+        for version in ('2.1', '2.104'):
+            server = self._server(web, version)
+            _expect('status at ' + version, server['status'], 'ERROR')
+            _expect_fault(server)
+        return web
+
+    def _look_at_waiting(self, web):
+        self._client.run_together(
+            '%s server show web %s' % (_PENDING, _SHOWN),
+            '%s server list' % _PENDING,
+            '%s server list --status ERROR' % _BEFORE,
+            '%s server list --status ERROR' % _PENDING)
+        server = self._server(web)
+        _expect('status', server['status'], 'PENDING')
+        _expect_fault(server)
+        self._expect_kept(server)
+        for version, status, found in (
+                ('2.104', 'ERROR', [web]), ('2.105', 'ERROR', []),
+                ('2.105', 'PENDING', [web])):
+            servers = self._api.get('/servers?status=' + status, version)
+            _expect('servers in %s at %s' % (status, version),
+                    [each['id'] for each in servers['servers']], found)
+
+    def _create_second(self):
+        self._client.run(
+            '%s server create --image cirros --flavor whole-host '
+            '--network net second -c name -c status' % _PENDING)
+        second = self._find()['second']['id']
+        self._wait_for(second, 'PENDING')
+        self._client.run('%s server list' % _PENDING)
+        return second
+
+    def _make_room(self, name):
+        self._client.run('server delete --wait ' + name)
+        _expect('servers of the name ' + name, name in self._find(), False)
+
+    def _rebuild(self, web):
+        self._write(
+            'The openstack client knows no status PENDING, and rebuilds no '
+            'server in a status\nthat it does not know. The API takes the '
+            'request; no image is named, so it is\nthe one that the server '
+            'was created with.\n')
+        self._created = self._server(web)['created']
+        self._api.post(
+            '/servers/%s/action' % web, '2.106', {'rebuild': {}},
+            lambda body: {'server': {
+                name: body['server'][name] for name in ('id', 'status')}})
+        self._wait_for(web, 'ACTIVE')
+
+    def _look_at_rebuilt(self, web):
+        self._client.run_together(
+            '%s server show web %s' % (_REBUILD, _SHOWN),
+            'port list --server web -c Name -c Status '
+            '-c "Fixed IP Addresses"',
+            '%s server list' % _REBUILD)
+        server = self._server(web)
+        self._expect_kept(server)
+        _expect('creation', server['created'], self._created)
+        _expect('addresses', [
+            each['addr'] for each in server['addresses']['net']], [_ADDRESS])
+
+    def _rebuild_given_up(self, second):
+        self._client.run(
+            '--os-cloud admin server set --state error --auto-approve %s'
+            % second)
+        _expect('status', self._server(second)['status'], 'ERROR')
+        self._make_room('filler-2')
+        self._client.run(
+            '%s server rebuild --image cirros second -c id -c status'
+            % _REBUILD)
+        self._wait_for(second, 'ACTIVE')
+        self._client.run('%s server list' % _REBUILD)
+
+    def _server(self, server, version='2.106'):
+        return self._api.get('/servers/' + server, version)['server']
+
+    def _find(self):
+        servers = self._api.get('/servers', '2.106')['servers']
+        return {server['name']: server for server in servers}
+
+    def _wait_for(self, server, status):
+        def settled():
+            found = self._server(server)['status']
+            return found if found != 'BUILD' else None
+
+        _expect('status of the server', self._processes.wait_until(
+            'server %s in %s' % (server, status), settled, None), status)
+
+    @staticmethod
+    def _expect_kept(server):
+        _expect('tags', server['tags'], _TAGS)
+        _expect('metadata', server['metadata'], _METADATA)
+
+    @contextlib.contextmanager
+    def _step(self, title):
+        self._write('\n## %s\n' % title)
+        start = time.monotonic()
+        yield
+        self.timeline.append((title, time.monotonic() - start))
+
+
+def _expect(what, found, wanted):
+    if found != wanted:
+        raise errors.StepFailed('Not as it should be: %s: %r, not %r.' % (
+            what, found, wanted))
+
+
+def _expect_fault(server):
+    message = server.get('fault', {}).get('message', 'none')
+    if not message.startswith(_FAULT):
+        raise errors.StepFailed(
+            'Not as it should be: the fault of the server: ' + message)

@@ -1,0 +1,77 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The users, the roles and the catalogue in Keystone."""
+
+from keystoneauth1.identity import v3
+from keystoneauth1 import session
+
+from tools.cloud import configuration
+from tools.cloud import settings
+
+_SERVICE_TYPES = {
+    'placement': 'placement',
+    'glance': 'image',
+    'neutron': 'network',
+    'nova': 'compute',
+}
+
+
+def connect(cloud, user):
+    """Return a keystoneauth session of one of the two users of the cloud."""
+    return session.Session(auth=v3.Password(
+        **configuration.clouds(cloud)['clouds'][user]['auth']))
+
+
+def seed(cloud):
+    """Make what ``keystone-manage bootstrap`` leaves to do.
+
+    The service users with their roles, the endpoints of the services, and a
+    project and a user that own servers.
+
+    :param cloud: the settings.Settings
+    """
+    admin = _Admin(cloud)
+    service = admin.create('project', name=configuration.SERVICE_PROJECT)
+    roles = {role['name']: role['id'] for role in admin.get('roles')}
+    for name, kind in _SERVICE_TYPES.items():
+        user = admin.create('user', name=name, password=cloud.password)
+        for role in ('admin', 'service'):
+            admin.grant(service, user, roles[role])
+        entry = admin.create('service', name=name, type=kind)
+        for interface in ('public', 'internal'):
+            admin.create('endpoint', service_id=entry, interface=interface,
+                         region_id=settings.REGION, url=cloud.url(name))
+    project = admin.create('project', name=configuration.OWNER)
+    owner = admin.create('user', name=configuration.OWNER,
+                         password=cloud.password)
+    admin.grant(project, owner, roles['member'])
+
+
+class _Admin:
+    """Keystone's API as the administrator uses it."""
+
+    def __init__(self, cloud):
+        self._session = connect(cloud, configuration.ADMIN)
+        self._url = cloud.url('keystone')
+
+    def get(self, kind):
+        return self._session.get('%s/%s' % (self._url, kind)).json()[kind]
+
+    def create(self, kind, **body):
+        answer = self._session.post(
+            '%s/%ss' % (self._url, kind), json={kind: body})
+        return answer.json()[kind]['id']
+
+    def grant(self, project, user, role):
+        self._session.put('%s/projects/%s/users/%s/roles/%s' % (
+            self._url, project, user, role))

@@ -1,0 +1,64 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Free TCP ports that two clouds at a time do not both take."""
+
+import random
+import socket
+
+from tools.cloud import errors
+
+HOST = '127.0.0.1'
+
+# Below the range from which Linux takes the local ports of connections.
+_RANGE = range(20000, 32000)
+
+
+class Ports:
+    """Ports that stay bound until the service that is to listen is started.
+
+    :param names: what the ports are for
+    """
+
+    def __init__(self, names):
+        self._sockets = {}
+        try:
+            for name in names:
+                self._sockets[name] = _bind_any()
+        except BaseException:
+            self.release_all()
+            raise
+        self.numbers = {name: held.getsockname()[1]
+                        for name, held in self._sockets.items()}
+
+    def release(self, name):
+        """Let go of a port, right before its service is started."""
+        held = self._sockets.pop(name, None)
+        if held:
+            held.close()
+
+    def release_all(self):
+        for name in list(self._sockets):
+            self.release(name)
+
+
+def _bind_any():
+    for number in random.sample(_RANGE, 200):
+        held = socket.socket()
+        try:
+            held.bind((HOST, number))
+            return held
+        except OSError:
+            held.close()
+    raise errors.CloudError(
+        'No port between %d and %d is free on %s.'
+        % (_RANGE[0], _RANGE[-1], HOST))
