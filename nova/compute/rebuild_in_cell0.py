@@ -320,7 +320,8 @@ class _Rebuild:
     def move(self):
         """Turn the record in cell0 into a build request.
 
-        :raises: InstanceInvalidState if the claim was lost
+        :raises: InstanceInvalidState if the claim was lost,
+            InstanceNotFound if the server was deleted
         """
         build_request = objects.BuildRequest(
             self.context, instance=self.instance,
@@ -338,11 +339,14 @@ class _Rebuild:
         self.request_spec.requested_resources = resources
         try:
             destroy_claimed(self.context, self.buried.uuid)
-        except (exception.ConstraintNotMet, exception.InstanceNotFound):
+        except (exception.ConstraintNotMet,
+                exception.InstanceNotFound) as exc:
             # Deleted or reset meanwhile: the claim is gone.
             self.request_spec.image = self.buried_image
             if put_back(self.context, self.build_request):
                 self.request_spec.save()
+            if isinstance(exc, exception.InstanceNotFound):
+                raise
             raise _in_progress(self.buried)
         LOG.info('The server was taken out of cell0 to be rebuilt.',
                  instance=self.instance)

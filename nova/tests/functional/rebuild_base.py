@@ -34,11 +34,6 @@ class RebuildInCell0Base(full_cloud.FullCloudTestCase):
         self.flags(compute_driver='fake.FakeDriver')
         self._start_compute('roomy')
 
-    def bury_as_asked(self, status='PENDING', **asked):
-        server = dict(
-            self._build_server(flavor_id=self.large, networks='none'), **asked)
-        return self.wait_for(self.api.post_server({'server': server}), status)
-
     def rebuild(self, server, **body):
         return self.api.post_server_action(
             server['id'], {'rebuild': body},

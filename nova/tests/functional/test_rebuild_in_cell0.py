@@ -29,7 +29,7 @@ from nova.tests.functional import rebuild_base
 class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
 
     def test_builds_under_the_same_id(self):
-        server = self.bury_as_asked(
+        server = self.bury(
             name='patient', description='waits', hostname='patient-host',
             networks=[{'port': neutron_fixture.NeutronFixture.port_1['id'],
                        'tag': 'nic'}],
@@ -57,7 +57,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         self.assertFalse(self.in_cell(objects.CellMapping.CELL0_UUID, server))
 
     def test_image_that_is_named_replaces_the_one_of_the_create(self):
-        server = self.bury_as_asked()
+        server = self.bury()
         self.make_room()
         other = glance_fixture.GlanceFixture.image2['id']
         self.assertNotEqual(other, server['image']['id'])
@@ -72,13 +72,13 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
 
     def test_server_in_error_in_cell0(self):
         self.flags(use_pending_state=False)
-        server = self.bury_as_asked(status='ERROR')
+        server = self.bury(status='ERROR')
         self.make_room()
         self.rebuild(server)
         self.wait_for(server, 'ACTIVE')
 
     def test_buried_again_without_room_and_rebuilt_later(self):
-        server = self.bury_as_asked(
+        server = self.bury(
             networks=[{'port': neutron_fixture.NeutronFixture.port_1['id']}],
             tags=['blue'])
         for _try in range(2):
@@ -105,7 +105,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         self.wait_for(server, 'PENDING')
 
     def test_what_was_kept_is_dropped_when_the_server_has_left(self):
-        server = self.bury_as_asked()
+        server = self.bury()
         self.assertIn('"requested_networks"',
                       self.stored(server)['request_specs'][0]['spec'])
         self.make_room()
@@ -118,7 +118,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
 
     def test_boot_from_image_to_volume(self):
         image = glance_fixture.GlanceFixture.image1['id']
-        server = self.bury_as_asked(
+        server = self.bury(
             imageRef='', block_device_mapping_v2=[{
                 'source_type': 'image', 'destination_type': 'volume',
                 'boot_index': 0, 'uuid': image, 'volume_size': 1}])
@@ -131,7 +131,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
 
     def test_boot_from_existing_volume(self):
         volume = cinder_fixture.CinderFixture.IMAGE_BACKED_VOL
-        server = self.bury_as_asked(
+        server = self.bury(
             imageRef='', block_device_mapping_v2=[{
                 'source_type': 'volume', 'destination_type': 'volume',
                 'boot_index': 0, 'uuid': volume,
@@ -167,7 +167,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
                          self.api.get_server(waiting[1]['id'])['status'])
 
     def test_deletable_between_api_and_conductor(self):
-        server = self.bury_as_asked()
+        server = self.bury()
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
                         'rebuild_instance_in_cell0') as cast:
             self.rebuild(server)
@@ -180,7 +180,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         self.assertFalse(self.in_cell(objects.CellMapping.CELL0_UUID, server))
 
     def test_older_conductor_gets_what_it_knows(self):
-        server = self.bury_as_asked()
+        server = self.bury()
         self.make_room()
         with mock.patch('oslo_messaging.RPCClient.can_send_version',
                         lambda client, version=None: version != '1.27'):
@@ -201,7 +201,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
 
     def setUp(self):
         super().setUp()
-        self.server = self.bury_as_asked()
+        self.server = self.bury()
         self.before = self.stored(self.server)
 
     def unchanged(self):
@@ -260,7 +260,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
 
         before = self.before['request_specs'][0]['spec']
         with mock.patch.object(rebuild_in_cell0, '_exchange', deleted_first):
-            self.refused(409, self.server,
+            self.refused(404, self.server,
                          imageRef=glance_fixture.GlanceFixture.image2['id'])
         self._wait_until_deleted(self.server)
         after = self.stored(self.server)
@@ -292,7 +292,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
         destroy = main_db_api.instance_destroy
 
         def deleted_first(context, uuid, **kwargs):
-            if kwargs.get('hard_delete'):
+            with mock.patch.object(main_db_api, 'instance_destroy', destroy):
                 self.api.delete_server(uuid)
             return destroy(context, uuid, **kwargs)
 
@@ -339,7 +339,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_port_is_gone(self):
         port = neutron_fixture.NeutronFixture.port_1['id']
-        server = self.bury_as_asked(networks=[{'port': port}])
+        server = self.bury(networks=[{'port': port}])
         before = self.stored(server)
         self.neutron.delete_port(port)
         self.assertIn(port, self.refused(400, server))
@@ -347,7 +347,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_port_was_taken(self):
         port = neutron_fixture.NeutronFixture.port_1['id']
-        server = self.bury_as_asked(networks=[{'port': port}])
+        server = self.bury(networks=[{'port': port}])
         before = self.stored(server)
         self.wait_for(self.api.post_server({'server': self._build_server(
             flavor_id=self.small, networks=[{'port': port}])}), 'ACTIVE')

@@ -40,7 +40,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
     def setUp(self):
         super().setUp()
         self.report_client = report.SchedulerReportClient()
-        self.server = self.bury_as_asked(
+        self.server = self.bury(
             name='patient', tags=['blue'], metadata={'a': 'b'},
             imageRef='', block_device_mapping_v2=[{
                 'source_type': 'volume', 'destination_type': 'volume',
