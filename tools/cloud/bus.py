@@ -39,15 +39,19 @@ class Bus:
 
     :param url: where RabbitMQ answers, as oslo.messaging writes it
     :param name: the name of the virtual host to be made
-    :raises: CloudError for a URL that is none
+    :raises: BadArgument for a URL that is none
     """
 
     def __init__(self, url, name):
-        self._parts = urllib.parse.urlsplit(url)
-        if self._parts.scheme != 'rabbit' or not self._parts.hostname:
-            raise errors.CloudError(
+        try:
+            self._parts = urllib.parse.urlsplit(url)
+            if self._parts.scheme != 'rabbit' or not self._parts.hostname:
+                raise ValueError('the scheme or the host is not there')
+            self._parts.port
+        except ValueError as error:
+            raise errors.BadArgument(
                 'The URL of the bus must look like '
-                'rabbit://guest:guest@127.0.0.1:5672/, not %s.' % url)
+                'rabbit://guest:guest@127.0.0.1:5672/: %s.' % error)
         self._name = name
         #: Whether the virtual host is not ours, and is to be left clean.
         self.shared = True

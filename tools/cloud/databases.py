@@ -27,7 +27,7 @@ class Databases:
 
     :param url: where MariaDB or MySQL answers, as SQLAlchemy writes it
     :param prefix: what the names of the cloud's databases begin with
-    :raises: CloudError for a URL that is none
+    :raises: BadArgument for a URL that is none
     """
 
     def __init__(self, url, prefix):
@@ -36,7 +36,7 @@ class Databases:
             if self._url.drivername != 'mysql+pymysql':
                 raise ValueError('the scheme is not mysql+pymysql')
         except (exc.ArgumentError, ValueError) as error:
-            raise errors.CloudError(
+            raise errors.BadArgument(
                 'The URL of the database must look like '
                 'mysql+pymysql://root@127.0.0.1:3306: %s.' % error)
         self._prefix = prefix

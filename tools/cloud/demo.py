@@ -57,8 +57,17 @@ class Demo:
     def run(self):
         """Show all steps.
 
-        :raises: StepFailed at the first that is not as it should be
+        :raises: StepFailed at the first that is not as it should be,
+            CloudError if a service ended
         """
+        try:
+            self._run_steps()
+        except Exception:
+            # It is the service that failed then, and not the step.
+            self._processes.check()
+            raise
+
+    def _run_steps(self):
         with self._step('An image, a flavor, a network'):
             self._prepare()
         with self._step('Two servers fill both hosts'):

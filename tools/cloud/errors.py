@@ -27,6 +27,12 @@ class ServerMissing(CloudError):
     exit_code = 1
 
 
+class BadArgument(CloudError):
+    """What the user asked for cannot be."""
+
+    exit_code = 2
+
+
 class StepFailed(CloudError):
     """A step of the demonstration was not as it should be."""
 

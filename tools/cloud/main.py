@@ -88,7 +88,8 @@ def _demo(args):
         raise errors.CloudError(
             'nova-pending is not active in this environment: see '
             'nova-pending status.')
-    cloud = stack.Stack(args.database_url, args.bus_url)
+    cloud = stack.Stack(
+        args.database_url, args.bus_url, args.state_dir, args.keep)
     cloud.check()
     timeline = []
 
@@ -100,7 +101,7 @@ def _demo(args):
         try:
             _write(_title())
             _write('\n## The cloud comes up\n')
-            cloud.up(_write_step, args.state_dir, args.keep)
+            cloud.up(_write_step)
             since = lap('The cloud comes up', start)
             shown = demo.Demo(cloud.settings, cloud.processes, _write)
             steps = plan.Plan()

@@ -18,6 +18,8 @@ import sys
 import urllib.error
 import urllib.request
 
+from keystoneauth1 import exceptions
+
 from tools.cloud import configuration
 from tools.cloud import errors
 from tools.cloud import identity
@@ -34,8 +36,23 @@ _WSGI_MODULES = {
 }
 _THREADS = 8
 
+_PROGRAMS = (
+    'uwsgi', 'openstack', 'keystone-manage', 'placement-manage',
+    'glance-manage', 'neutron-db-manage', 'neutron-rpc-server', 'nova-manage',
+    'nova-conductor', 'nova-scheduler', 'nova-compute')
+
 # What the root of an API answers, by its service and by its middleware.
 _ANSWERS = (200, 300, 401)
+
+
+def check():
+    """Raise CloudError if this environment lacks a program of the cloud."""
+    missing = [name for name in _PROGRAMS if not _program(name).exists()]
+    if missing:
+        raise errors.CloudError(
+            'The environment %s has no %s: pip install -r '
+            'tools/cloud/requirements.txt there.'
+            % (settings.PREFIX, ', '.join(missing)))
 
 
 class Services:
@@ -115,8 +132,8 @@ class Services:
         session = identity.connect(self._cloud, configuration.ADMIN)
 
         def ready():
-            agents = session.get(
-                self._cloud.url('neutron') + '/v2.0/agents').json()['agents']
+            agents = _list(session, self._cloud.url('neutron'),
+                           '/v2.0/agents', 'agents')
             return set(self._cloud.hosts) <= {
                 agent['host'] for agent in agents if agent['alive']}
 
@@ -128,16 +145,16 @@ class Services:
         nova = self._cloud.url('nova')
 
         def ready():
-            up = [service['binary'] for service
-                  in session.get(nova + '/os-services').json()['services']
-                  if service['state'] == 'up']
+            up = {service['binary'] for service
+                  in _list(session, nova, '/os-services', 'services')
+                  if service['state'] == 'up'}
             # Only hosts that are mapped to a cell are in this list.
-            hosts = session.get(
-                nova + '/os-hypervisors/detail').json()['hypervisors']
-            return ({'nova-conductor', 'nova-scheduler'} <= set(up) and
-                    set(self._cloud.hosts) <= {
-                        host['service']['host'] for host in hosts
-                        if host['state'] == 'up'})
+            hosts = {host['service']['host'] for host
+                     in _list(session, nova, '/os-hypervisors/detail',
+                              'hypervisors')
+                     if host['state'] == 'up'}
+            return (up >= {'nova-conductor', 'nova-scheduler'} and
+                    hosts >= set(self._cloud.hosts))
 
         self._processes.wait_until('the hosts in Nova', ready, None)
 
@@ -153,6 +170,14 @@ def _label(api):
 
 def _program(name):
     return settings.PREFIX / 'bin' / name
+
+
+def _list(session, url, path, key):
+    """Return a list of an API, empty while the API does not work."""
+    try:
+        return session.get(url + path).json()[key]
+    except exceptions.ClientException:
+        return []
 
 
 def _answers(url):

@@ -38,10 +38,15 @@ class Stack:
 
     :param database_url: where MariaDB answers
     :param bus_url: where RabbitMQ answers
-    :raises: CloudError for a URL that is none
+    :param state: the state directory, which must not be there or be empty; a
+        temporary one if not given
+    :param keep: whether the state directory stays after ``down()``
+    :raises: BadArgument for a URL that is none
     """
 
-    def __init__(self, database_url, bus_url):
+    def __init__(self, database_url, bus_url, state=None, keep=False):
+        self._state = state and pathlib.Path(state).resolve()
+        self._keep = keep
         self._name = 'cloud_%s' % secrets.token_hex(4)
         self._databases = databases.Databases(database_url, self._name + '_')
         self._bus = bus.Bus(bus_url, self._name)
@@ -52,8 +57,16 @@ class Stack:
     def check(self):
         """See that what the cloud needs is there, and change nothing.
 
-        :raises: ServerMissing with a sentence for each server that is not
+        :raises: ServerMissing with a sentence for each server that is not,
+            CloudError for a program, BadArgument for a state directory that
+            is somebody else's
         """
+        if self._state and self._state.exists() and not (
+                self._state.is_dir() and not any(self._state.iterdir())):
+            raise errors.BadArgument(
+                '%s cannot be the state directory: it is not empty, or no '
+                'directory.' % self._state)
+        services.check()
         missing = []
         for server in (self._databases, self._bus):
             try:
@@ -63,17 +76,14 @@ class Stack:
         if missing:
             raise errors.ServerMissing('\n'.join(missing))
 
-    def up(self, done, state=None, keep=False):
+    def up(self, done):
         """Bring the cloud up.
 
         :param done: called with the name and the seconds of each step
-        :param state: the state directory, which must not be there or be
-            empty; a temporary one if not given
-        :param keep: whether the state directory stays after ``down()``
         :raises: CloudError if something does not come up; ``down()`` is to
             be called all the same
         """
-        state = self._make_state(state, keep)
+        state = self._make_state()
         self.processes = processes.Processes(state)
         reserved = ports.Ports(settings.APIS)
         self._undo.callback(reserved.release_all)
@@ -98,22 +108,18 @@ class Stack:
         """
         self._undo.close()
 
-    def _make_state(self, state, keep):
-        if state is None:
-            made = pathlib.Path(tempfile.mkdtemp(prefix='nova-pending-cloud-'))
-        else:
-            made = pathlib.Path(state).resolve()
-            try:
-                made.mkdir(parents=True, exist_ok=True, mode=0o700)
-                if any(made.iterdir()):
-                    raise errors.CloudError(
-                        'The state directory %s is not empty.' % made)
-            except OSError as error:
-                raise errors.CloudError(
-                    'The state directory cannot be made: %s.' % error)
-        if not keep:
-            self._undo.callback(shutil.rmtree, made, ignore_errors=True)
-        return made
+    def _make_state(self):
+        try:
+            if self._state:
+                self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            state = self._state or pathlib.Path(
+                tempfile.mkdtemp(prefix='nova-pending-cloud-'))
+        except OSError as error:
+            raise errors.CloudError(
+                'The state directory cannot be made: %s.' % error)
+        if not self._keep:
+            self._undo.callback(shutil.rmtree, state, ignore_errors=True)
+        return state
 
     def _plan(self, run):
         steps = plan.Plan()
