@@ -27,6 +27,7 @@ from oslo_utils import timeutils
 
 from nova.accelerator import cyborg
 from nova import block_device
+from nova.compute import action_history
 from nova.compute import power_state
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
@@ -328,6 +329,10 @@ class _Rebuild:
             instance_uuid=self.instance.uuid,
             project_id=self.instance.project_id,
             block_device_mappings=self.bdms, tags=self.tags)
+        self.request_spec.remembered = dict(
+            self.request_spec.remembered,
+            vm_state=self.buried.vm_state,
+            actions=action_history.pack(self.context, self.buried.uuid))
         # The save drops what the release does not persist.
         resources = self.request_spec.requested_resources
         try:

@@ -18,8 +18,11 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_utils import excutils
 
+from nova.compute import action_history
 import nova.conf
+from nova import context as nova_context
 from nova import exception
+from nova.notifications import base as notifications
 from nova import objects
 
 CONF = nova.conf.CONF
@@ -59,8 +62,7 @@ def servers_named_on_failure(context, build_requests):
         with excutils.save_and_reraise_exception():
             name(exc)
     try:
-        objects.CellMapping.get_by_uuid(
-            context, objects.CellMapping.CELL0_UUID)
+        _cell0(context)
     except exception.CellMappingNotFound as exc:
         # The release has logged that there is none, and returned.
         name(exc)
@@ -113,26 +115,53 @@ def keep_request(context, instance_uuid, request_spec):
                       instance_uuid=instance_uuid)
 
 
-def forget_request(context, instance_uuid):
-    """Drop what was kept once a server has left cell0.
+def notify_rebuild(context, build_request):
+    """Send instance.update for a server that goes from cell0 to BUILD.
+
+    :param context: the request context
+    :param build_request: the BuildRequest that stands for the server
+    """
+    spec = objects.RequestSpec.get_by_instance_uuid(
+        context, build_request.instance_uuid)
+    instance = build_request.instance
+    with nova_context.target_cell(context, _cell0(context)) as cctxt:
+        with instance.obj_alternate_context(cctxt):
+            notifications.send_update_with_states(
+                cctxt, instance, spec.remembered.get('vm_state'),
+                instance.vm_state, None, instance.task_state,
+                service='conductor')
+
+
+def settle(context, instance_uuid):
+    """Give a server that was rebuilt its history, and forget the rest.
 
     :param context: the request context
     :param instance_uuid: a server that was scheduled or buried again
     """
     try:
-        mapping = objects.InstanceMapping.get_by_instance_uuid(
-            context, instance_uuid)
-        if mapping.cell_mapping is None or mapping.cell_mapping.is_cell0():
-            return
+        cell = objects.InstanceMapping.get_by_instance_uuid(
+            context, instance_uuid).cell_mapping
         spec = objects.RequestSpec.get_by_instance_uuid(
             context, instance_uuid)
     except (exception.InstanceMappingNotFound,
             exception.RequestSpecNotFound):
         return
-    spec.is_buried = False
-    # Reset by the save, as in the release, and dirty so that it saves.
-    spec.requested_destination = None
+    if cell is None:
+        return
+    with nova_context.target_cell(context, cell) as cctxt:
+        action_history.unpack(
+            cctxt, instance_uuid, spec.remembered.get('actions', []))
+    spec.remembered = {}
+    if not cell.is_cell0():
+        spec.is_buried = False
+    # Makes the save write. A server that was buried again keeps its own.
+    spec.requested_destination = spec.requested_destination
     spec.save()
+
+
+def _cell0(context):
+    return objects.CellMapping.get_by_uuid(
+        context, objects.CellMapping.CELL0_UUID)
 
 
 def is_outdated(context, build_request):

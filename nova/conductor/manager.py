@@ -20,7 +20,7 @@ from nova.conductor import recovery
 import nova.conf
 from nova import exception
 from nova import objects
-from nova.objects import instance_mapping
+from nova.objects import rebuild_scope
 import nova_pending
 
 CONF = nova.conf.CONF
@@ -60,7 +60,7 @@ class ComputeTaskManager:
 
     @staticmethod
     def _map_instance_to_cell(context, instance, cell):
-        if not instance_mapping.is_guarded():
+        if not rebuild_scope.is_rebuild():
             return released.ComputeTaskManager._map_instance_to_cell(
                 context, instance, cell)
         try:
@@ -90,12 +90,13 @@ class ComputeTaskManager:
                      instance_uuid=build_request.instance_uuid)
             return
         recovery.purge(context, build_request.instance_uuid)
-        with instance_mapping.guarded():
+        burial.notify_rebuild(context, build_request)
+        with rebuild_scope.rebuilding():
             self.schedule_and_build_instances(
                 context, [build_request], [request_spec], image,
                 admin_password, injected_files, requested_networks,
                 block_device_mapping, tags)
-        burial.forget_request(context, build_request.instance_uuid)
+        burial.settle(context, build_request.instance_uuid)
 
 
 @nova_pending.over(released.ConductorManager)

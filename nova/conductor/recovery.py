@@ -187,6 +187,7 @@ def _let_go(context, report_client, instance):
     purge(context, instance.uuid)
     report_client.delete_allocation_for_instance(
         context, instance.uuid, force=True)
+    burial.settle(context, instance.uuid)
     instance.task_state = None
     instance.save(expected_task_state=[task_states.REBUILDING, CLAIM])
     LOG.warning('The server, whose rebuild was interrupted, is back in cell0.',

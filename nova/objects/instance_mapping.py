@@ -10,35 +10,13 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-import contextlib
-import contextvars
-
-import nova_pending
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
 from nova import exception
+from nova.objects import rebuild_scope
+import nova_pending
 
 released = nova_pending.released(__name__)
-
-_guarded = contextvars.ContextVar('guarded', default=False)
-
-
-@contextlib.contextmanager
-def guarded():
-    """Let what runs within touch only mappings that have no cell.
-
-    A build that comes out of cell0 can be undone behind its back.
-    """
-    token = _guarded.set(True)
-    try:
-        yield
-    finally:
-        _guarded.reset(token)
-
-
-def is_guarded():
-    """Whether the caller runs within guarded()."""
-    return _guarded.get()
 
 
 @nova_pending.over(released.InstanceMapping)
@@ -67,7 +45,8 @@ class InstanceMapping:
     @staticmethod
     @api_db_api.context_manager.writer
     def _destroy_in_db(context, instance_uuid):
-        if is_guarded():
+        if rebuild_scope.is_rebuild():
+            # It can have been put back into cell0 behind the build's back.
             context.session.query(api_models.InstanceMapping).filter_by(
                 instance_uuid=instance_uuid, cell_id=None).delete()
         else:

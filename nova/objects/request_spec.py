@@ -16,6 +16,9 @@ import nova_pending
 
 released = nova_pending.released(__name__)
 
+# Beside the object in its row, where the release does not look.
+_REMEMBERED = 'nova_pending'
+
 # What the release does not persist and what nothing else tells: a server
 # that is buried in cell0 can only be rebuilt as it was asked for with these.
 _KEPT = ('requested_networks', 'requested_destination')
@@ -27,6 +30,10 @@ class RequestSpec:
     #: Whether save() persists what a rebuild of a buried server needs.
     is_buried = nova_pending.new(False)
 
+    #: What else save() persists then, a dict that JSON can hold. Rebound, not
+    #: changed in place.
+    remembered = nova_pending.new({})
+
     def _get_update_primitives(self):
         updates = released.RequestSpec._get_update_primitives(self)
         if updates and self.is_buried:
@@ -35,7 +42,8 @@ class RequestSpec:
             for field in _KEPT:
                 if field in self:
                     setattr(spec, field, getattr(self, field))
-            updates['spec'] = jsonutils.dumps(spec.obj_to_primitive())
+            updates['spec'] = jsonutils.dumps(
+                {**spec.obj_to_primitive(), _REMEMBERED: self.remembered})
         return updates
 
     @staticmethod
@@ -44,10 +52,11 @@ class RequestSpec:
         # Lists load many specs, and hardly one is that of a buried server.
         if 'requested_networks' not in db_spec['spec']:
             return spec
-        stored = released.RequestSpec.obj_from_primitive(
-            jsonutils.loads(db_spec['spec']))
+        row = jsonutils.loads(db_spec['spec'])
+        stored = released.RequestSpec.obj_from_primitive(row)
         if 'requested_networks' in stored:
             spec.is_buried = True
+            spec.remembered = row.get(_REMEMBERED, {})
             for field in _KEPT:
                 if field in stored:
                     setattr(spec, field, getattr(stored, field))

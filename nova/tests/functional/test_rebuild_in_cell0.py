@@ -116,6 +116,48 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         self.assertFalse(spec.is_buried)
         self.assertNotIn('requested_networks', spec)
 
+    def actions(self, server):
+        return [(action['action'], self.admin_api.get_instance_action_details(
+            server['id'], action['request_id'])['events'])
+            for action in self.api.get_instance_actions(server['id'])]
+
+    def test_history_and_notifications(self):
+        server = self.bury()
+        [(action, [failed_create])] = self.actions(server)
+        self.assertEqual('create', action)
+        self.assertEqual('Error', failed_create['result'])
+        self.notifier.reset()
+        self.rebuild(server)
+        self.wait_for(server, 'PENDING')
+        self._wait_for_assert(lambda: self.assertEqual(
+            ['rebuild', 'create'], [a for a, _ in self.actions(server)]))
+        self.make_room()
+        self.rebuild(server)
+        self.wait_for(server, 'ACTIVE')
+        self._wait_for_assert(lambda: self.assertEqual(
+            ['rebuild', 'rebuild', 'create'],
+            [a for a, _ in self.actions(server)]))
+        history = self.actions(server)
+        [(_action, [event])] = history[2:]
+        for key in ('event', 'result', 'host', 'details', 'traceback'):
+            self.assertEqual(failed_create[key], event[key])
+        # Objects carry times in whole seconds.
+        self.assertEqual(failed_create['start_time'][:19],
+                         event['start_time'][:19])
+        self.assertEqual('Error', history[1][1][0]['result'])
+        self.assertEqual('compute__do_build_and_run_instance',
+                         history[0][1][0]['event'])
+        updates = [
+            (update['old_state'], update['state']) for update in (
+                n['payload']['nova_object.data']['state_update'][
+                    'nova_object.data']
+                for n in self.notifier.versioned_notifications
+                if n['event_type'] == 'instance.update')
+            if update['old_state'] != update['state']]
+        self.assertEqual(
+            [('pending', 'building'), ('building', 'pending'),
+             ('pending', 'building'), ('building', 'active')], updates)
+
     def test_boot_from_image_to_volume(self):
         image = glance_fixture.GlanceFixture.image1['id']
         server = self.bury(

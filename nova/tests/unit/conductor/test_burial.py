@@ -133,7 +133,7 @@ class KeepRequestTestCase(test.TestCase):
         objects.InstanceMapping(
             self.context, instance_uuid=uuids.instance, project_id='p',
             cell_mapping=cell).create()
-        burial.forget_request(self.context, uuids.instance)
+        burial.settle(self.context, uuids.instance)
 
     def test_forgets_once_the_server_is_in_a_cell(self):
         self.bury_and_map(objects.CellMapping.get_by_uuid(
@@ -152,7 +152,7 @@ class KeepRequestTestCase(test.TestCase):
         self.assertTrue(self.stored().is_buried)
 
     def test_forgets_nothing_of_a_deleted_server(self):
-        burial.forget_request(self.context, uuids.other)
+        burial.settle(self.context, uuids.other)
 
 
 class ServersNamedOnFailureTestCase(test.NoDBTestCase):

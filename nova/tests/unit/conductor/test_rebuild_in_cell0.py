@@ -82,7 +82,7 @@ class RebuildInCell0RPCTestCase(test.NoDBTestCase):
 
 class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
 
-    def test_builds_like_a_create_and_forgets(self):
+    def test_builds_like_a_create_and_settles(self):
         task = manager.ComputeTaskManager.__new__(manager.ComputeTaskManager)
         context = nova_context.get_admin_context()
         build_request = objects.BuildRequest(instance_uuid=uuids.instance)
@@ -92,18 +92,19 @@ class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
             'nova.conductor.burial.is_outdated', return_value=False))
         self.useFixture(fixtures.MockPatch(
             'nova.conductor.recovery.purge', steps.purge))
+        for name in ('notify_rebuild', 'settle'):
+            self.useFixture(fixtures.MockPatch(
+                'nova.conductor.burial.' + name, getattr(steps, name)))
         with mock.patch.object(manager.ComputeTaskManager,
-                               'schedule_and_build_instances',
-                               steps.build), \
-                mock.patch('nova.conductor.burial.forget_request',
-                           steps.forget):
+                               'schedule_and_build_instances', steps.build):
             task.rebuild_instance_in_cell0(context, **arguments)
         self.assertEqual(
             [mock.call.purge(context, uuids.instance),
+             mock.call.notify_rebuild(context, build_request),
              mock.call.build(
                  context, [build_request], [arguments['request_spec']],
                 arguments['image'], 'secret', [],
                 arguments['requested_networks'],
                 arguments['block_device_mapping'], arguments['tags']),
-             mock.call.forget(context, uuids.instance)],
+             mock.call.settle(context, uuids.instance)],
             steps.mock_calls)

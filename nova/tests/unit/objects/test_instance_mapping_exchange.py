@@ -15,7 +15,7 @@ from oslo_utils.fixture import uuidsentinel as uuids
 from nova import context as nova_context
 from nova import exception
 from nova import objects
-from nova.objects import instance_mapping
+from nova.objects import rebuild_scope
 from nova import test
 
 
@@ -63,11 +63,11 @@ class UnmappedInstanceMappingTestCase(test.TestCase):
         self.stored().destroy()
         self.assertRaises(exception.InstanceMappingNotFound, self.stored)
 
-    def test_kept_from_a_delete_of_what_has_no_cell(self):
-        with instance_mapping.guarded():
+    def test_rebuild_deletes_only_what_has_no_cell(self):
+        with rebuild_scope.rebuilding():
             self.stored().destroy()
         self.assertEqual(self.cell0.id, self.stored().cell_mapping.id)
         self.exchange(self.cell0, None)
-        with instance_mapping.guarded():
+        with rebuild_scope.rebuilding():
             self.stored().destroy()
         self.assertRaises(exception.InstanceMappingNotFound, self.stored)

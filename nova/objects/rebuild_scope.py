@@ -1,0 +1,36 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Tells code that is called by released code that it serves a rebuild.
+
+A server that comes out of cell0 is built by the same code as a new one.
+"""
+
+import contextlib
+import contextvars
+
+_rebuilding = contextvars.ContextVar('rebuilding_in_cell0', default=False)
+
+
+@contextlib.contextmanager
+def rebuilding():
+    """Mark what runs within as part of a rebuild out of cell0."""
+    token = _rebuilding.set(True)
+    try:
+        yield
+    finally:
+        _rebuilding.reset(token)
+
+
+def is_rebuild():
+    """Whether the caller runs within rebuilding()."""
+    return _rebuilding.get()
