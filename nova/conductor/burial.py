@@ -124,6 +124,9 @@ def notify_rebuild(context, build_request):
     spec = objects.RequestSpec.get_by_instance_uuid(
         context, build_request.instance_uuid)
     instance = build_request.instance
+    # No row could tell; all else that a notification says is set.
+    instance.deleted_at = None
+    instance.obj_reset_changes(['deleted_at'])
     with nova_context.target_cell(context, _cell0(context)) as cctxt:
         with instance.obj_alternate_context(cctxt):
             notifications.send_update_with_states(

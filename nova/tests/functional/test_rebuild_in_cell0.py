@@ -122,6 +122,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
             for action in self.api.get_instance_actions(server['id'])]
 
     def test_history_and_notifications(self):
+        self.flags(notify_on_state_change='vm_state', group='notifications')
         server = self.bury()
         [(action, [failed_create])] = self.actions(server)
         self.assertEqual('create', action)
