@@ -1,0 +1,102 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from oslo_db import exception as db_exc
+import sqlalchemy.exc
+
+import nova_pending
+from nova.cmd import common as cmd_common
+from nova.compute import pending_downgrade
+import nova.conf
+from nova import context
+from nova import exception
+from nova.i18n import _
+from nova import objects
+
+released = nova_pending.released(__name__)
+
+CONF = nova.conf.CONF
+
+
+class PendingCommands:
+    """Commands for servers that wait in PENDING."""
+
+    description = _('Commands for servers that wait in PENDING.')
+
+    @cmd_common.action_description(
+        _('Set all servers that are in PENDING in cell0 to ERROR, before '
+          'nova-pending is removed. It can be interrupted and repeated. Turn '
+          '[DEFAULT] use_pending_state off first, in every nova-conductor.'))
+    @cmd_common.args(
+        '--batch-size', dest='batch_size', metavar='<number>', type=int,
+        help=_('How many servers are read from the database at a time '
+               '(default: 50).'))
+    @cmd_common.args(
+        '--dry-run', dest='dry_run', action='store_true',
+        help=_('Only show which servers would be set to ERROR.'))
+    def set_error(self, batch_size=50, dry_run=False):
+        """Set the servers in PENDING to ERROR.
+
+        Return codes:
+
+        * 0: no server in PENDING is left.
+        * 1: some are left, because a task is in progress on them, they were
+          buried meanwhile or the command was interrupted: run it again.
+        * 2: the batch size is not a positive number, or use_pending_state is
+          on in this configuration.
+        * 3: there is no cell0, or its database or the API database fails.
+
+        A dry run returns what the run would return.
+        """
+        if batch_size < 1:
+            print(_('--batch-size must be a positive number.'))
+            return 2
+        if CONF.use_pending_state:
+            print(_('use_pending_state is on in this configuration, so '
+                    'servers would go on getting into PENDING: turn it off, '
+                    'in every nova-conductor.'))
+            if not dry_run:
+                return 2
+        run = None
+        try:
+            admin = context.get_admin_context()
+            cell0 = objects.CellMapping.get_by_uuid(
+                admin, objects.CellMapping.CELL0_UUID)
+            with context.target_cell(admin, cell0) as cctxt:
+                run = pending_downgrade.Downgrade(cctxt, print)
+                left = run.run(batch_size, dry_run)
+        except exception.CellMappingNotFound:
+            print(_('There is no cell0: run "nova-manage cell_v2 map_cell0", '
+                    'or use the configuration of a nova-conductor.'))
+            return 3
+        except (db_exc.DBError, db_exc.CantStartEngineError,
+                sqlalchemy.exc.SQLAlchemyError) as exc:
+            print(_('The database failed, run this again when it is up: '
+                    '%s') % str(exc).split('\n')[0])
+            return 3
+        except KeyboardInterrupt:
+            left = 1
+            print(_('Interrupted.'))
+        finally:
+            if run:
+                print((_('Servers that would be set to ERROR: %(changed)d, '
+                         'left alone: %(skipped)d') if dry_run else
+                       _('Servers set to ERROR: %(changed)d, left alone: '
+                         '%(skipped)d')) % {
+                    'changed': run.changed, 'skipped': run.skipped})
+        if left and not dry_run:
+            print(_('Servers are left in PENDING: run this again when nothing '
+                    'is in progress on them.'))
+        return 1 if left else 0
+
+
+CATEGORIES['pending'] = PendingCommands  # noqa: F821

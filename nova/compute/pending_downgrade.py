@@ -1,0 +1,118 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Sets the servers in PENDING to ERROR, for a Nova without nova-pending."""
+
+import sqlalchemy as sa
+
+from nova.compute import vm_states
+from nova.db.main import api as main_db_api
+from nova.db.main import models
+from nova import exception
+from nova.i18n import _
+from nova import objects
+
+
+def _waiting(context, *columns):
+    """Return a query for columns of the servers in PENDING."""
+    return main_db_api.model_query(
+        context, models.Instance, columns).filter(
+        models.Instance.vm_state == vm_states.PENDING)
+
+
+@main_db_api.pick_context_manager_reader
+def _extent(context):
+    """Return how many servers are in PENDING, and the highest id."""
+    return _waiting(context, sa.func.count(),
+                    sa.func.max(models.Instance.id)).one()
+
+
+@main_db_api.pick_context_manager_reader
+def _batch(context, after, last, limit):
+    """Return id, uuid and task_state of servers in PENDING, by id."""
+    return _waiting(
+        context, models.Instance.id, models.Instance.uuid,
+        models.Instance.task_state).filter(
+        models.Instance.id > after, models.Instance.id <= last).order_by(
+        models.Instance.id).limit(limit).all()
+
+
+class Downgrade:
+    """Sets the servers in PENDING in cell0 to ERROR.
+
+    Each server is changed by a conditional update of its own, so that a run
+    can be interrupted and repeated and races with nobody.
+    """
+
+    def __init__(self, context, write):
+        """:param context: an admin context that is targeted at cell0
+
+        :param write: called with each line that tells what is done
+        """
+        self.context = context
+        self.write = write
+        #: How many servers were set to ERROR so far, or would be.
+        self.changed = 0
+        #: How many were left alone so far.
+        self.skipped = 0
+
+    def run(self, batch_size, dry_run=False):
+        """Set all servers to ERROR that are in PENDING now.
+
+        One with a task in progress is left alone: it is being rebuilt or
+        deleted.
+
+        :param batch_size: how many servers are read at a time
+        :param dry_run: whether to tell only what would be done
+        :returns: how many servers are left in PENDING, or would be
+        :raises: whatever the database raises
+        """
+        total, last = _extent(self.context)
+        seen = after = 0
+        while batch := _batch(self.context, after, last or 0, batch_size):
+            for server in batch:
+                if server.task_state is not None:
+                    self.skipped += 1
+                    self.write(_('%(uuid)s: left alone, its task state is '
+                                 '%(task_state)s') % {
+                        'uuid': server.uuid,
+                        'task_state': server.task_state})
+                elif dry_run:
+                    self.changed += 1
+                    self.write(_('%s: would be set to ERROR') % server.uuid)
+                elif self._set_error(server.uuid):
+                    self.changed += 1
+                else:
+                    self.skipped += 1
+                    self.write(_('%s: left alone, it was changed or deleted '
+                                 'meanwhile') % server.uuid)
+            seen += len(batch)
+            after = batch[-1].id
+            self.write(_('Servers done: %(seen)d of %(total)d') % {
+                'seen': seen, 'total': total})
+        if dry_run:
+            return self.skipped
+        # Those that were buried meanwhile are left too.
+        return _extent(self.context)[0]
+
+    def _set_error(self, uuid):
+        """Set a server to ERROR; return whether it still was in PENDING."""
+        try:
+            instance = objects.Instance.get_by_uuid(self.context, uuid)
+            if instance.vm_state != vm_states.PENDING:
+                return False
+            instance.vm_state = vm_states.ERROR
+            instance.save(expected_vm_state=vm_states.PENDING,
+                          expected_task_state=[None])
+        except (exception.InstanceNotFound, exception.InstanceUpdateConflict):
+            return False
+        return True
