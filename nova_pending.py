@@ -174,8 +174,11 @@ class Finder:
         return spec
 
     def _released_spec(self, name, path, target):
-        # Those ahead of this one have been asked already.
-        for finder in sys.meta_path[sys.meta_path.index(self) + 1:]:
+        finders = list(sys.meta_path)
+        if self in finders:
+            # Those ahead of this one have been asked already.
+            finders = finders[finders.index(self) + 1:]
+        for finder in finders:
             find_spec = getattr(finder, 'find_spec', None)
             spec = find_spec and find_spec(name, path, target)
             if spec is not None:
