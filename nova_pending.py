@@ -461,7 +461,8 @@ def over(cls):
         ``super()``, a special name other than ``__init__``, a signature that
         callers of the released method do not fit, a name that the released
         class lacks and that ``new()`` does not mark, a method that neither
-        calls the released one nor is marked with ``replaces()``
+        calls the released one nor is marked with ``replaces()``, one that
+        the class lists elsewhere, as it does its periodic tasks
     """
     view = cls if type(cls) is _ReleasedClass else None
     if view is not None:
@@ -501,6 +502,10 @@ def over(cls):
                                       'or __class__')
             if name in _parts(view)[1]:
                 record.refuse(label, 'is laid over twice')
+            holder = _holder(cls, before)
+            if holder:
+                record.refuse(label, 'is listed in %s.%s, where the released '
+                              'one would stay' % (cls.__name__, holder))
             if is_new and before is not _MISSING:
                 record.refuse(label, 'is marked as new, and the release has '
                               'it')
@@ -536,6 +541,23 @@ def _lookup(cls, name):
         if base is not object and name in vars(base):
             return vars(base)[name]
     return _MISSING
+
+
+def _holder(cls, member):
+    """Return the name of an attribute of a class that lists a member of it.
+
+    The periodic tasks of a manager are kept in such a list.
+    """
+    for base in cls.__mro__:
+        for name, value in vars(base).items():
+            if isinstance(value, dict):
+                value = value.values()
+            elif not isinstance(value, (list, tuple, set)):
+                continue
+            for item in value:
+                parts = item if isinstance(item, tuple) else (item,)
+                if any(part is member for part in parts):
+                    return name
 
 
 def _functions(member):
@@ -744,6 +766,8 @@ def main():
         'over and each drift; exit 0 if active and in order, 1 on drift, 2 '
         'if the release is refused, 3 if inactive')
     parser.parse_args()
+    # Some modules of the release read the arguments of their own command.
+    del sys.argv[1:]
     import logging
     import warnings
     # What the release says while it is imported is not about the tree.

@@ -547,6 +547,21 @@ class OverRefusalTest(base.LayerTestCase):
         self.lay(body + body)
         self.assertRefused('Thing.inherited is laid over twice')
 
+    def test_method_that_the_class_lists(self):
+        self.fake.release('registry.py', '''
+            known = []
+
+            def register(cls):
+                known.append(cls)
+                cls.tasks = [('static', cls.made), ('method', cls.method)]
+                return cls
+        ''')
+        self.refuse('''
+            def method(self, first, second=None):
+                return released.Thing.method(self, first, second)
+        ''', 'Thing.method is listed in Thing.tasks, where the released one '
+            'would stay')
+
     def test_class_is_bound_again(self):
         self.lay('''
             @nova_pending.over(released.Thing)
