@@ -13,7 +13,6 @@
 from oslo_db import exception as db_exc
 import sqlalchemy.exc
 
-import nova_pending
 from nova.cmd import common as cmd_common
 from nova.compute import pending_downgrade
 import nova.conf
@@ -21,6 +20,7 @@ from nova import context
 from nova import exception
 from nova.i18n import _
 from nova import objects
+import nova_pending
 
 released = nova_pending.released(__name__)
 

@@ -10,9 +10,9 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-import nova_pending
 from nova.compute import pending_rollout
 from nova.i18n import _
+import nova_pending
 
 released = nova_pending.released(__name__)
 

@@ -12,9 +12,9 @@
 
 import functools
 
-import nova_pending
 from nova.compute import rebuild_in_cell0
 from nova.compute import vm_states
+import nova_pending
 
 released = nova_pending.released(__name__)
 

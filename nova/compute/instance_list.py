@@ -9,8 +9,9 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-import nova_pending
+
 from nova.compute import pending
+import nova_pending
 
 released = nova_pending.released(__name__)
 

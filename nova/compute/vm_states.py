@@ -10,8 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-import nova_pending
 from nova.objects import fields
+import nova_pending
 
 released = nova_pending.released(__name__)
 

@@ -14,10 +14,10 @@ from urllib import parse as urlparse
 
 import webob.exc
 
-import nova_pending
 from nova.compute import pending
 from nova.compute import rebuild_in_cell0
 from nova.compute import vm_states
+import nova_pending
 
 released = nova_pending.released(__name__)
 

@@ -10,9 +10,9 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-import nova_pending
 from nova.api.openstack import api_version_request
 from nova.compute import pending
+import nova_pending
 
 released = nova_pending.released(__name__)
 

@@ -9,11 +9,12 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+
 import sqlalchemy as sa
 from sqlalchemy.ext import hybrid
 
-import nova_pending
 from nova.compute import vm_states
+import nova_pending
 
 released = nova_pending.released(__name__)
 

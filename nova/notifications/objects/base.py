@@ -12,8 +12,8 @@
 
 from oslo_utils import versionutils
 
-import nova_pending
 from nova.compute import vm_states
+import nova_pending
 
 released = nova_pending.released(__name__)
 

@@ -12,12 +12,12 @@
 
 import functools
 
-import nova_pending
 from nova.api.openstack import api_version_request
 from nova.api.openstack.compute.schemas import servers as schema
 from nova.api import validation
 from nova.compute import pending
 from nova.compute import rebuild_in_cell0
+import nova_pending
 
 released = nova_pending.released(__name__)
 

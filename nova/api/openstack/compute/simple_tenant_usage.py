@@ -10,10 +10,10 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-import nova_pending
 from nova.api.openstack.compute.schemas import simple_tenant_usage as schema
 from nova.api import validation
 from nova.compute import pending
+import nova_pending
 
 released = nova_pending.released(__name__)
 

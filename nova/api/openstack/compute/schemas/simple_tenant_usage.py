@@ -12,8 +12,8 @@
 
 import copy
 
-import nova_pending
 from nova.compute import vm_states
+import nova_pending
 
 released = nova_pending.released(__name__)
 
