@@ -100,18 +100,11 @@ def keep_request(context, instance_uuid, request_spec):
     try:
         spec = objects.RequestSpec.get_by_instance_uuid(
             context, instance_uuid)
-        # Asked for without networks it has an empty list, which tells it
-        # from a server of which they are not known.
-        spec.requested_networks = (
-            request_spec.requested_networks
-            if 'requested_networks' in request_spec
-            else objects.NetworkRequestList(objects=[]))
-        spec.requested_destination = request_spec.requested_destination
-        spec.is_buried = True
+        spec.remember_request(request_spec)
         spec.save()
     except Exception:
-        LOG.exception('The networks that the server was asked for with could '
-                      'not be kept; it cannot be rebuilt in cell0.',
+        LOG.exception('The networks and files that the server was asked for '
+                      'with could not be kept; it cannot be rebuilt in cell0.',
                       instance_uuid=instance_uuid)
 
 
@@ -154,11 +147,12 @@ def settle(context, instance_uuid):
     with nova_context.target_cell(context, cell) as cctxt:
         action_history.unpack(
             cctxt, instance_uuid, spec.remembered.get('actions', []))
-    spec.remembered = {}
+    # A server that was buried again keeps what it was asked for with.
+    spec.remembered = {what: value for what, value in spec.remembered.items()
+                       if what == 'request'}
     if not cell.is_cell0():
         spec.is_buried = False
-    # Makes the save write. A server that was buried again keeps its own.
-    spec.requested_destination = spec.requested_destination
+    spec.touch()
     spec.save()
 
 

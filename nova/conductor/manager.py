@@ -58,6 +58,19 @@ class ComputeTaskManager:
         released.ComputeTaskManager._set_vm_state_and_notify(
             self, context, instance_uuid, method, updates, ex, request_spec)
 
+    def schedule_and_build_instances(self, context, build_requests,
+                                     request_specs, image,
+                                     admin_password, injected_files,
+                                     requested_networks, block_device_mapping,
+                                     tags=None):
+        for request_spec in request_specs:
+            # Where a burial finds them. No field: they go nowhere else.
+            request_spec.injected_files = injected_files or ()
+        released.ComputeTaskManager.schedule_and_build_instances(
+            self, context, build_requests, request_specs, image,
+            admin_password, injected_files, requested_networks,
+            block_device_mapping, tags=tags)
+
     @staticmethod
     def _map_instance_to_cell(context, instance, cell):
         if not rebuild_scope.is_rebuild():

@@ -55,28 +55,23 @@ def recover(context, report_client, age):
     :param context: an administrator's context
     :param report_client: the client of the placement service
     :param age: how long ago, in seconds
-    :returns: the number of servers that were put back or let go
+    :returns: how many servers were put back or let go, and for how many it
+        failed; the log says why
     """
     before = timeutils.utcnow() - datetime.timedelta(seconds=age)
-    recovered = 0
-    for build_request in _stale_build_requests(context, before):
-        recovered += _one(_put_back, context, report_client, build_request,
-                          build_request.instance_uuid)
-    for instance in _stale_claims(context, before):
-        recovered += _one(_let_go, context, report_client, instance,
-                          instance.uuid)
-    return recovered
-
-
-def _one(function, context, report_client, thing, instance_uuid):
-    """Keep the failure of one server from the others."""
-    try:
-        return bool(function(context, report_client, thing))
-    except Exception:
-        LOG.exception('An interrupted rebuild in cell0 could not be undone; '
-                      'it is tried again later.',
-                      instance_uuid=instance_uuid)
-        return False
+    recovered, failed = set(), set()
+    for function, things in ((_put_back, _stale_build_requests),
+                             (_let_go, _stale_claims)):
+        for instance_uuid, thing in things(context, before):
+            try:
+                if function(context, report_client, thing):
+                    recovered.add(instance_uuid)
+            except Exception:
+                # It must not keep the others from being recovered.
+                failed.add(instance_uuid)
+                LOG.exception('An interrupted rebuild in cell0 could not be '
+                              'undone.', instance_uuid=instance_uuid)
+    return len(recovered), len(failed - recovered)
 
 
 @api_db_api.context_manager.reader
@@ -94,8 +89,9 @@ def _stale_build_requests(context, before):
             spec = objects.RequestSpec.get_by_instance_uuid(
                 context, instance_uuid)
             if spec.is_buried:
-                yield objects.BuildRequest.get_by_instance_uuid(
-                    context, instance_uuid)
+                yield (instance_uuid,
+                       objects.BuildRequest.get_by_instance_uuid(
+                           context, instance_uuid))
         except (exception.RequestSpecNotFound,
                 exception.BuildRequestNotFound):
             continue
@@ -108,7 +104,7 @@ def _stale_claims(context, before):
         claimed = objects.InstanceList.get_by_filters(
             cctxt, {'task_state': [task_states.REBUILDING, CLAIM],
                     'deleted': False})
-    return [instance for instance in claimed
+    return [(instance.uuid, instance) for instance in claimed
             if timeutils.normalize_time(
                 instance.updated_at or instance.created_at) < before]
 

@@ -134,7 +134,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_killed_after_the_claim(self):
         self.killed_after_the_claim()
-        self.assertEqual(1, self.recover())
+        self.assertEqual((1, 0), self.recover())
         self.is_back()
         self.can_be_rebuilt()
 
@@ -144,7 +144,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_claim_that_is_young_is_left_alone(self):
         self.killed_after_the_claim()
-        self.assertEqual(0, self.recover(age=60))
+        self.assertEqual((0, 0), self.recover(age=60))
         self.assertEqual(
             'rebuilding',
             self.stored(self.server)['instances'][0]['task_state'])
@@ -159,8 +159,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_killed_after_the_exchange(self):
         self.killed_after_the_exchange()
-        self.assertEqual(0, self.recover(age=60))
-        self.assertEqual(1, self.recover())
+        self.assertEqual((0, 0), self.recover(age=60))
+        self.assertEqual((1, 0), self.recover())
         self.is_back()
         self.can_be_rebuilt()
 
@@ -182,8 +182,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_killed_after_the_delete(self):
         self.killed_after_the_delete()
-        self.assertEqual(0, self.recover(age=60))
-        self.assertEqual(1, self.recover())
+        self.assertEqual((0, 0), self.recover(age=60))
+        self.assertEqual((1, 0), self.recover())
         self.is_back()
         self.can_be_rebuilt()
 
@@ -305,12 +305,22 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.recover()
         self.is_back()
 
+    def test_failure_is_counted_and_tried_again(self):
+        self.killed_after_the_delete()
+        with mock.patch.object(self.report_client,
+                               'delete_allocation_for_instance',
+                               side_effect=exception.AllocationDeleteFailed(
+                                   consumer_uuid='', error='down')):
+            self.assertEqual((0, 1), self.recover())
+        self.assertEqual((1, 0), self.recover())
+        self.is_back()
+
     def test_server_that_is_being_created_is_left_alone(self):
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
                         'schedule_and_build_instances'):
             created = self.api.post_server({'server': self._build_server(
                 flavor_id=self.small, networks='none')})
-        self.assertEqual(0, self.recover())
+        self.assertEqual((0, 0), self.recover())
         self.assertEqual(
             'BUILD', self.api.get_server(created['id'])['status'])
 
