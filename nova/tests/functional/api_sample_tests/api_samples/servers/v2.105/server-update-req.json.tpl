@@ -1,0 +1,7 @@
+{
+    "server": {
+        "name": "new-server-test",
+        "description": "Sample description",
+        "hostname": "new-server-hostname"
+    }
+}

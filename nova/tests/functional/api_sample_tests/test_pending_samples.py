@@ -1,0 +1,132 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import datetime
+import os
+from unittest import mock
+
+from oslo_serialization import jsonutils
+from oslo_utils import fixture as utils_fixture
+from oslo_utils import timeutils
+
+from nova import context as nova_context
+from nova import objects
+from nova.tests.functional import api_samples_test_base
+from nova.tests.functional import full_cloud
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class PendingSampleTestCase(full_cloud.FullCloudTestCase,
+                            api_samples_test_base.ApiSampleTestBase):
+    """The samples of a server that waits.
+
+    With GENERATE_SAMPLES in the environment a sample that is not there is
+    written.
+    """
+
+    USE_PROJECT_ID = True
+
+    @classmethod
+    def _get_sample(cls, name, api_version=None):
+        doc = os.path.join(
+            HERE, os.pardir, os.pardir, os.pardir, os.pardir, 'doc')
+        return cls._get_sample_path(
+            name, os.path.normpath(doc), api_version=api_version)
+
+    @classmethod
+    def _get_template(cls, name, api_version=None):
+        return cls._get_sample_path(
+            name, HERE, suffix='.tpl', api_version=api_version)
+
+    def _write_sample(self, name, data):
+        # The release passes what was parsed of an answer.
+        if not isinstance(data, str):
+            data = jsonutils.dumps(data, indent=4, sort_keys=True)
+        super()._write_sample(name, data.strip() + '\n')
+
+    def setUp(self):
+        self.flags(glance_link_prefix=self._get_glance_host(),
+                   compute_link_prefix=self._get_host(), group='api')
+        super().setUp()
+        self.generate_samples = 'GENERATE_SAMPLES' in os.environ
+        self.large = '5'  # m1.xlarge
+        self.server = self.bury(
+            name='new-server-test', metadata={'My Server Name': 'Apache1'})
+
+    def verify(self, name, response, code=200, **subs):
+        subs['hostname'] = r'[\w\.\-]+'
+        self._verify_response(name, subs, response, code)
+
+
+class ServersV2105SampleTestCase(PendingSampleTestCase):
+
+    sample_dir = 'servers'
+    microversion = '2.105'
+
+    def test_servers(self):
+        path = 'servers/' + self.server['id']
+        for name, response in (
+                ('server-get-resp', self._do_get(path)),
+                ('servers-details-resp',
+                 self._do_get('servers/detail?status=PENDING')),
+                ('servers-list-resp', self._do_get('servers?status=PENDING')),
+                ('server-update-resp',
+                 self._do_put(path, 'server-update-req', {}))):
+            self.verify(name, response)
+
+
+class ServersV2106SampleTestCase(PendingSampleTestCase):
+
+    sample_dir = 'servers'
+    microversion = '2.106'
+
+    def test_rebuild(self):
+        with mock.patch('nova.utils.generate_password',
+                        return_value='seekr3t'):
+            response = self._do_post(
+                'servers/%s/action' % self.server['id'],
+                'server-action-rebuild', {})
+        # Nothing may still be at work when the databases go.
+        self.wait_for(self.server, 'PENDING')
+        self.verify('server-action-rebuild-resp', response, 202)
+
+
+class SimpleTenantUsageV2105SampleTestCase(PendingSampleTestCase):
+
+    sample_dir = 'os-simple-tenant-usage'
+    microversion = '2.105'
+
+    def setUp(self):
+        super().setUp()
+        # The release counts what was launched, which no released code lets a
+        # server in cell0 be.
+        launched_at = timeutils.utcnow(with_timezone=True)
+        context = nova_context.get_admin_context()
+        cell0 = objects.CellMapping.get_by_uuid(
+            context, objects.CellMapping.CELL0_UUID)
+        with nova_context.target_cell(context, cell0) as cctxt:
+            instance = objects.Instance.get_by_uuid(cctxt, self.server['id'])
+            instance.launched_at = launched_at
+            instance.save()
+        self.useFixture(utils_fixture.TimeFixture(
+            timeutils.normalize_time(launched_at) +
+            datetime.timedelta(hours=1)))
+
+    def test_usage(self):
+        start = 'start=2020-01-01T00:00:00'
+        for name, response in (
+                ('simple-tenant-usage-get-detail', self.admin_api.api_request(
+                    'os-simple-tenant-usage?detailed=1&' + start)),
+                ('simple-tenant-usage-get-specific', self._do_get(
+                    'os-simple-tenant-usage/%s?%s' % (
+                        self.project_id, start)))):
+            self.verify(name, response)
