@@ -179,8 +179,8 @@ class _Rebuild:
             self.context, self.buried.uuid)
         if not self.request_spec.is_buried:
             raise NetworksUnknown(instance_uuid=self.buried.uuid)
-        # An empty list was asked for as none at all.
-        self.networks = self.request_spec.requested_networks or None
+        self.networks = self.request_spec.recall_request()
+        self.files = self.files or self.request_spec.injected_files
         self._find_image()
         # A server in cell0 is counted already: nothing is added to the usage.
         compute_utils.check_num_instances_quota(

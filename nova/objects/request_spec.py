@@ -12,16 +12,14 @@
 
 from oslo_serialization import jsonutils
 
+from nova import objects
 import nova_pending
 
 released = nova_pending.released(__name__)
 
-# Beside the object in its row, where the release does not look.
+# Beside the object in its row, where the release does not look: a save by
+# stock Nova drops it.
 _REMEMBERED = 'nova_pending'
-
-# What the release does not persist and what nothing else tells: a server
-# that is buried in cell0 can only be rebuilt as it was asked for with these.
-_KEPT = ('requested_networks', 'requested_destination')
 
 
 @nova_pending.over(released.RequestSpec)
@@ -30,35 +28,76 @@ class RequestSpec:
     #: Whether save() persists what a rebuild of a buried server needs.
     is_buried = nova_pending.new(False)
 
-    #: What else save() persists then, a dict that JSON can hold. Rebound, not
-    #: changed in place.
+    #: What that is, a dict that JSON can hold. Rebound, not changed in place.
     remembered = nova_pending.new({})
+
+    #: The personality files of the request, while it is being scheduled.
+    injected_files = nova_pending.new(())
+
+    @nova_pending.new
+    def remember_request(self, request_spec):
+        """Let save() persist what the release does not and nothing else tells.
+
+        :param request_spec: the RequestSpec with which the server was to be
+            scheduled
+        """
+        # Asked for without networks it has an empty list.
+        networks = (request_spec.requested_networks
+                    if 'requested_networks' in request_spec
+                    else objects.NetworkRequestList(objects=[]))
+        destination = request_spec.requested_destination
+        self.remembered = dict(self.remembered, request={
+            'requested_networks': networks.obj_to_primitive(),
+            'requested_destination':
+                destination and destination.obj_to_primitive(),
+            'injected_files': list(request_spec.injected_files),
+        })
+        self.is_buried = True
+        self.touch()
+
+    @nova_pending.new
+    def recall_request(self):
+        """Make this spec what it was when the server was to be scheduled.
+
+        Only who rebuilds the server wants that: a row can be left with it
+        by a conductor that does not know of it.
+
+        :returns: the NetworkRequestList, or None for a server that was asked
+            for without networks
+        """
+        request = self.remembered['request']
+        networks = objects.NetworkRequestList.obj_from_primitive(
+            request['requested_networks'])
+        destination = request['requested_destination']
+        self.requested_destination = (
+            destination and objects.Destination.obj_from_primitive(
+                destination))
+        self.injected_files = request['injected_files']
+        if not networks:
+            return None
+        self.requested_networks = networks
+        return networks
+
+    @nova_pending.new
+    def touch(self):
+        """Make the next save() write, though no field has changed."""
+        self.requested_destination = self.requested_destination
 
     def _get_update_primitives(self):
         updates = released.RequestSpec._get_update_primitives(self)
         if updates and self.is_buried:
-            spec = released.RequestSpec.obj_from_primitive(
-                jsonutils.loads(updates['spec']))
-            for field in _KEPT:
-                if field in self:
-                    setattr(spec, field, getattr(self, field))
             updates['spec'] = jsonutils.dumps(
-                {**spec.obj_to_primitive(), _REMEMBERED: self.remembered})
+                {**jsonutils.loads(updates['spec']),
+                 _REMEMBERED: self.remembered})
         return updates
 
     @staticmethod
     def _from_db_object(context, spec, db_spec):
         spec = released.RequestSpec._from_db_object(context, spec, db_spec)
         # Lists load many specs, and hardly one is that of a buried server.
-        if 'requested_networks' not in db_spec['spec']:
-            return spec
-        row = jsonutils.loads(db_spec['spec'])
-        stored = released.RequestSpec.obj_from_primitive(row)
-        if 'requested_networks' in stored:
-            spec.is_buried = True
-            spec.remembered = row.get(_REMEMBERED, {})
-            for field in _KEPT:
-                if field in stored:
-                    setattr(spec, field, getattr(stored, field))
-            spec.obj_reset_changes(_KEPT)
+        if '"%s"' % _REMEMBERED in db_spec['spec']:
+            remembered = jsonutils.loads(db_spec['spec']).get(_REMEMBERED)
+            if remembered is not None:
+                spec.is_buried = True
+                spec.remembered = remembered
         return spec

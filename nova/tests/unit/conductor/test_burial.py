@@ -15,6 +15,7 @@ from unittest import mock
 import fixtures
 from oslo_config import cfg
 from oslo_db import exception as db_exc
+from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import vm_states
@@ -70,6 +71,11 @@ class KeepRequestTestCase(test.TestCase):
         return objects.RequestSpec.get_by_instance_uuid(
             self.context, uuids.instance)
 
+    def recalled(self):
+        spec = self.stored()
+        spec.recall_request()
+        return spec
+
     def asked_with(self, networks):
         spec = self.spec.obj_clone()
         spec.requested_networks = objects.NetworkRequestList(objects=networks)
@@ -79,7 +85,7 @@ class KeepRequestTestCase(test.TestCase):
         burial.keep_request(self.context, uuids.instance, self.asked_with([
             objects.NetworkRequest(port_id=uuids.port, tag='one'),
             objects.NetworkRequest(network_id=uuids.net, address='10.0.0.9')]))
-        spec = self.stored()
+        spec = self.recalled()
         self.assertTrue(spec.is_buried)
         self.assertEqual(
             [(uuids.port, None, 'one'), (None, uuids.net, None)],
@@ -91,13 +97,33 @@ class KeepRequestTestCase(test.TestCase):
         burial.keep_request(self.context, uuids.instance, self.spec)
         spec = self.stored()
         self.assertTrue(spec.is_buried)
-        self.assertEqual(0, len(spec.requested_networks))
+        self.assertIsNone(spec.recall_request())
+        self.assertNotIn('requested_networks', spec)
 
     def test_keeps_the_destination(self):
         asked = self.asked_with([])
         asked.requested_destination = objects.Destination(host='here')
         burial.keep_request(self.context, uuids.instance, asked)
-        self.assertEqual('here', self.stored().requested_destination.host)
+        self.assertEqual('here', self.recalled().requested_destination.host)
+
+    def test_keeps_the_files_for_who_asks_for_them(self):
+        asked = self.asked_with([])
+        asked.injected_files = [('/etc/motd', 'aGVsbG8=')]
+        burial.keep_request(self.context, uuids.instance, asked)
+        spec = self.recalled()
+        self.assertEqual([['/etc/motd', 'aGVsbG8=']], spec.injected_files)
+        # Neither a message on the bus nor a log has more than fields.
+        self.assertNotIn('aGVsbG8=', jsonutils.dumps(
+            [spec.obj_to_primitive(), repr(spec), str(spec)]))
+
+    def test_is_not_loaded_for_who_does_not_ask(self):
+        asked = self.asked_with([objects.NetworkRequest(port_id=uuids.port)])
+        asked.requested_destination = objects.Destination(host='here')
+        burial.keep_request(self.context, uuids.instance, asked)
+        spec = self.stored()
+        self.assertNotIn('requested_networks', spec)
+        self.assertIsNone(spec.requested_destination)
+        self.assertEqual((), spec.injected_files)
 
     def test_survives_a_save_by_released_code(self):
         burial.keep_request(self.context, uuids.instance, self.asked_with([
@@ -105,7 +131,7 @@ class KeepRequestTestCase(test.TestCase):
         spec = self.stored()
         spec.availability_zone = 'other'
         spec.save()
-        spec = self.stored()
+        spec = self.recalled()
         self.assertEqual('other', spec.availability_zone)
         self.assertEqual(uuids.port, spec.requested_networks[0].port_id)
 
@@ -145,7 +171,20 @@ class KeepRequestTestCase(test.TestCase):
     def test_does_not_forget_a_server_that_was_buried_again(self):
         self.bury_and_map(objects.CellMapping.get_by_uuid(
             self.context, objects.CellMapping.CELL0_UUID))
-        self.assertTrue(self.stored().is_buried)
+        self.assertEqual(uuids.port,
+                         self.recalled().requested_networks[0].port_id)
+
+    def test_forgets_nothing_of_a_server_whose_request_was_not_kept(self):
+        self.bury_and_map(None)
+        spec = self.stored()
+        spec.is_buried = False
+        spec.touch()
+        spec.save()
+        objects.InstanceMapping.exchange_cell(
+            self.context, uuids.instance, None, objects.CellMapping.get_by_uuid(
+                self.context, objects.CellMapping.CELL0_UUID))
+        burial.settle(self.context, uuids.instance)
+        self.assertFalse(self.stored().is_buried)
 
     def test_does_not_forget_a_server_that_is_not_scheduled(self):
         self.bury_and_map(None)
