@@ -10,6 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import functools
+
 from oslo_db import exception as db_exc
 import sqlalchemy.exc
 
@@ -72,7 +74,9 @@ class PendingCommands:
             cell0 = objects.CellMapping.get_by_uuid(
                 admin, objects.CellMapping.CELL0_UUID)
             with context.target_cell(admin, cell0) as cctxt:
-                run = pending_downgrade.Downgrade(cctxt, print)
+                # Progress is seen in a pipe, too.
+                run = pending_downgrade.Downgrade(
+                    cctxt, functools.partial(print, flush=True))
                 left = run.run(batch_size, dry_run)
         except exception.CellMappingNotFound:
             print(_('There is no cell0: run "nova-manage cell_v2 map_cell0", '

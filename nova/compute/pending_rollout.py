@@ -134,7 +134,8 @@ class Rollout:
                     'microversion of 2.105 or later.') % _names(self.elsewhere)
         if self.other_release or self.silent or self.elsewhere:
             yield _('The record of a host that is gone is removed with '
-                    '"openstack compute service delete ID".')
+                    '"openstack --os-compute-api-version 2.53 compute '
+                    'service delete ID".')
 
     def result(self):
         """Return the upgradecheck.Result, as the check documents it."""

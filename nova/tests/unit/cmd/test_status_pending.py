@@ -94,7 +94,7 @@ class PendingStateCheckTestCase(test.TestCase):
             self.assertIn('"nova-pending status"', details)
             self.assertIn('2.105', details)
             self.assertIn('share one record', details)
-            self.assertIn('"openstack compute service delete ID"', details)
+            self.assertIn('compute service delete ID"', details)
 
     def test_another_service_version(self):
         self.record(API, 'here')
