@@ -1,0 +1,139 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import jsonschema
+from oslo_serialization import jsonutils
+
+from nova.api.openstack import api_version_request
+from nova.api.openstack import compute
+from nova.api.openstack.compute import servers
+from nova.api.openstack.compute import simple_tenant_usage
+from nova.api import validation
+from nova.compute import pending
+from nova import test
+
+KINDS = ('request_body_schemas', 'request_query_schemas',
+         'response_body_schemas')
+
+
+def version(text):
+    return api_version_request.APIVersionRequest(text)
+
+
+def methods():
+    """Yield every method of the API that a route leads to, once."""
+    seen = set()
+    for route in compute.APIRouterV21().map.matchlist:
+        resource = route.defaults.get('controller')
+        if resource is None:
+            continue
+        names = {route.defaults['action']}
+        if 'action' in names:
+            names = set(resource.wsgi_actions.values())
+        for name in names:
+            method = name if callable(name) else getattr(
+                resource.controller, name)
+            if method.__qualname__ not in seen:
+                seen.add(method.__qualname__)
+                yield method
+
+
+class MicroversionSchemasTestCase(test.NoDBTestCase):
+
+    def schemas_at(self, method, kind, text):
+        return [schema for schema, low, high in getattr(method, kind)._schemas
+                if version(text).matches(low, high)]
+
+    def test_newest_is_known(self):
+        self.assertEqual('2.106', api_version_request._MAX_API_VERSION)
+        for number in '2.105', '2.106':
+            self.assertIn('* %s - ' % number,
+                          api_version_request.REST_API_VERSION_HISTORY)
+            self.assertTrue(version(number) <= version('2.106'))
+
+    def test_each_version_of_a_method_has_one_schema(self):
+        for method in methods():
+            top = getattr(method, 'max_version', None) or '2.106'
+            for kind in KINDS:
+                if not hasattr(method, kind):
+                    continue
+                for text in '2.104', '2.105', '2.106':
+                    if version(text) > version(top):
+                        continue
+                    self.assertLessEqual(
+                        len(self.schemas_at(method, kind, text)), 1,
+                        (method.__qualname__, kind, text))
+                self.assertEqual(
+                    len(self.schemas_at(method, kind, '2.104')),
+                    len(self.schemas_at(method, kind, '2.105')),
+                    (method.__qualname__, kind))
+
+    def test_no_other_method_loses_a_schema(self):
+        """A released schema may be that of several methods."""
+        for method in methods():
+            top = getattr(method, 'max_version', None)
+            for kind in KINDS:
+                if not hasattr(method, kind):
+                    continue
+                for schema, _low, high in getattr(method, kind)._schemas:
+                    last = validation._last_versions.get(id(schema))
+                    if last and high.is_null():
+                        self.assertIsNotNone(top, method.__qualname__)
+                        self.assertTrue(version(top) <= version(last))
+
+    def test_only_from_2_105_the_state_is_in_a_schema(self):
+        know = set()
+        for method in methods():
+            for schema, low, _high in method.response_body_schemas._schemas:
+                text = jsonutils.dumps(schema)
+                # Other resources have a "pending" of their own.
+                if '"PENDING"' in text or (
+                        'server_usages' in text and '"pending"' in text):
+                    self.assertEqual(pending.API_VERSION, low.get_string())
+                    know.add(method.__qualname__)
+        self.assertEqual({
+            'ServersController.detail', 'ServersController.show',
+            'ServersController.update', 'ServersController._rebuild',
+            'SimpleTenantUsageController.index',
+            'SimpleTenantUsageController.show'}, know)
+
+    def test_added_schemas_are_valid(self):
+        for controller, names in (
+                (servers.ServersController,
+                 ('detail', 'show', 'update', '_rebuild')),
+                (simple_tenant_usage.SimpleTenantUsageController,
+                 ('index', 'show'))):
+            for name in names:
+                method = getattr(controller, name)
+                for kind in KINDS:
+                    if hasattr(method, kind):
+                        schema, = self.schemas_at(method, kind, '2.106')
+                        jsonschema.Draft202012Validator.check_schema(schema)
+
+    def accepts(self, text, **rebuild):
+        schema, = self.schemas_at(servers.ServersController._rebuild,
+                                  'request_body_schemas', text)
+        validator = validation.validators._SchemaValidator(schema)
+        try:
+            validator.validate({'rebuild': rebuild})
+        except Exception as exc:
+            self.assertIn('imageRef', str(exc))
+            return False
+        return True
+
+    def test_rebuild_needs_no_image_from_2_106(self):
+        image = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
+        for text, none, null in ('2.105', False, False), ('2.106', True, True):
+            self.assertTrue(self.accepts(text, imageRef=image))
+            self.assertFalse(self.accepts(text, imageRef=12))
+            self.assertEqual(none, self.accepts(text))
+            self.assertEqual(null, self.accepts(text, imageRef=None))
+            self.assertFalse(self.accepts(text, imageRef='http://host/image'))

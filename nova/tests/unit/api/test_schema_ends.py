@@ -1,0 +1,80 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from unittest import mock
+
+from nova.api.openstack import api_version_request
+from nova.api import validation
+from nova import exception
+from nova import test
+
+OLD = {'type': 'object', 'properties': {'state': {'enum': ['old']}},
+       'additionalProperties': False}
+NEW = {'type': 'object', 'properties': {'state': {'enum': ['old', 'new']}},
+       'additionalProperties': False}
+OTHER = {'type': 'object', 'properties': {'state': {'enum': ['other']}},
+         'additionalProperties': False}
+
+
+class SchemaWithoutEndTestCase(test.NoDBTestCase):
+    """A schema that is laid over a method ends the last one before it."""
+
+    def setUp(self):
+        super().setUp()
+        self.flags(response_validation='error', group='api')
+        self.useFixture(test.fixtures.MonkeyPatch(
+            'nova.api.validation._last_versions', {}))
+
+        @validation.response_body_schema(OLD, '2.50')
+        @validation.response_body_schema(OTHER, '2.1', '2.49')
+        def show(controller, req, state):
+            return {'state': state}
+
+        self.show = validation.response_body_schema(NEW, '2.60')(show)
+
+    def refuses(self, version, state):
+        req = mock.Mock(
+            api_version_request=api_version_request.APIVersionRequest(version))
+        req.is_legacy_v2.return_value = False
+        try:
+            self.assertEqual({'state': state}, self.show(None, req, state))
+        except exception.ValidationError:
+            return True
+        return False
+
+    def test_each_version_has_its_own(self):
+        for version, accepted in (
+                ('2.1', ['other']), ('2.49', ['other']), ('2.50', ['old']),
+                ('2.59', ['old']), ('2.60', ['old', 'new']),
+                ('2.90', ['old', 'new'])):
+            for state in 'other', 'old', 'new':
+                self.assertEqual(state not in accepted,
+                                 self.refuses(version, state),
+                                 (version, state))
+
+    def test_ranges(self):
+        self.assertEqual(
+            [('2.1', '2.49'), ('2.50', '2.59')],
+            [(low.get_string(), high.get_string()) for _schema, low, high
+             in self.show.response_body_schemas._schemas[:2]])
+        self.assertTrue(
+            self.show.response_body_schemas._schemas[2][2].is_null())
+
+    def test_overlap_is_refused_as_in_the_release(self):
+        schemas = validation.Schemas()
+        schemas.add_schema(OLD, '2.1', '2.50')
+        self.assertRaises(
+            AssertionError, schemas.add_schema, NEW, '2.40', '2.60')
+
+    def test_schema_for_all_versions_has_no_end(self):
+        schemas = validation.Schemas()
+        schemas.add_schema(OLD, None, None)
+        self.assertRaises(AssertionError, schemas.add_schema, NEW, '2.5', None)
