@@ -13,7 +13,9 @@
 import functools
 
 from nova.compute import rebuild_in_cell0
+from nova.compute import rebuild_request
 from nova.compute import vm_states
+from nova import exception
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -41,6 +43,18 @@ class API:
 
     evacuate = _refused_as_in_error(released.API.evacuate)
 
+    def _get_instance_from_cell(self, context, im, expected_attrs,
+                                cell_down_support):
+        try:
+            return released.API._get_instance_from_cell(
+                self, context, im, expected_attrs, cell_down_support)
+        except exception.InstanceNotFound:
+            raise
+        except exception.NovaException:
+            if rebuild_in_cell0.is_asked_for() and im.cell_mapping.is_cell0():
+                raise rebuild_in_cell0.Cell0Unreachable()
+            raise
+
     def _delete_while_booting(self, context, instance):
         deleted = released.API._delete_while_booting(self, context, instance)
         if deleted:
@@ -54,6 +68,8 @@ class API:
                 self, context, instance, image_href, admin_password,
                 files_to_inject=files_to_inject, **kwargs)
         else:
+            if image_href is None:
+                image_href = rebuild_request.image_of(self, context, instance)
             _refused_as_in_error(released.API.rebuild)(
                 self, context, instance, image_href, admin_password,
                 files_to_inject=files_to_inject,

@@ -25,6 +25,7 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from nova.compute import rebuild_in_cell0
+from nova.compute import rebuild_request
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
@@ -155,7 +156,7 @@ def _create_record(cctxt, build_request):
         with main_db_api.get_context_manager(cctxt).writer.using(cctxt):
             instance.create()
             for bdm in build_request.block_device_mappings:
-                bdm = rebuild_in_cell0.unsaved(bdm)
+                bdm = rebuild_request.unsaved(bdm)
                 bdm._context = cctxt
                 bdm.instance_uuid = instance.uuid
                 bdm.create()

@@ -15,7 +15,7 @@ from urllib import parse as urlparse
 import webob.exc
 
 from nova.compute import pending
-from nova.compute import rebuild_in_cell0
+from nova.compute import rebuild_request
 from nova.compute import vm_states
 import nova_pending
 
@@ -37,7 +37,7 @@ def task_and_vm_state_from_status(statuses):
 
 
 def raise_http_conflict_for_instance_invalid_state(exc, action, server_id):
-    if isinstance(exc, rebuild_in_cell0.NetworksUnknown):
+    if isinstance(exc, rebuild_request.RequestUnknown):
         # No state of the server tells this; the exception's sentence does.
         raise webob.exc.HTTPConflict(explanation=exc.format_message())
     released.raise_http_conflict_for_instance_invalid_state(

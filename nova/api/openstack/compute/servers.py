@@ -12,6 +12,9 @@
 
 import functools
 
+from oslo_db import exception as db_exc
+import webob.exc
+
 from nova.api.openstack import api_version_request
 from nova.api.openstack.compute.schemas import servers as schema
 from nova.api import validation
@@ -42,13 +45,21 @@ class ServersController:
         schema.rebuild_response_v2105, pending.API_VERSION)
     @functools.wraps(released.ServersController._rebuild)
     def _rebuild(self, req, id, body):
-        context = req.environ['nova.context']
         asked_for = api_version_request.is_supported(
             req, rebuild_in_cell0.API_VERSION)
-        if asked_for and body['rebuild'].get('imageRef') is None:
-            image = rebuild_in_cell0.image_of(
-                self.compute_api, context, self._get_server(context, req, id))
-            body = {'rebuild': dict(body['rebuild'], imageRef=image)}
+        if asked_for:
+            # The compute API knows the image where none is named.
+            body = {'rebuild': {'imageRef': None, **body['rebuild']}}
         with rebuild_in_cell0.asked_for(asked_for):
-            return released.ServersController._rebuild(
-                self, req=req, id=id, body=body)
+            try:
+                return released.ServersController._rebuild(
+                    self, req=req, id=id, body=body)
+            except webob.exc.HTTPInternalServerError as error:
+                # The release takes all that it does not expect for this.
+                if isinstance(error.__context__,
+                              (rebuild_in_cell0.Cell0Unreachable,
+                               db_exc.DBConnectionError)) and asked_for:
+                    raise webob.exc.HTTPServiceUnavailable(
+                        explanation=rebuild_in_cell0.Cell0Unreachable()
+                        .format_message())
+                raise

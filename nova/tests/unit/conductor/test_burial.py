@@ -181,7 +181,8 @@ class KeepRequestTestCase(test.TestCase):
         spec.touch()
         spec.save()
         objects.InstanceMapping.exchange_cell(
-            self.context, uuids.instance, None, objects.CellMapping.get_by_uuid(
+            self.context, uuids.instance, None,
+            objects.CellMapping.get_by_uuid(
                 self.context, objects.CellMapping.CELL0_UUID))
         burial.settle(self.context, uuids.instance)
         self.assertFalse(self.stored().is_buried)
