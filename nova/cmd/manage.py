@@ -12,21 +12,27 @@
 
 import functools
 
+from keystoneauth1 import exceptions as ks_exc
 from oslo_db import exception as db_exc
 import sqlalchemy.exc
 
 from nova.cmd import common as cmd_common
 from nova.compute import pending_downgrade
+from nova.conductor import recovery
 import nova.conf
 from nova import context
 from nova import exception
 from nova.i18n import _
 from nova import objects
+from nova.scheduler.client import report
 import nova_pending
 
 released = nova_pending.released(__name__)
 
 CONF = nova.conf.CONF
+
+_DATABASE_FAILURES = (db_exc.DBError, db_exc.CantStartEngineError,
+                      sqlalchemy.exc.SQLAlchemyError)
 
 
 class PendingCommands:
@@ -79,13 +85,10 @@ class PendingCommands:
                     cctxt, functools.partial(print, flush=True))
                 left = run.run(batch_size, dry_run)
         except exception.CellMappingNotFound:
-            print(_('There is no cell0: run "nova-manage cell_v2 map_cell0", '
-                    'or use the configuration of a nova-conductor.'))
+            print(_no_cell0())
             return 3
-        except (db_exc.DBError, db_exc.CantStartEngineError,
-                sqlalchemy.exc.SQLAlchemyError) as exc:
-            print(_('The database failed, run this again when it is up: '
-                    '%s') % str(exc).split('\n')[0])
+        except _DATABASE_FAILURES as exc:
+            print(_database_failed(exc))
             return 3
         except KeyboardInterrupt:
             left = 1
@@ -101,6 +104,56 @@ class PendingCommands:
             print(_('Servers are left in PENDING: run this again when nothing '
                     'is in progress on them.'))
         return 1 if left else 0
+
+    @cmd_common.action_description(
+        _('Undo the rebuilds of servers in cell0 that were interrupted. A '
+          'nova-conductor does so by itself, if [conductor] '
+          'rebuild_in_cell0_timeout is not 0.'))
+    @cmd_common.args(
+        '--older-than', dest='older_than', metavar='<seconds>', type=int,
+        help=_('Undo what was asked for at least so long ago (default: 600). '
+               'A rebuild that is merely slow is undone too.'))
+    def recover(self, older_than=600):
+        """Put servers back into cell0 whose rebuild was interrupted.
+
+        Return codes:
+
+        * 0: all of them are back, or there was none.
+        * 1: some could not be put back; the log says why. Run it again.
+        * 2: the number of seconds is negative.
+        * 3: there is no cell0, or its database, the API database or the
+          placement service fails.
+        """
+        if older_than < 0:
+            print(_('--older-than must not be negative.'))
+            return 2
+        try:
+            recovered, failed = recovery.recover(
+                context.get_admin_context(),
+                report.report_client_singleton(), older_than)
+        except exception.CellMappingNotFound:
+            print(_no_cell0())
+            return 3
+        except _DATABASE_FAILURES as exc:
+            print(_database_failed(exc))
+            return 3
+        except ks_exc.ClientException as exc:
+            print(_('The placement service cannot be used, look at '
+                    '[placement] in the configuration: %s') % exc)
+            return 3
+        print(_('Servers put back: %(recovered)d, not put back: %(failed)d')
+              % {'recovered': recovered, 'failed': failed})
+        return 1 if failed else 0
+
+
+def _no_cell0():
+    return _('There is no cell0: run "nova-manage cell_v2 map_cell0", or use '
+             'the configuration of a nova-conductor.')
+
+
+def _database_failed(exc):
+    return _('The database failed, run this again when it is up: '
+             '%s') % str(exc).split('\n')[0]
 
 
 CATEGORIES['pending'] = PendingCommands  # noqa: F821
