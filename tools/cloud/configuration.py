@@ -29,6 +29,12 @@ _FAKE_VCPUS = 1000
 
 _KEYS = ('fernet', 'credential')
 
+# Nothing stays behind for long in a virtual host that is not ours.
+_RABBIT_SHARED = {
+    'amqp_auto_delete': True,
+    'rabbit_transient_queues_ttl': 60,
+}
+
 
 def render(sections):
     """Return the text of a file for oslo.config.
@@ -180,7 +186,7 @@ def ml2():
     return {
         'ml2': {
             'type_drivers': 'vxlan',
-            'tenant_network_types': 'vxlan',
+            'project_network_types': 'vxlan',
             'mechanism_drivers': 'openvswitch',
             'extension_drivers': 'port_security'},
         'ml2_type_vxlan': {'vni_ranges': '1:1000'},
@@ -234,7 +240,6 @@ def _nova(cloud, host):
             'service_down_time': 60,
             'graceful_shutdown_timeout': 5,
             'manager_shutdown_timeout': 2},
-        'api': {'auth_strategy': 'keystone'},
         'vnc': {'enabled': False},
         'glance': {'api_servers': cloud.url('glance')},
         'keystone_authtoken': _authtoken(cloud, 'nova'),
@@ -279,9 +284,7 @@ def _authtoken(cloud, user):
 
 def _messaging(cloud):
     return {
-        'oslo_messaging_rabbit': {
-            # Nothing is to stay behind in a virtual host that is not ours.
-            'amqp_auto_delete': cloud.bus.shared},
+        'oslo_messaging_rabbit': _RABBIT_SHARED if cloud.bus.shared else {},
         'oslo_messaging_notifications': {'driver': 'noop'},
         **_lock_path(cloud),
     }

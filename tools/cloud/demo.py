@@ -87,12 +87,14 @@ class Demo:
             self._rebuild_given_up(second)
 
     def _prepare(self):
+        # The client runs in the state directory.
         image = self._cloud.var / 'image'
         with image.open('wb') as file:
             file.truncate(_IMAGE_BYTES)
         self._client.run_together(
             '--os-cloud admin image create --public --disk-format raw '
-            '--file %s cirros -c name -c status' % image,
+            '--file %s cirros -c name -c status'
+            % image.relative_to(self._cloud.state),
             '--os-cloud admin flavor create --vcpus %d --ram 512 --disk 1 '
             'whole-host -c name -c vcpus' % self._cloud.host_vcpus,
             'network create net -c name -c status')

@@ -113,6 +113,8 @@ def _demo(args):
             _ignore_signals()
     finally:
         cloud.down()
+        if args.keep and cloud.settings:
+            _write('\nThe state directory stays: %s' % cloud.settings.state)
     lap('The cloud goes down', since)
     timeline.append(('In all', time.monotonic() - start))
     _write('\n## Seconds\n')

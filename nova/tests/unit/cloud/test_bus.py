@@ -1,0 +1,144 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import pathlib
+import socket
+from unittest import mock
+
+import fixtures
+import testtools
+
+from tools.cloud import bus
+from tools.cloud import errors
+
+URL = 'rabbit://us%40er:secret@127.0.0.1:5672/'
+
+
+class BusTestCase(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.calls = self.folder / 'calls'
+        self.calls.touch()
+        self.rabbitmqctl()
+
+    def rabbitmqctl(self, fails=''):
+        """Put a rabbitmqctl on the PATH that notes how it is called."""
+        program = self.folder / 'rabbitmqctl'
+        program.write_text(
+            '#!/bin/sh\necho "$@" >> %s\ncase "$2" in "%s") exit 1;; esac\n'
+            % (self.calls, fails))
+        program.chmod(0o755)
+        self.useFixture(fixtures.EnvironmentVariable(
+            'PATH', '%s:/usr/bin:/bin' % self.folder))
+
+    def called(self):
+        return self.calls.read_text().splitlines()
+
+    def consumers(self, **found):
+        return self.useFixture(fixtures.MockPatchObject(
+            bus.Bus, 'consumers', lambda self, queue: found.get(queue)))
+
+    def test_cloud_gets_a_virtual_host_and_removes_it(self):
+        server = bus.Bus(URL, 'cloud_1')
+        server.create()
+        self.assertFalse(server.shared)
+        self.assertEqual('rabbit://us%40er:secret@127.0.0.1:5672/cloud_1',
+                         server.url)
+        server.drop()
+        self.assertEqual([
+            '--quiet add_vhost cloud_1',
+            '--quiet set_permissions -p cloud_1 us@er .* .* .*',
+            '--quiet delete_vhost cloud_1'], self.called())
+
+    def test_without_rabbitmqctl_the_given_virtual_host_is_used(self):
+        self.rabbitmqctl(fails='add_vhost')
+        self.consumers()
+        server = bus.Bus(URL, 'cloud_1')
+        server.create()
+        self.assertTrue(server.shared)
+        self.assertEqual(URL, server.url)
+        server.drop()
+        self.assertEqual(['--quiet add_vhost cloud_1'], self.called())
+
+    def test_virtual_host_that_the_user_names_is_left_alone(self):
+        self.consumers()
+        server = bus.Bus(URL + 'mine', 'cloud_1')
+        server.create()
+        server.drop()
+        self.assertTrue(server.shared)
+        self.assertEqual(URL + 'mine', server.url)
+        self.assertEqual([], self.called())
+
+    def test_rabbitmqctl_is_not_asked_about_another_machine(self):
+        self.consumers()
+        server = bus.Bus('rabbit://guest:guest@mq.example.org:5672/', 'c')
+        server.create()
+        self.assertTrue(server.shared)
+        self.assertEqual([], self.called())
+
+    def test_virtual_host_of_another_cloud_is_not_used(self):
+        self.rabbitmqctl(fails='add_vhost')
+        for queue in ('conductor', 'q-plugin'):
+            # Nobody takes from it at this moment: it is theirs all the same.
+            self.consumers(**{queue: 0})
+            error = self.assertRaises(
+                errors.CloudError, bus.Bus(URL, 'cloud_1').create)
+            self.assertIn(queue, str(error))
+            self.assertNotIn('secret', str(error))
+
+    def test_virtual_host_without_rights_is_removed_again(self):
+        self.rabbitmqctl(fails='set_permissions')
+        server = bus.Bus(URL, 'cloud_1')
+        self.assertRaises(errors.CloudError, server.create)
+        server.drop()
+        self.assertEqual('--quiet delete_vhost cloud_1', self.called()[-1])
+
+    def test_virtual_host_that_cannot_be_removed_is_told(self):
+        server = bus.Bus(URL, 'cloud_1')
+        server.create()
+        self.rabbitmqctl(fails='delete_vhost')
+        error = self.assertRaises(errors.CloudError, server.drop)
+        self.assertIn('cloud_1', str(error))
+
+    def test_nothing_is_removed_that_was_not_made(self):
+        bus.Bus(URL, 'cloud_1').drop()
+        self.assertEqual([], self.called())
+
+    def test_what_is_no_url_of_rabbitmq_is_refused(self):
+        for url in ('', 'amqp://127.0.0.1', 'rabbit:///', '127.0.0.1:5672',
+                    'rabbit://127.0.0.1:port/'):
+            self.assertRaises(errors.BadArgument, bus.Bus, url, 'x')
+
+    def test_server_that_is_not_there_is_told_without_the_password(self):
+        with socket.socket() as closed:
+            closed.bind(('127.0.0.1', 0))
+            url = 'rabbit://guest:secret@127.0.0.1:%d/' % (
+                closed.getsockname()[1])
+            error = self.assertRaises(
+                errors.ServerMissing, bus.Bus(url, 'x').check)
+        self.assertEqual(1, error.exit_code)
+        self.assertIn(url.replace('secret', '***'), str(error))
+        self.assertIn('--bus-url', str(error))
+        self.assertNotIn('secret', str(error))
+        self.assertNotIn('\n', str(error))
+
+    def test_queue_is_asked_for_and_not_made(self):
+        with mock.patch('kombu.Connection') as connection:
+            server = bus.Bus(URL, 'x')
+            with mock.patch('kombu.Queue') as queue:
+                declare = queue.return_value.queue_declare
+                declare.return_value.consumer_count = 2
+                self.assertEqual(2, server.consumers('conductor'))
+                declare.assert_called_once_with(passive=True)
+        connection.return_value.connect.assert_called_once_with()

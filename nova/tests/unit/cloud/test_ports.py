@@ -1,0 +1,76 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import socket
+from unittest import mock
+
+import testtools
+
+from tools.cloud import errors
+from tools.cloud import ports
+
+
+class PortsTestCase(testtools.TestCase):
+
+    def take(self, *names):
+        taken = ports.Ports(names)
+        self.addCleanup(taken.release_all)
+        return taken
+
+    def bind(self, number):
+        with socket.socket() as other:
+            other.bind((ports.HOST, number))
+
+    def test_each_name_has_a_port_of_its_own(self):
+        numbers = self.take('one', 'two', 'three').numbers
+        self.assertEqual({'one', 'two', 'three'}, set(numbers))
+        self.assertEqual(3, len(set(numbers.values())))
+
+    def test_port_is_held_until_it_is_released(self):
+        taken = self.take('one', 'two')
+        self.assertRaises(OSError, self.bind, taken.numbers['one'])
+        taken.release('one')
+        self.bind(taken.numbers['one'])
+        self.assertRaises(OSError, self.bind, taken.numbers['two'])
+        taken.release_all()
+        self.bind(taken.numbers['two'])
+
+    def test_port_may_be_released_twice(self):
+        taken = self.take('one')
+        taken.release('one')
+        taken.release('one')
+
+    def test_two_clouds_share_no_port(self):
+        names = [str(number) for number in range(50)]
+        one, other = self.take(*names), self.take(*names)
+        self.assertEqual(
+            set(), set(one.numbers.values()) & set(other.numbers.values()))
+
+    def test_no_port_is_one_of_outgoing_connections(self):
+        # Linux takes those from 32768 on.
+        for number in self.take('one', 'two').numbers.values():
+            self.assertLess(number, 32768)
+
+    def test_without_a_free_port_nothing_stays_bound(self):
+        held = mock.Mock()
+        with mock.patch.object(ports, '_bind_any', side_effect=[
+                held, errors.CloudError('none is free')]):
+            self.assertRaises(errors.CloudError, ports.Ports, ['one', 'two'])
+        held.close.assert_called_once_with()
+
+    def test_when_all_are_taken_it_says_so(self):
+        taken = self.take('one').numbers['one']
+        with mock.patch.object(ports, '_RANGE', range(taken, taken + 1)), \
+                mock.patch('random.sample', lambda numbers, count: numbers):
+            error = self.assertRaises(
+                errors.CloudError, ports.Ports, ['other'])
+        self.assertIn(str(taken), str(error))
