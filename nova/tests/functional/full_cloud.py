@@ -32,8 +32,13 @@ class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
     microversion = 'latest'
     compute_driver = 'fake.SmallFakeDriver'
 
+    #: The option, None where it is not to be set.
+    use_pending_state = True
+
     def setUp(self):
-        self.flags(compute_driver=self.compute_driver, use_pending_state=True)
+        self.flags(compute_driver=self.compute_driver)
+        if self.use_pending_state is not None:
+            self.flags(use_pending_state=self.use_pending_state)
         super().setUp()
         # No quota is on disk, so that many of them can wait.
         self.large = self._create_flavor(

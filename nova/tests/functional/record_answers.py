@@ -1,0 +1,74 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Writes down what Nova answers about a server that no host had room for.
+
+Run by its path with the name of a file to write, and in the environment
+NOVA_PENDING=off to have the released Nova answer. That has no other module
+of ours, so these are imported from where this file lies.
+"""
+
+import re
+import sys
+import unittest
+
+import full_cloud
+from oslo_serialization import jsonutils
+import server_requests
+
+from nova.api.openstack import api_version_request
+
+_UUID = re.compile('[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}')
+
+
+class RecordAnswers(full_cloud.FullCloudTestCase):
+
+    use_pending_state = None
+
+    def setUp(self):
+        super().setUp()
+        self.large = '5'  # m1.xlarge, its name is the same each time
+        self.server = self.bury('ERROR', name='patient')
+        self.answers = []
+
+    def record(self, api, version, requests, prefix=''):
+        api.microversion = version
+        for method, path, body in requests:
+            code, text = server_requests.ask(
+                api, method, prefix + path, self.server, body)
+            self.answers.append([
+                version, api.auth_user, method, prefix + path, body, code,
+                _UUID.sub('UUID', text)])
+
+    def test_record(self):
+        for api, version in ((self.api, '2.1'), (self.api, '2.104'),
+                             (self.admin_api, '2.104')):
+            self.record(api, version, server_requests.LISTS)
+            self.record(api, version, server_requests.ELSEWHERE)
+            self.record(api, version, server_requests.REQUESTS +
+                        server_requests.ACTIONS, '/servers/SERVER')
+        self.record(self.api, '2.104', (
+            ('POST', '/action', {'lock': None}),
+            ('DELETE', '', None),
+            ('POST', '/action', {'unlock': None}),
+            ('DELETE', '', None),
+            ('GET', '', None)), '/servers/SERVER')
+        self.record(self.admin_api, '2.104', server_requests.LISTS)
+        with open(sys.argv[1], 'w') as target:
+            # UUIDs that the requests make up differ in each process.
+            target.write(_UUID.sub('UUID', jsonutils.dumps({
+                'newest': api_version_request._MAX_API_VERSION,
+                'answers': self.answers})))
+
+
+if __name__ == '__main__':
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,55 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""With the option off the layer changes no answer up to 2.104."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+from oslo_serialization import jsonutils
+
+from nova import test
+
+RECORDER = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), 'record_answers.py')
+
+
+class ReleasedAnswersTestCase(test.NoDBTestCase):
+
+    def record(self, target, **env):
+        return subprocess.Popen(
+            [sys.executable, RECORDER, target],
+            env=dict(os.environ, **env), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def test_same_answers(self):
+        answers = []
+        with tempfile.TemporaryDirectory() as folder:
+            recorded = [(name, self.record(os.path.join(folder, name), **env))
+                        for name, env in (
+                            ('released', {'NOVA_PENDING': 'off'}),
+                            ('layered', {'NOVA_PENDING': ''}))]
+            for name, process in recorded:
+                output, _stderr = process.communicate()
+                self.assertEqual(0, process.returncode, output[-5000:])
+                with open(os.path.join(folder, name), 'rb') as source:
+                    answers.append(jsonutils.load(source))
+        released, layered = answers
+        # The one was made without the layer and the other with it.
+        self.assertEqual(['2.104', '2.106'],
+                         [released['newest'], layered['newest']])
+        self.assertGreater(len(released['answers']), 300)
+        self.assertEqual(len(released['answers']), len(layered['answers']))
+        for expected, answer in zip(released['answers'], layered['answers']):
+            self.assertEqual(expected, answer)
