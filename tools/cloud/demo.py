@@ -178,12 +178,18 @@ class Demo:
             '%s server show web %s' % (_REBUILD, _SHOWN),
             'port list --server web -c Name -c Status '
             '-c "Fixed IP Addresses"',
+            '%s server event list web -c Action -c "Start Time"' % _REBUILD,
             '%s server list' % _REBUILD)
         server = self._server(web)
         self._expect_kept(server)
         _expect('creation', server['created'], self._created)
         _expect('addresses', [
             each['addr'] for each in server['addresses']['net']], [_ADDRESS])
+        actions = self._api.get(
+            '/servers/%s/os-instance-actions' % web, '2.106')
+        _expect('actions', [
+            each['action'] for each in actions['instanceActions']],
+            ['rebuild', 'create'])
 
     def _rebuild_given_up(self, second):
         self._client.run(

@@ -184,7 +184,7 @@ class Processes:
                     'Waited %d s in vain for %s.' % (seconds, what))
             time.sleep(0.2)
 
-    def close(self, grace=10):
+    def close(self, grace=5):
         """End all processes, and let none be started any more.
 
         :param grace: how many seconds they have before they are killed

@@ -39,6 +39,7 @@ class DemoTestCase(base.CloudTestCase):
         self.demo._api.get = self.get
         self.server = copy.deepcopy(SERVER)
         self.hidden = 'ERROR'
+        self.actions = ['rebuild', 'create']
         self.lists = {('ERROR', '2.104'): ['x'], ('ERROR', '2.105'): [],
                       ('PENDING', '2.105'): ['x']}
 
@@ -46,6 +47,9 @@ class DemoTestCase(base.CloudTestCase):
         if '?status=' in path:
             found = self.lists[path.rpartition('=')[2], version]
             return {'servers': [{'id': each} for each in found]}
+        if path.endswith('/os-instance-actions'):
+            return {'instanceActions': [
+                {'action': each} for each in self.actions]}
         server = dict(self.server)
         if version in ('2.1', '2.104'):
             server['status'] = self.hidden
@@ -115,6 +119,13 @@ class DemoTestCase(base.CloudTestCase):
             self.rebuilt(**changes)
             self.assertIn(repr(list(changes.values())[0]), self.fails(
                 self.demo._look_at_rebuilt, 'x'))
+
+    def test_rebuilt_server_without_its_history(self):
+        self.server['status'] = 'ACTIVE'
+        self.rebuilt()
+        self.actions = ['create']
+        self.assertIn("['create']",
+                      self.fails(self.demo._look_at_rebuilt, 'x'))
 
     def test_rebuilt_server_with_another_address(self):
         self.server['status'] = 'ACTIVE'
