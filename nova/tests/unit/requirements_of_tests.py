@@ -30,3 +30,12 @@ def lacks(test, what):
         raise AssertionError('%s, and %s=1 is set' % (
             what.rstrip('.'), REQUIRE_ALL))
     raise test.skipException(what)
+
+
+class DatabaseServer:
+    """Mixed into the opportunistic tests of oslo.db, which skip themselves."""
+
+    def skipTest(self, reason):
+        lacks(self, '%s: the user openstack_citest, with the same word as '
+              'password and database, must have all rights on localhost.'
+              % reason)

@@ -55,7 +55,9 @@ class MainTestCase(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        # The handlers of the test runner are to stay.
+        # The handlers and the environment of the test runner are to stay.
+        for name in ('no_proxy', 'NO_PROXY'):
+            self.useFixture(fixtures.EnvironmentVariable(name))
         self.useFixture(fixtures.MockPatch('signal.signal'))
         self.useFixture(fixtures.MockPatch(
             'nova_pending.laid', return_value=True))
@@ -121,6 +123,10 @@ class MainTestCase(testtools.TestCase):
         with mock.patch('nova_pending.laid', return_value=False):
             self.assertEqual(3, main.main(['demo']))
         self.cloud.check.assert_not_called()
+
+    def test_no_proxy_is_asked_for_the_services(self):
+        main.main(['demo'])
+        self.assertEqual('127.0.0.1', os.environ['no_proxy'])
 
     def test_servers_are_those_of_the_options_or_the_environment(self):
         main.main(['demo'])

@@ -118,6 +118,13 @@ class ProcessesTestCase(testtools.TestCase):
         self.assertEqual('%s yes True' % self.state.resolve(),
                          self.first_line(process))
 
+    def test_process_sees_no_credentials_of_the_users_shell(self):
+        self.useFixture(fixtures.EnvironmentVariable('OS_AUTH_URL', 'theirs'))
+        process = self.start(
+            'import os; print(os.environ.get("OS_AUTH_URL"),'
+            ' os.environ.get("OS_CLOUD"), flush=True)', OS_CLOUD='ours')
+        self.assertEqual('None ours', self.first_line(process))
+
     def test_close_ends_a_process_and_drops_its_record(self):
         process = self.start(SLEEP)
         self.first_line(process)

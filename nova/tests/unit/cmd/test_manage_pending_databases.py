@@ -33,19 +33,14 @@ from nova.tests.unit import requirements_of_tests
 NAMES = ('one', 'two', 'three', 'four', 'five')
 
 
-class SetErrorOnDatabase(test_fixtures.OpportunisticDBTestMixin):
+class SetErrorOnDatabase(requirements_of_tests.DatabaseServer,
+                         test_fixtures.OpportunisticDBTestMixin):
     """The tests; cell0 is on the database of the class that has them."""
 
     #: Ends the other connections to the database.
     disconnect = None
 
     USES_DB_SELF = True
-
-    def skipTest(self, reason):
-        requirements_of_tests.lacks(
-            self, '%s: the user openstack_citest, with the same word as '
-            'password and database, must have all rights on localhost.'
-            % reason)
 
     def setUp(self):
         super().setUp()

@@ -24,14 +24,9 @@ from nova.tests.unit import requirements_of_tests
 STATES = (None, 'active', 'error', 'pending', 'stopped')
 
 
-class HiddenStateOnDatabase(test_fixtures.OpportunisticDBTestMixin):
+class HiddenStateOnDatabase(requirements_of_tests.DatabaseServer,
+                            test_fixtures.OpportunisticDBTestMixin):
     """The filter and the order of a list for who does not know PENDING."""
-
-    def skipTest(self, reason):
-        requirements_of_tests.lacks(
-            self, '%s: the user openstack_citest, with the same word as '
-            'password and database, must have all rights on localhost.'
-            % reason)
 
     def setUp(self):
         super().setUp()
