@@ -169,3 +169,24 @@ class PendingBurialTestCase(full_cloud.FullCloudTestCase):
         self.assertEqual([], self.api.get_servers())
         self.assertRaises(api_client.OpenStackApiNotFoundException,
                           self.api.get_server, server['id'])
+
+    def test_moves_that_find_no_host(self):
+        """A server that was built keeps the state that the release gives."""
+        server = self.create('ACTIVE')
+        for action in {'resize': {'flavorRef': '5'}}, {'migrate': None}:
+            self.admin_api.post_server_action(server['id'], action)
+            self._wait_for_action_fail_completion(
+                server, list(action)[0], 'conductor_migrate_server')
+            self.assertEqual(
+                'ACTIVE', self.api.get_server(server['id'])['status'])
+        self.flags(shelved_offload_time=0)
+        self.api.post_server_action(server['id'], {'shelve': None})
+        self.wait_for(server, 'SHELVED_OFFLOADED')
+        with mock.patch(SCHEDULER,
+                        side_effect=exception.NoValidHost(reason='')):
+            self.api.post_server_action(server['id'], {'unshelve': None})
+            self._wait_for_action_fail_completion(
+                server, 'unshelve', 'schedule_instances')
+        self.wait_for(server, 'SHELVED_OFFLOADED')
+        self.assertEqual([], self.api.get_servers(
+            search_opts={'status': 'PENDING'}))

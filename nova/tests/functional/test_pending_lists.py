@@ -178,22 +178,22 @@ class ListTestCase(full_cloud.FullCloudTestCase):
                  waiting | other),
         ):
             self.speak(version)
+            detail = '/detail' if version in ('2.1', '2.105') else ''
             for api, expected in ((self.api, tenant), (self.admin_api, admin)):
-                for detail in ('', '/detail'):
-                    path = '/servers%s?%s' % (detail, query)
-                    if api is self.admin_api:
-                        path += '&all_tenants=1'
-                    answer = api.api_request(path)
-                    what = (version, path, answer.text)
-                    if expected == 400:
-                        self.assertEqual(400, answer.status_code, what)
-                        self.assertEqual(
-                            'Invalid status value',
-                            answer.json()['badRequest']['message'])
-                    else:
-                        self.assertEqual(200, answer.status_code, what)
-                        self.assertCountEqual(
-                            expected, self.names_of(answer.json()), what)
+                path = '/servers%s?%s' % (detail, query)
+                if api is self.admin_api:
+                    path += '&all_tenants=1'
+                answer = api.api_request(path)
+                what = (version, path, answer.text)
+                if expected == 400:
+                    self.assertEqual(400, answer.status_code, what)
+                    self.assertEqual(
+                        'Invalid status value',
+                        answer.json()['badRequest']['message'])
+                else:
+                    self.assertEqual(200, answer.status_code, what)
+                    self.assertCountEqual(
+                        expected, self.names_of(answer.json()), what)
 
     def test_with_other_filters(self):
         waits = self.servers['pending-1']
