@@ -24,6 +24,7 @@ import nova_pending
 from tools.cloud import demo
 from tools.cloud import errors
 from tools.cloud import plan
+from tools.cloud import ports
 from tools.cloud import settings
 from tools.cloud import stack
 
@@ -45,6 +46,8 @@ def main(argv=None):
     args = _parse(argv)
     for signum in _SIGNALS:
         signal.signal(signum, _interrupt)
+    # No proxy stands between the services, nor between them and us.
+    os.environ['no_proxy'] = os.environ['NO_PROXY'] = ports.HOST
     try:
         return _demo(args)
     except (errors.CloudError, errors.Interrupted) as error:

@@ -60,6 +60,11 @@ def tail(text):
     return '\n'.join(text.splitlines()[-_TAIL_LINES:])
 
 
+def _inherited():
+    return {name: value for name, value in os.environ.items()
+            if not name.startswith('OS_')}
+
+
 class Process:
     """One process, the leader of a session of its own."""
 
@@ -122,7 +127,8 @@ class Processes:
 
         :param name: the name of the service and of its log
         :param argv: the command and its arguments
-        :param env: what its environment has beside ours
+        :param env: what its environment has beside ours, of which the
+            variables that the client and oslo.config read are left out
         :returns: the Process
         :raises: Stopped after ``close()``
         """
@@ -132,7 +138,7 @@ class Processes:
                 raise errors.Stopped('%s is not started any more.' % name)
             process = Process(name, subprocess.Popen(
                 [str(arg) for arg in argv], cwd=self._state,
-                env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
+                env={**_inherited(), **(env or {})}, stdin=subprocess.DEVNULL,
                 stdout=output, stderr=output, start_new_session=True), log)
             self._running[name] = process
             self._record(name).write_text(json.dumps(

@@ -161,7 +161,7 @@ class Services:
     def _environment(self):
         return {**self._config_dirs, 'PYTHONWARNINGS': 'ignore',
                 'PATH': '%s:%s' % (settings.PREFIX / 'bin',
-                                   os.environ['PATH'])}
+                                   os.environ.get('PATH', os.defpath))}
 
 
 def _label(api):
