@@ -26,7 +26,8 @@ import sysconfig
 import tarfile
 import tempfile
 
-SAMPLES = ('doc/api_samples/', 'doc/notification_samples/')
+DOCUMENTS = (
+    'doc/api_samples/', 'doc/api_schemas/', 'doc/notification_samples/')
 
 
 def site():
@@ -44,8 +45,8 @@ def link_etc():
             link.parent))
 
 
-def fetch_samples():
-    """Put the samples of the release's source archive beside the package.
+def fetch_documents():
+    """Put samples and schemas of the source archive beside the package.
 
     :raises: subprocess.CalledProcessError if pip cannot fetch the archive
     """
@@ -63,7 +64,7 @@ def fetch_samples():
                 scratch, 'nova-%s.tar.gz' % version)) as archive:
             archive.extractall(scratch, filter='data', members=[
                 member for member in archive
-                if member.name.startswith(tuple(root + s for s in SAMPLES))])
+                if member.name.startswith(tuple(root + d for d in DOCUMENTS))])
         # Only what is whole bears the name that is looked for above.
         shutil.move(os.path.join(scratch, root, 'doc'), place)
 

@@ -239,7 +239,7 @@ def main():
         problems += ['a counterpart that is not there: %s' % test
                      for test in sorted(expected.counterparts - our_tests())]
     harness.link_etc()
-    harness.fetch_samples()
+    harness.fetch_documents()
     totals = collections.Counter()
     for suite in suites:
         listed = {test for test in expected.failing(layer)

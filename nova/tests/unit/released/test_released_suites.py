@@ -70,7 +70,7 @@ class ReleasedSuitesTestCase(testtools.TestCase):
         for target, value in (
                 (harness, {'site': mock.Mock(return_value=self.site),
                            'link_etc': mock.DEFAULT,
-                           'fetch_samples': mock.DEFAULT}),
+                           'fetch_documents': mock.DEFAULT}),
                 (released_suites, {
                     'ROOT': self.root, 'LISTS': self.root,
                     'our_tests': mock.Mock(return_value={OURS})})):
