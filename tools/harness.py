@@ -23,11 +23,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import tempfile
-
-DOCUMENTS = (
-    'doc/api_samples/', 'doc/api_schemas/', 'doc/notification_samples/')
 
 
 def site():
@@ -46,7 +42,7 @@ def link_etc():
 
 
 def fetch_documents():
-    """Put samples and schemas of the source archive beside the package.
+    """Put ``doc`` of the release's source archive beside the package.
 
     :raises: subprocess.CalledProcessError if pip cannot fetch the archive
     """
@@ -59,14 +55,10 @@ def fetch_documents():
             [sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps',
              '--no-binary', 'nova', '--dest', scratch, 'nova==%s' % version],
             check=True)
-        root = 'nova-%s/' % version
-        with tarfile.open(os.path.join(
-                scratch, 'nova-%s.tar.gz' % version)) as archive:
-            archive.extractall(scratch, filter='data', members=[
-                member for member in archive
-                if member.name.startswith(tuple(root + d for d in DOCUMENTS))])
+        root = os.path.join(scratch, 'nova-%s' % version)
+        shutil.unpack_archive(root + '.tar.gz', scratch)
         # Only what is whole bears the name that is looked for above.
-        shutil.move(os.path.join(scratch, root, 'doc'), place)
+        shutil.move(os.path.join(root, 'doc'), place)
 
 
 if __name__ == '__main__':
