@@ -168,7 +168,7 @@ class Processes:
                 raise errors.CloudError('%s has ended:\n%s' % (
                     process.name, tail(process.output())))
 
-    def wait_until(self, what, ready, names, seconds=120):
+    def wait_until(self, what, ready, names, seconds=300):
         """Wait until something is ready.
 
         :param what: what is waited for, for the message
