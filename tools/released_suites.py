@@ -144,6 +144,12 @@ class Suite:
                 process.stdout, non_subunit_name='output').run(stream)
         stream.stopTestRun()
         self.seconds = time.monotonic() - started
+        # A test with scenarios exists once and runs under several names.
+        begun = {test.partition('(')[0]
+                 for test, status in self.results.items()
+                 if status != 'exists'}
+        self.results = {test: status for test, status in self.results.items()
+                        if status != 'exists' or test not in begun}
 
     def failed(self):
         return {test for test, status in self.results.items()

@@ -43,6 +43,19 @@ class Servers(unittest.TestCase):
         self.skipTest('not on this machine')
 '''
 
+SCENARIOS = '''
+import unittest
+
+import testscenarios
+
+
+class Views(testscenarios.WithScenarios, unittest.TestCase):
+    scenarios = [('v2', {}), ('v2_1', {})]
+
+    def test_show(self):
+        pass
+'''
+
 OURS = 'nova.tests.unit.test_ours.Ours.test_newest_microversion'
 BASE = 'nova.tests.unit.test_servers.Servers.'
 
@@ -183,6 +196,12 @@ class ReleasedSuitesTestCase(testtools.TestCase):
         for name in ('test_dies', 'test_elsewhere'):
             # The second was to run after the first in that process.
             self.assertIn('not listed: ' + BASE + name, lines)
+
+    def test_a_test_with_scenarios_counts_once_for_each(self):
+        self.write('site/nova/tests/unit/test_views.py', SCENARIOS)
+        code, lines = self.run_suites('nova.tests.unit.test_views')
+        self.assertEqual((0, '2 passed, 0 failed, 0 skipped'),
+                         (code, lines[-1]), lines)
 
     def test_an_unknown_suite_is_refused(self):
         code, lines = self.run_suites('integration')
