@@ -17,7 +17,7 @@ released = nova_pending.released(__name__)
 
 
 def may_have_ports_or_volumes(instance):
-    # Ports and volumes that the owner made before the create are bound to a
-    # server as soon as it is requested, and its delete must free them.
+    # Volumes are reserved for a server as soon as it is requested, and its
+    # delete must free them.
     return (instance.vm_state == vm_states.PENDING or
             released.may_have_ports_or_volumes(instance))
