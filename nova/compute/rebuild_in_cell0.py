@@ -28,7 +28,6 @@ from oslo_utils import timeutils
 from nova.compute import action_history
 from nova.compute import rebuild_request
 from nova.compute import task_states
-from nova.compute import vm_states
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
@@ -69,11 +68,12 @@ def is_asked_for():
     return _asked_for.get()
 
 
-def applies(context, instance):
-    """Whether a rebuild of this server takes it out of cell0."""
+def applies(context):
+    """Whether a rebuild takes the server out of cell0.
+
+    :param context: the request context, targeted at the server's cell
+    """
     return (is_asked_for() and
-            instance.vm_state in (vm_states.PENDING, vm_states.ERROR) and
-            instance.launched_at is None and
             context.cell_uuid == objects.CellMapping.CELL0_UUID)
 
 
@@ -99,10 +99,12 @@ def rebuild(api, context, instance, image_href, admin_password,
     rebuilt.check()
     _claim(instance)
     rebuilt.move()
-    api.compute_task_api.rebuild_instance_in_cell0(
-        context, rebuilt.build_request, rebuilt.request_spec, rebuilt.image,
-        admin_password, rebuilt.files, rebuilt.networks, rebuilt.bdms,
-        rebuilt.tags)
+    # It is in no cell now. Within one, a server group has no other hosts.
+    with nova_context.target_cell(context, None) as cctxt:
+        api.compute_task_api.rebuild_instance_in_cell0(
+            cctxt, rebuilt.build_request, rebuilt.request_spec, rebuilt.image,
+            admin_password, rebuilt.files, rebuilt.networks, rebuilt.bdms,
+            rebuilt.tags)
 
 
 def _claim(instance):

@@ -56,6 +56,11 @@ _FROM_IMAGE = ('kernel_id', 'ramdisk_id', 'os_type', 'architecture', 'vm_mode',
                'auto_disk_config', 'root_device_name', 'numa_topology',
                'pci_requests')
 
+# What a server that waits in cell0 is like.
+_STATE = (('task_state', (None,)),
+          ('vm_state', (vm_states.PENDING, vm_states.ERROR)),
+          ('launched_at', (None,)))
+
 # What of the request spec is made anew.
 _FROM_REQUEST = ('image', 'numa_topology', 'pci_requests', 'num_instances')
 
@@ -65,6 +70,7 @@ _BAD_REQUESTS = (
     exception.DeviceProfileError,
     exception.FixedIpAlreadyInUse,
     exception.ImageNotAuthorized,
+    exception.ImagePCINUMAPolicyForbidden,
     exception.InstanceUserDataMalformed,
     exception.MixedInstanceNotSupportByComputeService,
     exception.NoUniqueMatch)
@@ -181,10 +187,11 @@ class Request:
             and what the released rebuild raises for bad input (400),
             OverQuota or VolumesOfOtherProject (403)
         """
-        if self.buried.task_state is not None:
-            raise exception.InstanceInvalidState(
-                attr='task_state', instance_uuid=self.buried.uuid,
-                state=self.buried.task_state, method='rebuild')
+        for attribute, allowed in _STATE:
+            if getattr(self.buried, attribute) not in allowed:
+                raise exception.InstanceInvalidState(
+                    attr=attribute, instance_uuid=self.buried.uuid,
+                    state=getattr(self.buried, attribute), method='rebuild')
         self._find_request_spec()
         with _refusals():
             # Once: it asks every cell.
@@ -409,8 +416,9 @@ class Request:
         self.accelerators = cyborg.get_device_profile_request_groups(
             self.context, profile) if profile else []
         spec.requested_resources.extend(self.accelerators)
-        if self.options['request_level_params']:
-            spec.request_level_params = self.options['request_level_params']
+        spec.request_level_params = (
+            self.options['request_level_params'] or
+            objects.RequestLevelParams())
         if self.network_metadata:
             spec.network_metadata = self.network_metadata
 
