@@ -55,15 +55,16 @@ class API:
                 raise rebuild_in_cell0.Cell0Unreachable()
             raise
 
-    def _delete_while_booting(self, context, instance):
-        deleted = released.API._delete_while_booting(self, context, instance)
+    def _attempt_delete_of_buildrequest(self, context, instance):
+        deleted = released.API._attempt_delete_of_buildrequest(
+            self, context, instance)
         if deleted:
             rebuild_in_cell0.remove_leftover(context, instance.uuid)
         return deleted
 
     def rebuild(self, context, instance, image_href, admin_password,
                 files_to_inject=None, reimage_boot_volume=False, **kwargs):
-        if rebuild_in_cell0.applies(context, instance):
+        if rebuild_in_cell0.applies(context):
             rebuild_in_cell0.rebuild(
                 self, context, instance, image_href, admin_password,
                 files_to_inject=files_to_inject, **kwargs)
