@@ -33,11 +33,13 @@ def site():
 
 
 def link_etc():
-    """Link the ``etc`` of the environment beside the package."""
-    link = site() / 'etc'
+    """Link Nova's ``etc`` of the environment beside the package."""
+    # Another package may have an etc of its own there.
+    link = site() / 'etc' / 'nova'
     if not link.exists():
+        link.parent.mkdir(exist_ok=True)
         link.symlink_to(os.path.relpath(
-            pathlib.Path(sysconfig.get_path('data'), 'etc').resolve(),
+            pathlib.Path(sysconfig.get_path('data'), 'etc', 'nova').resolve(),
             link.parent))
 
 

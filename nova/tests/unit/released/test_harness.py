@@ -62,14 +62,18 @@ class HarnessTestCase(testtools.TestCase):
 
     def test_etc_is_linked_and_may_be_moved_with_the_environment(self):
         self.harness.link_etc()
-        link = self.site / 'etc'
-        self.assertEqual(self.prefix / 'etc', link.resolve())
+        link = self.site / 'etc' / 'nova'
+        self.assertEqual(self.prefix / 'etc' / 'nova', link.resolve())
         self.assertFalse(link.readlink().is_absolute())
-
-    def test_etc_that_is_there_is_left_alone(self):
-        (self.site / 'etc').mkdir()
         self.harness.link_etc()
-        self.assertFalse((self.site / 'etc').is_symlink())
+        self.assertTrue(link.is_dir())
+
+    def test_etc_of_another_package_stays(self):
+        other = self.site / 'etc' / 'other'
+        other.mkdir(parents=True)
+        self.harness.link_etc()
+        self.assertTrue(other.is_dir())
+        self.assertTrue((self.site / 'etc' / 'nova').is_dir())
 
     def test_documents_are_those_of_the_source_archive(self):
         run = mock.Mock(side_effect=self._pip)
