@@ -104,7 +104,10 @@ class Bus:
 
     def drop(self):
         """Remove the virtual host, if it is ours."""
-        if not self.shared and not self._control('delete_vhost', self._name):
+        if self.shared or self._control('delete_vhost', self._name):
+            return
+        # One that is gone already cannot be deleted, and need not be.
+        if self._control('list_permissions', '-p', self._name):
             raise errors.CloudError(
                 'The virtual host %s of RabbitMQ is left over: '
                 'rabbitmqctl delete_vhost did not work.' % self._name)

@@ -115,7 +115,7 @@ def _demo(args):
         finally:
             _ignore_signals()
     finally:
-        cloud.down()
+        _take_down(cloud)
         if args.keep and cloud.settings:
             _write('\nThe state directory stays: %s' % cloud.settings.state)
     lap('The cloud goes down', since)
@@ -124,6 +124,17 @@ def _demo(args):
     for title, seconds in timeline:
         _write('%7.1f  %s' % (seconds, title))
     return 0
+
+
+def _take_down(cloud):
+    earlier = sys.exception()
+    try:
+        cloud.down()
+    except errors.CloudError as error:
+        if earlier is None:
+            raise
+        # Not to hide why the cloud goes down.
+        print(error, file=sys.stderr)
 
 
 def _title():

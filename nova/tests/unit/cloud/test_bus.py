@@ -32,11 +32,11 @@ class BusTestCase(testtools.TestCase):
         self.calls.touch()
         self.rabbitmqctl()
 
-    def rabbitmqctl(self, fails=''):
+    def rabbitmqctl(self, fails='none'):
         """Put a rabbitmqctl on the PATH that notes how it is called."""
         program = self.folder / 'rabbitmqctl'
         program.write_text(
-            '#!/bin/sh\necho "$@" >> %s\ncase "$2" in "%s") exit 1;; esac\n'
+            '#!/bin/sh\necho "$@" >> %s\ncase "$2" in %s) exit 1;; esac\n'
             % (self.calls, fails))
         program.chmod(0o755)
         self.useFixture(fixtures.EnvironmentVariable(
@@ -110,6 +110,12 @@ class BusTestCase(testtools.TestCase):
         self.rabbitmqctl(fails='delete_vhost')
         error = self.assertRaises(errors.CloudError, server.drop)
         self.assertIn('cloud_1', str(error))
+
+    def test_virtual_host_that_is_gone_need_not_be_removed(self):
+        server = bus.Bus(URL, 'cloud_1')
+        server.create()
+        self.rabbitmqctl(fails='*')
+        server.drop()
 
     def test_nothing_is_removed_that_was_not_made(self):
         bus.Bus(URL, 'cloud_1').drop()

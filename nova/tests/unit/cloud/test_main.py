@@ -113,6 +113,13 @@ class MainTestCase(testtools.TestCase):
         self.cloud.down.side_effect = errors.CloudError('left over')
         self.assertEqual(3, main.main(['demo']))
 
+    def test_cloud_that_does_not_go_down_hides_no_earlier_fault(self):
+        self.demo.run.side_effect = errors.StepFailed('status: ERROR')
+        self.cloud.down.side_effect = errors.CloudError('left over')
+        self.assertEqual(4, main.main(['demo']))
+        self.assertEqual('left over\nstatus: ERROR\n',
+                         self.written(self.err))
+
     def test_fault_that_nobody_expected_is_no_missing_server(self):
         self.demo.run.side_effect = ZeroDivisionError
         self.assertEqual(3, main.main(['demo']))
