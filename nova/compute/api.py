@@ -12,10 +12,15 @@
 
 import functools
 
+from nova.compute import action_history
+from nova.compute import leaving_cell0
 from nova.compute import rebuild_in_cell0
 from nova.compute import rebuild_request
+from nova.compute import reimage_record
+from nova.compute import server_moves
 from nova.compute import vm_states
 from nova import exception
+from nova.objects import rebuild_scope
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -46,8 +51,13 @@ class API:
     def _get_instance_from_cell(self, context, im, expected_attrs,
                                 cell_down_support):
         try:
-            return released.API._get_instance_from_cell(
-                self, context, im, expected_attrs, cell_down_support)
+            return leaving_cell0.show(
+                context, im,
+                lambda: released.API._get_instance_from_cell(
+                    self, context, im, expected_attrs, cell_down_support),
+                lambda: self._get_instance(
+                    context, im.instance_uuid, expected_attrs,
+                    cell_down_support))
         except exception.InstanceNotFound:
             raise
         except exception.NovaException:
@@ -55,12 +65,29 @@ class API:
                 raise rebuild_in_cell0.Cell0Unreachable()
             raise
 
+    def get_all(self, context, *args, **kwargs):
+        return leaving_cell0.find_all(
+            context, lambda: released.API.get_all(
+                self, context, *args, **kwargs))
+
     def _attempt_delete_of_buildrequest(self, context, instance):
         deleted = released.API._attempt_delete_of_buildrequest(
             self, context, instance)
         if deleted:
             rebuild_in_cell0.remove_leftover(context, instance.uuid)
         return deleted
+
+    def _delete(self, context, instance, delete_type, cb, **instance_attrs):
+        server_moves.delete(
+            self, context, instance,
+            lambda context, instance: released.API._delete(
+                self, context, instance, delete_type, cb, **instance_attrs))
+
+    def update_instance(self, context, instance, updates):
+        return server_moves.update(
+            self, context, instance,
+            lambda context, instance: released.API.update_instance(
+                self, context, instance, updates))
 
     def rebuild(self, context, instance, image_href, admin_password,
                 files_to_inject=None, reimage_boot_volume=False, **kwargs):
@@ -70,8 +97,52 @@ class API:
                 files_to_inject=files_to_inject, **kwargs)
         else:
             if image_href is None:
-                image_href = rebuild_request.image_of(self, context, instance)
-            _refused_as_in_error(released.API.rebuild)(
-                self, context, instance, image_href, admin_password,
-                files_to_inject=files_to_inject,
-                reimage_boot_volume=reimage_boot_volume, **kwargs)
+                image_href = rebuild_request.current_image(
+                    self, context, instance)
+            # A server without an image has its root on a volume.
+            reimage = reimage_boot_volume and not instance.image_ref
+            before = (reimage_record.changed(instance, kwargs) if reimage
+                      else None)
+            with rebuild_scope.asking(before), reimage_record.checking(
+                    instance, reimage):
+                _refused_as_in_error(released.API.rebuild)(
+                    self, context, instance, image_href, admin_password,
+                    files_to_inject=files_to_inject,
+                    reimage_boot_volume=reimage_boot_volume, **kwargs)
+
+    def _record_action_start(self, context, instance, action):
+        # The first that a rebuild does once the server is its own.
+        reimage_record.keep(context, instance)
+        released.API._record_action_start(self, context, instance, action)
+
+    def _check_volume_status(self, context, bdms):
+        released.API._check_volume_status(self, context, [
+            bdm for bdm in bdms
+            if not (bdm.volume_id and reimage_record.is_left_by_failure(
+                context, self.volume_api, bdm))])
+
+
+@nova_pending.over(released.InstanceActionAPI)
+class InstanceActionAPI:
+
+    def actions_get(self, context, instance, limit=None, marker=None,
+                    filters=None):
+        if action_history.is_on_the_way(instance):
+            return action_history.find_all(
+                context, instance.uuid, limit, marker, filters)
+        return released.InstanceActionAPI.actions_get(
+            self, context, instance, limit=limit, marker=marker,
+            filters=filters)
+
+    def action_get_by_request_id(self, context, instance, request_id):
+        if action_history.is_on_the_way(instance):
+            return action_history.find(context, instance.uuid, request_id)
+        return released.InstanceActionAPI.action_get_by_request_id(
+            self, context, instance, request_id)
+
+    def action_events_get(self, context, instance, action_id):
+        if action_history.is_on_the_way(instance):
+            return action_history.find_events(
+                context, instance.uuid, action_id)
+        return released.InstanceActionAPI.action_events_get(
+            self, context, instance, action_id)

@@ -22,26 +22,41 @@ built, or buried again, like a server that is being created.
 import contextlib
 import contextvars
 
+from oslo_db import api as oslo_db_api
+from oslo_db import exception as db_exc
 from oslo_log import log as logging
+from oslo_utils import excutils
 from oslo_utils import timeutils
 
 from nova.compute import action_history
+from nova.compute import handover
 from nova.compute import rebuild_request
 from nova.compute import task_states
+from nova.compute import vm_states
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
-from nova.db.api import models as api_models
 from nova.db.main import api as main_db_api
+from nova.db.main import models as main_models
 from nova import exception
 from nova.i18n import _
 from nova import objects
+from nova.objects import rebuild_scope
+from nova import safe_utils
 
 LOG = logging.getLogger(__name__)
 
 #: The microversion from which the rebuild action takes servers out of cell0.
 API_VERSION = '2.106'
 
+# What a rebuild itself changes of the record in cell0, by its claim.
+_CLAIM_CHANGES = ('task_state', 'updated_at')
+
+# As released, but for its transaction, and that it is tried again.
+_instance_destroy = safe_utils.get_wrapped_function(
+    main_db_api.instance_destroy)
+
 _asked_for = contextvars.ContextVar('rebuild_in_cell0', default=False)
+_taken_out = contextvars.ContextVar('taken_out_of_cell0', default=None)
 
 
 class Cell0Unreachable(exception.NovaException):
@@ -50,22 +65,37 @@ class Cell0Unreachable(exception.NovaException):
     code = 503
 
 
+class ChangedMeanwhile(exception.InstanceInvalidState):
+    msg_fmt = _("Instance %(instance_uuid)s was changed while its rebuild was "
+                "prepared: try again.")
+
+
 @contextlib.contextmanager
 def asked_for(yes):
     """Tell the compute API whether the client may ask for such a rebuild.
 
     :param yes: whether the request is at API_VERSION or later
     """
-    token = _asked_for.set(yes)
+    asked_for, taken_out = _asked_for.set(yes), _taken_out.set(None)
     try:
         yield
     finally:
-        _asked_for.reset(token)
+        _asked_for.reset(asked_for)
+        _taken_out.reset(taken_out)
 
 
 def is_asked_for():
     """Whether the client may ask for a rebuild out of cell0."""
     return _asked_for.get()
+
+
+def taken_out():
+    """Return the Instance that this request has taken out of cell0, or None.
+
+    It is as it was before the conductor had it: that is what the client is
+    told, and by now it can be buried again, built or deleted.
+    """
+    return _taken_out.get()
 
 
 def applies(context):
@@ -89,22 +119,45 @@ def rebuild(api, context, instance, image_href, admin_password,
     :param admin_password: the password to set in the guest
     :param files_to_inject: personality files, as in a create
     :param changes: the attributes of the server that the request replaces
-    :raises: InstanceIsLocked (409) and what rebuild_request.Request.check()
-        raises; nothing has changed then
+    :raises: InstanceIsLocked or InstanceInvalidState (409) and what
+        rebuild_request.Request.check() raises; nothing has changed then
     """
     if instance.locked and not context.is_admin:
         raise exception.InstanceIsLocked(instance_uuid=instance.uuid)
     rebuilt = _Rebuild(api, context, instance, image_href,
                        files_to_inject or [], changes)
-    rebuilt.check()
-    _claim(instance)
-    rebuilt.move()
+    try:
+        rebuilt.check()
+        _claim(instance)
+        rebuilt.move()
+    except exception.InstanceInvalidState:
+        raise
+    except (exception.InstanceNotFound, exception.Invalid):
+        with excutils.save_and_reraise_exception() as raised:
+            # It was there when it was looked up. What is looked at while it
+            # is deleted is not complete, and no fault of the request.
+            if _is_deleted(instance):
+                raised.reraise = False
+        raise exception.InstanceInvalidState(
+            attr='vm_state', instance_uuid=instance.uuid,
+            state=vm_states.DELETED, method='rebuild')
+    _taken_out.set(rebuilt.build_request.instance)
     # It is in no cell now. Within one, a server group has no other hosts.
-    with nova_context.target_cell(context, None) as cctxt:
-        api.compute_task_api.rebuild_instance_in_cell0(
-            cctxt, rebuilt.build_request, rebuilt.request_spec, rebuilt.image,
-            admin_password, rebuilt.files, rebuilt.networks, rebuilt.bdms,
-            rebuilt.tags)
+    api.compute_task_api.rebuild_instance_in_cell0(
+        nova_context.RequestContext.from_dict(context.to_dict()),
+        rebuilt.build_request, rebuilt.request_spec, rebuilt.image,
+        admin_password, rebuilt.files, rebuilt.networks, rebuilt.bdms,
+        rebuilt.tags)
+
+
+def _is_deleted(instance):
+    try:
+        now = objects.Instance.get_by_uuid(instance._context, instance.uuid)
+    except exception.InstanceNotFound:
+        return True
+    # Its volumes and ports are gone before it is.
+    return (now.task_state == task_states.DELETING or
+            now.vm_state == vm_states.DELETED)
 
 
 def _claim(instance):
@@ -112,13 +165,53 @@ def _claim(instance):
 
     :raises: InstanceInvalidState if another one has it
     """
-    claimed = objects.Instance.get_by_uuid(instance._context, instance.uuid)
+    claimed = objects.Instance.get_by_uuid(
+        instance._context, instance.uuid, expected_attrs=[])
     claimed.task_state = task_states.REBUILDING
     try:
         claimed.save(expected_vm_state=instance.vm_state,
                      expected_task_state=[None])
     except exception.UnexpectedTaskStateError:
         raise _in_progress(instance)
+    except exception.InstanceUpdateConflict:
+        raise ChangedMeanwhile(instance_uuid=instance.uuid)
+    try:
+        # Now that nobody else can rebuild it: what was checked must hold.
+        _check_unchanged(instance)
+    except ChangedMeanwhile:
+        _drop_claim(instance)
+        raise
+
+
+def _drop_claim(instance):
+    try:
+        claimed = objects.Instance.get_by_uuid(
+            instance._context, instance.uuid)
+        claimed.task_state = None
+        claimed.save(expected_task_state=[task_states.REBUILDING])
+    except (exception.InstanceNotFound, exception.UnexpectedTaskStateError):
+        LOG.debug('The claim is gone already.', instance=instance)
+
+
+def _check_unchanged(instance):
+    """Refuse what was changed since it was read, but for the claim.
+
+    :raises: ChangedMeanwhile, InstanceNotFound
+    """
+    context = instance._context
+    # The row alone: an Instance takes ten times as long.
+    table = main_models.Instance.__table__
+    with main_db_api.get_context_manager(context).reader.using(
+            context) as session:
+        row = session.query(table).filter(
+            table.c.uuid == instance.uuid, table.c.deleted == 0).one_or_none()
+    if row is None:
+        raise exception.InstanceNotFound(instance_id=instance.uuid)
+    for name, value in row._mapping.items():
+        field = instance.fields.get(name)
+        if field and name not in _CLAIM_CHANGES and getattr(
+                instance, name) != field.coerce(instance, name, value):
+            raise ChangedMeanwhile(instance_uuid=instance.uuid)
 
 
 class _Rebuild(rebuild_request.Request):
@@ -138,7 +231,8 @@ class _Rebuild(rebuild_request.Request):
         self.request_spec.remembered = dict(
             self.request_spec.remembered,
             vm_state=self.buried.vm_state,
-            actions=action_history.pack(self.context, self.buried.uuid))
+            actions=action_history.pack(self.context, self.buried.uuid),
+            reimage=self.image_id if self.reimages else None)
         # The save drops what the release does not persist.
         resources = self.request_spec.requested_resources
         try:
@@ -147,22 +241,62 @@ class _Rebuild(rebuild_request.Request):
                 self.buried.created_at)
         except exception.InstanceMappingNotFound:
             raise _in_progress(self.buried)
+        except db_exc.DBDuplicateEntry:
+            # A stock conductor that buries it has not let it go yet.
+            _drop_claim(self.buried)
+            raise ChangedMeanwhile(instance_uuid=self.buried.uuid)
         self.request_spec.requested_resources = resources
         try:
-            destroy_claimed(self.context, self.buried.uuid)
-        except (exception.ConstraintNotMet,
+            self._destroy_unchanged()
+        except (ChangedMeanwhile, exception.ConstraintNotMet,
                 exception.InstanceNotFound) as exc:
-            # Deleted or reset meanwhile: the claim is gone.
-            self.restore_request_spec()
-            if put_back(self.context, self.build_request):
-                self.request_spec.save()
-            if isinstance(exc, exception.InstanceNotFound):
-                raise
-            raise _in_progress(self.buried)
+            self._put_back()
+            if isinstance(exc, exception.ConstraintNotMet):
+                # Deleted or reset meanwhile: the claim is gone.
+                raise _in_progress(self.buried)
+            raise
         LOG.info('The server was taken out of cell0 to be rebuilt.',
                  instance=self.instance)
 
+    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+    def _destroy_unchanged(self):
+        """Delete the record in cell0 if all of it is in the build request.
 
+        :raises: ChangedMeanwhile, ConstraintNotMet if the claim was lost,
+            InstanceNotFound
+        """
+        manager = main_db_api.get_context_manager(self.context)
+        with manager.writer.using(self.context) as session:
+            # Who changes it now, waits, and finds that it is gone.
+            session.query(main_models.Instance.id).filter_by(
+                uuid=self.buried.uuid).with_for_update().all()
+            _check_unchanged(self.buried)
+            destroy_claimed(self.context, self.buried.uuid)
+
+    def _put_back(self):
+        """Undo the exchange."""
+        def update(_build_request, changes):
+            # A user has changed the build request, which is on its way out.
+            try:
+                instance = objects.Instance.get_by_uuid(
+                    self.context, self.buried.uuid)
+                instance.update(changes)
+                instance.save()
+            except exception.InstanceNotFound:
+                LOG.debug('The server is deleted.', instance=self.buried)
+
+        self.restore_request_spec()
+        if put_back(self.context, self.build_request, update,
+                    self._save_request_spec):
+            _drop_claim(self.buried)
+
+    def _save_request_spec(self):
+        # A save that was rolled back has left nothing to save.
+        self.request_spec.touch()
+        self.request_spec.save()
+
+
+@oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
 @api_db_api.context_manager.writer
 def _exchange(context, build_request, request_spec, created_at):
     """Replace a mapping to cell0 by a build request, in one transaction.
@@ -175,15 +309,14 @@ def _exchange(context, build_request, request_spec, created_at):
     """
     objects.InstanceMapping.exchange_cell(
         context, build_request.instance_uuid, cell0(context), None)
+    # Neither of the two is written a second time if a deadlock has undone it.
+    build_request = build_request.obj_clone()
+    build_request.created_at = created_at
+    build_request.updated_at = timeutils.utcnow()
     build_request.create()
-    context.session.query(api_models.BuildRequest).filter_by(
-        id=build_request.id).update({
-            'created_at': created_at.replace(tzinfo=None),
-            'updated_at': timeutils.utcnow()})
+    request_spec.touch()
     request_spec.save()
-    context.session.expire_all()
-    return objects.BuildRequest.get_by_instance_uuid(
-        context, build_request.instance_uuid)
+    return build_request
 
 
 def destroy_claimed(context, instance_uuid,
@@ -195,41 +328,61 @@ def destroy_claimed(context, instance_uuid,
     :param claim: the task_state that the record must have
     :raises: ConstraintNotMet if it is not claimed, InstanceNotFound
     """
-    main_db_api.instance_destroy(
-        context, instance_uuid, hard_delete=True,
-        constraint=main_db_api.constraint(
-            task_state=main_db_api.equal_any(claim)))
+    destroy_record(context, instance_uuid, task_state=claim)
+
+
+def destroy_record(context, instance_uuid, **values):
+    """Delete the record of a server in a cell for good.
+
+    In a transaction of the caller nothing is tried again: the whole of it
+    would have to be.
+
+    :param context: a context that is targeted at the cell
+    :param instance_uuid: the server
+    :param values: columns and the values that they must have
+    :raises: ConstraintNotMet, InstanceNotFound
+    """
+    with main_db_api.get_context_manager(context).writer.using(context):
+        _instance_destroy(
+            context, instance_uuid, hard_delete=True,
+            constraint=main_db_api.constraint(**{
+                column: main_db_api.equal_any(value)
+                for column, value in values.items()}))
 
 
 def remove_leftover(context, instance_uuid):
-    """Delete what an interrupted rebuild has left in cell0.
+    """Delete what is left of a rebuild whose build request was deleted.
+
+    The server was in no cell: no archive of deleted servers will find it.
 
     :param context: the request context
-    :param instance_uuid: a server whose build request was deleted
+    :param instance_uuid: a server that is deleted
     """
+    try:
+        spec = objects.RequestSpec.get_by_instance_uuid(
+            context, instance_uuid)
+        if not spec.is_buried:
+            return
+        spec.destroy()
+    except exception.RequestSpecNotFound:
+        return
+    with rebuild_scope.rebuilding():
+        objects.InstanceMapping(
+            context, instance_uuid=instance_uuid).destroy()
     with nova_context.target_cell(context, cell0(context)) as cctxt:
         try:
-            destroy_claimed(cctxt, instance_uuid)
-        except (exception.ConstraintNotMet, exception.InstanceNotFound):
+            destroy_record(cctxt, instance_uuid)
+        except exception.InstanceNotFound:
             pass
 
 
-@api_db_api.context_manager.writer
-def put_back(context, build_request):
-    """Replace a build request by a mapping to cell0, in one transaction.
+def put_back(context, build_request, update, save_spec=None):
+    """Give a server that a build request stands for back to cell0.
 
-    Whoever deletes the row of the build request has the server, as in the
-    release.
-
-    :returns: whether it was this caller
+    :param update: as of handover.give(), and the rest
     """
-    if not context.session.query(api_models.BuildRequest).filter_by(
-            id=build_request.id).delete():
-        return False
-    context.session.query(api_models.InstanceMapping).filter_by(
-        instance_uuid=build_request.instance_uuid).update(
-            {'cell_id': cell0(context).id})
-    return True
+    return handover.give(
+        context, build_request, cell0(context), update, save_spec)
 
 
 def cell0(context):

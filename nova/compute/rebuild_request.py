@@ -25,6 +25,7 @@ from oslo_utils import strutils
 from nova.accelerator import cyborg
 from nova import block_device
 from nova.compute import power_state
+from nova.compute import reimage_record
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
@@ -62,7 +63,8 @@ _STATE = (('task_state', (None,)),
           ('launched_at', (None,)))
 
 # What of the request spec is made anew.
-_FROM_REQUEST = ('image', 'numa_topology', 'pci_requests', 'num_instances')
+_FROM_REQUEST = ('image', 'numa_topology', 'pci_requests', 'num_instances',
+                 'requested_resources')
 
 # What a create answers with 400 or 409 and a rebuild, in the release, with
 # 500. None of it is a NotFound or Invalid.
@@ -134,6 +136,24 @@ def image_of(api, context, instance, bdms=None):
         volume = api.volume_api.get(context, volume_id)
         return volume.get('volume_image_metadata', {}).get('image_id', '')
     return root.image_id or ''
+
+
+def current_image(api, context, instance):
+    """Return the image that a server outside of cell0 is rebuilt from.
+
+    :param api: the compute API
+    :param context: the request context, targeted at the server's cell
+    :param instance: the Instance
+    :returns: the ID of the image, where the request names none
+    :raises: RebuildRefused (400) if its root volume was made from none, or
+        cannot be asked
+    """
+    with _refusals():
+        image_id = image_of(api, context, instance)
+    if not image_id:
+        raise RebuildRefused(
+            reason=_('its volume was made from no image, so name one'))
+    return image_id
 
 
 def unsaved(bdm):
@@ -220,23 +240,30 @@ class Request:
     # The image.
 
     def _find_image(self):
+        # Devices get their names in this order; the database has none.
         self.bdms = objects.BlockDeviceMappingList(objects=[
-            unsaved(bdm) for bdm in
-            objects.BlockDeviceMappingList.get_by_instance_uuid(
-                self.context, self.buried.uuid)])
+            unsaved(bdm) for bdm in sorted(
+                objects.BlockDeviceMappingList.get_by_instance_uuid(
+                    self.context, self.buried.uuid),
+                key=lambda bdm: bdm.id)])
         self.root = self.bdms.root_bdm()
         made_from = self.buried.image_ref or (self.root and self.root.image_id)
         self.image_id = self.image_href or made_from
-        if made_from:
+        self.replaces_image = self.image_href is not None and (
+            self.image_href != image_of(
+                self.api, self.context, self.buried, self.bdms))
+        self.reimages = (
+            self.image_href is not None and self._has_volume() and
+            (self.replaces_image or self.api.volume_api.get(
+                self.context, self.root.volume_id)['status'] in (
+                    'error', 'available')))
+        if made_from or self.reimages:
             _id, self.image = self.api._get_image(self.context, self.image_id)
         else:
             self.image = block_device.get_bdm_image_metadata(
                 self.context, self.api.image_api, self.api.volume_api,
                 self.bdms, legacy_bdm=False)
-        self.replaces_image = self.image_href is not None and (
-            self.image_href != image_of(
-                self.api, self.context, self.buried, self.bdms))
-        if self.replaces_image:
+        if self.replaces_image and not self.reimages:
             self._replace_image(made_from)
         self.api._check_auto_disk_config(
             image=self.image,
@@ -247,9 +274,14 @@ class Request:
         self.api._checks_for_create_and_rebuild(
             self.context,
             # As in a create: no image is booted where a volume is.
-            self.image_id if self.buried.image_ref else None,
+            self.image_id if self.buried.image_ref or self.reimages else None,
             self.image, self.buried.flavor, self.changes.get('metadata', {}),
             self.files, self.root, self.oldest_compute)
+
+    def _has_volume(self):
+        """Whether the root is a volume that was there before the server."""
+        return bool(self.root and self.root.source_type == 'volume' and
+                    self.root.volume_id and not self.buried.image_ref)
 
     def _replace_image(self, made_from):
         """Put another image where the one of the create was."""
@@ -257,8 +289,8 @@ class Request:
                 self.root is not None and self.root.image_id != made_from):
             raise exception.ImageUnacceptable(
                 image_id=self.image_href,
-                reason=_('the server boots from a volume that was made before '
-                         'it, or from a snapshot'))
+                reason=_('the root volume of the server is to be made from a '
+                         'snapshot or from nothing'))
         properties = self.request_spec.image.properties
         before = {'properties': {
             name: getattr(properties, 'img_' + name)
@@ -384,9 +416,18 @@ class Request:
             {self.image_id: (self.image_id, self.image)}, {})
 
     def _check_volume(self, bdm):
-        """Check that a volume is still reserved for the server."""
+        """Check that a volume is still reserved for the server alone."""
         volume = self.api.volume_api.get(self.context, bdm.volume_id)
-        if volume['status'] not in _RESERVED:
+        others = set(volume.get('attachments', ())) - {self.buried.uuid}
+        if others and not volume.get('multiattach'):
+            raise exception.InvalidVolume(
+                reason=_('volume %s is attached to another server') %
+                bdm.volume_id)
+        allowed = _RESERVED
+        if self.reimages and bdm.volume_id == self.root.volume_id:
+            # Cinder re-images none that could be attached elsewhere.
+            allowed = ('reserved', 'error', 'available')
+        if volume['status'] not in allowed:
             raise exception.InvalidVolume(
                 reason=_('volume %(id)s is in status %(status)s') % volume)
         try:
@@ -394,9 +435,12 @@ class Request:
                 self.context, bdm.attachment_id)
         except (exception.VolumeAttachmentNotFound,
                 cinder_exception.NotFound):
-            raise exception.InvalidVolume(
-                reason=_('volume %s is not reserved for the server any '
-                         'more') % bdm.volume_id)
+            if not (self.reimages and reimage_record.is_left_in_cell0(
+                    self.context, self.api.volume_api, self.buried, bdm,
+                    volume['status'])):
+                raise exception.InvalidVolume(
+                    reason=_('volume %s is not reserved for the server any '
+                             'more') % bdm.volume_id)
 
     # The request spec.
 

@@ -13,20 +13,30 @@
 """What a burial in cell0 keeps for a rebuild out of it."""
 
 import contextlib
+import contextvars
+import functools
 
 from oslo_config import cfg
+from oslo_db import api as oslo_db_api
 from oslo_log import log as logging
 from oslo_utils import excutils
+from oslo_utils import timeutils
 
 from nova.compute import action_history
+from nova.compute import handover
+from nova.compute import rebuild_in_cell0
 import nova.conf
 from nova import context as nova_context
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
 from nova import exception
 from nova.notifications import base as notifications
 from nova import objects
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
+
+_build_requests = contextvars.ContextVar('of_a_burial', default=())
 
 
 def use_pending_state():
@@ -62,10 +72,36 @@ def servers_named_on_failure(context, build_requests):
         with excutils.save_and_reraise_exception():
             name(exc)
     try:
-        _cell0(context)
+        rebuild_in_cell0.cell0(context)
     except exception.CellMappingNotFound as exc:
         # The release has logged that there is none, and returned.
         name(exc)
+
+
+@contextlib.contextmanager
+def of(build_requests):
+    """Tell let_go() whose burial runs within.
+
+    :param build_requests: the BuildRequests of the servers, or None
+    """
+    token = _build_requests.set(build_requests or ())
+    try:
+        yield
+    finally:
+        _build_requests.reset(token)
+
+
+def let_go(instance_uuid):
+    """Destroy the build request of a server that is being buried.
+
+    The release does so when all servers have been shown as buried. By then
+    one can have been taken out of cell0, and have another build request.
+
+    :param instance_uuid: the server, all of whose record is in cell0
+    """
+    for build_request in _build_requests.get():
+        if build_request.instance_uuid == instance_uuid:
+            build_request.let_go()
 
 
 def is_burial(context):
@@ -114,13 +150,17 @@ def notify_rebuild(context, build_request):
     :param context: the request context
     :param build_request: the BuildRequest that stands for the server
     """
-    spec = objects.RequestSpec.get_by_instance_uuid(
-        context, build_request.instance_uuid)
+    if not CONF.notifications.notify_on_state_change:
+        return
+    spec = _find_request_spec(context, build_request.instance_uuid)
+    if spec is None:
+        return  # The server was deleted.
     instance = build_request.instance
     # No row could tell; all else that a notification says is set.
     instance.deleted_at = None
     instance.obj_reset_changes(['deleted_at'])
-    with nova_context.target_cell(context, _cell0(context)) as cctxt:
+    cell0 = rebuild_in_cell0.cell0(context)
+    with nova_context.target_cell(context, cell0) as cctxt:
         with instance.obj_alternate_context(cctxt):
             notifications.send_update_with_states(
                 cctxt, instance, spec.remembered.get('vm_state'),
@@ -128,25 +168,104 @@ def notify_rebuild(context, build_request):
                 service='conductor')
 
 
-def settle(context, instance_uuid):
-    """Give a server that was rebuilt its history, and forget the rest.
+def bury_again(context, build_request, bury):
+    """Bury a server whose rebuild found no host, with all that it had.
 
     :param context: the request context
-    :param instance_uuid: a server that was scheduled or buried again
+    :param build_request: the BuildRequest that stands for the server
+    :param bury: what buries a list of Instances and touches neither build
+        requests nor mappings
+    """
+    build_request = current(context, build_request)
+    if build_request is None:
+        return
+    instance = build_request.get_new_instance(context)
+    bury(instances=[instance])
+    if 'id' in instance:
+        cell0 = rebuild_in_cell0.cell0(context)
+        if not hand_over(context, build_request, instance, cell0) and (
+                is_own(context, instance, cell0)):
+            with nova_context.target_cell(context, cell0) as cctxt:
+                rebuild_in_cell0.destroy_record(
+                    cctxt, instance.uuid, id=instance.id)
+
+
+def hand_over(context, build_request, instance, cell):
+    """Give a server that is being rebuilt to a cell, with its history.
+
+    In the moment in which it has no build request any more nothing is left
+    to do for which the conductor would still be needed.
+
+    :param context: the request context
+    :param build_request: the BuildRequest that the instance was made of
+    :param instance: the Instance in the cell
+    :param cell: the CellMapping of the cell
+    :returns: False if the server was deleted or put back into cell0 meanwhile
+    """
+    def update(_build_request, changes):
+        with nova_context.target_cell(context, cell) as cctxt:
+            with instance.obj_alternate_context(cctxt):
+                instance.update(changes)
+                instance.save()
+
+    _restore_history(context, instance.uuid, cell)
+    return handover.give(
+        context, build_request, cell, update,
+        functools.partial(_forget, context, instance.uuid, cell))
+
+
+def is_own(context, instance, cell):
+    """Whether a build that lost the server may delete its record in a cell.
+
+    :param context: the request context
+    :param instance: the Instance of the build
+    :param cell: the CellMapping of the cell
+    :returns: False if another party has made the record that is there now
+    """
+    try:
+        mapped = objects.InstanceMapping.get_by_instance_uuid(
+            context, instance.uuid).cell_mapping
+    except exception.InstanceMappingNotFound:
+        mapped = None
+    if mapped is not None and mapped.id == cell.id:
+        return False
+    with nova_context.target_cell(context, cell) as cctxt:
+        try:
+            return objects.Instance.get_by_uuid(
+                cctxt, instance.uuid).id == instance.id
+        except exception.InstanceNotFound:
+            return False
+
+
+def settle(context, instance_uuid):
+    """Give a server that has a cell again its history; forget the rest.
+
+    :param context: the request context
+    :param instance_uuid: a server that was put back into cell0, or scheduled
     """
     try:
         cell = objects.InstanceMapping.get_by_instance_uuid(
             context, instance_uuid).cell_mapping
-        spec = objects.RequestSpec.get_by_instance_uuid(
-            context, instance_uuid)
-    except (exception.InstanceMappingNotFound,
-            exception.RequestSpecNotFound):
+    except exception.InstanceMappingNotFound:
         return
-    if cell is None:
+    if cell is not None:
+        _restore_history(context, instance_uuid, cell)
+        _forget(context, instance_uuid, cell)
+
+
+def _restore_history(context, instance_uuid, cell):
+    spec = _find_request_spec(context, instance_uuid)
+    if spec is None:
         return
     with nova_context.target_cell(context, cell) as cctxt:
         action_history.unpack(
             cctxt, instance_uuid, spec.remembered.get('actions', []))
+
+
+def _forget(context, instance_uuid, cell):
+    spec = _find_request_spec(context, instance_uuid)
+    if spec is None:
+        return
     # A server that was buried again keeps what it was asked for with.
     spec.remembered = {what: value for what, value in spec.remembered.items()
                        if what == 'request'}
@@ -156,26 +275,54 @@ def settle(context, instance_uuid):
     spec.save()
 
 
-def _cell0(context):
-    return objects.CellMapping.get_by_uuid(
-        context, objects.CellMapping.CELL0_UUID)
+def _find_request_spec(context, instance_uuid):
+    """Return the RequestSpec of a server, None if it was deleted."""
+    try:
+        return objects.RequestSpec.get_by_instance_uuid(
+            context, instance_uuid)
+    except exception.RequestSpecNotFound:
+        return None
 
 
-def is_outdated(context, build_request):
-    """Whether a build request has made way for something else.
+def current(context, build_request):
+    """Return a build request as it is now.
 
     :param context: the request context
-    :param build_request: the BuildRequest that came over the bus
-    :returns: True if the server was put back into cell0 or has a newer build
-        request; not if it was deleted, which the release handles
+    :param build_request: the BuildRequest as it came over the bus
+    :returns: None if the server was deleted, was put back into cell0, or has
+        a newer build request
     """
     try:
-        return objects.BuildRequest.get_by_instance_uuid(
-            context, build_request.instance_uuid).id != build_request.id
+        now = objects.BuildRequest.get_by_instance_uuid(
+            context, build_request.instance_uuid)
     except exception.BuildRequestNotFound:
-        pass
-    try:
-        return objects.InstanceMapping.get_by_instance_uuid(
-            context, build_request.instance_uuid).cell_mapping is not None
-    except exception.InstanceMappingNotFound:
+        return None
+    return now if now.id == build_request.id else None
+
+
+@oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+@api_db_api.context_manager.writer
+def keep_current(context, build_request):
+    """Let a build request be as young as one of now.
+
+    :param context: the request context
+    :param build_request: the BuildRequest
+    :returns: whether it still stands for the server
+    """
+    return bool(context.session.query(api_models.BuildRequest).filter_by(
+        id=build_request.id).update({'updated_at': timeutils.utcnow()}))
+
+
+def is_rebuild(context, build_requests):
+    """Whether what looks like a create is a rebuild of a server in cell0.
+
+    :param context: the request context
+    :param build_requests: the BuildRequests of what is to be built
+    """
+    # Hardly one of a create was ever updated, and a query is saved.
+    if len(build_requests) != 1 or not (
+            'updated_at' in build_requests[0] and
+            build_requests[0].updated_at):
         return False
+    spec = _find_request_spec(context, build_requests[0].instance_uuid)
+    return spec is not None and spec.is_buried

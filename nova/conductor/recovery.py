@@ -23,7 +23,9 @@ import datetime
 
 from oslo_log import log as logging
 from oslo_utils import timeutils
+import sqlalchemy as sa
 
+from nova.compute import action_history
 from nova.compute import rebuild_in_cell0
 from nova.compute import rebuild_request
 from nova.compute import task_states
@@ -34,9 +36,11 @@ from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
 from nova.db.main import api as main_db_api
+from nova.db.main import models as main_models
 from nova import exception
 from nova.i18n import _
 from nova import objects
+from nova import utils
 
 LOG = logging.getLogger(__name__)
 
@@ -62,10 +66,10 @@ def recover(context, report_client, age):
     before = timeutils.utcnow() - datetime.timedelta(seconds=age)
     recovered, failed = set(), set()
     for function, things in ((_put_back, _stale_build_requests),
-                             (_let_go, _stale_claims)):
+                             (_take_over, _stale_claims)):
         for instance_uuid, thing in things(context, before):
             try:
-                if function(context, report_client, thing):
+                if function(context, report_client, thing, before):
                     recovered.add(instance_uuid)
             except Exception:
                 # It must not keep the others from being recovered.
@@ -110,70 +114,94 @@ def _stale_claims(context, before):
                 instance.updated_at or instance.created_at) < before]
 
 
-def _put_back(context, report_client, build_request):
+def _put_back(context, report_client, build_request, _before):
     """Bury a server again that only a build request stands for."""
-    cell0 = rebuild_in_cell0.cell0(context)
-    with nova_context.target_cell(context, cell0) as cctxt:
-        if not _take_over(cctxt, build_request.instance_uuid):
-            _create_record(cctxt, build_request)
-    if not rebuild_in_cell0.put_back(context, build_request):
-        LOG.debug('The server was built, deleted or put back meanwhile.',
-                  instance_uuid=build_request.instance_uuid)
-    try:
-        with nova_context.target_cell(context, cell0) as cctxt:
-            instance = objects.Instance.get_by_uuid(
-                cctxt, build_request.instance_uuid)
-    except exception.InstanceNotFound:
-        return False
-    return instance.task_state == CLAIM and _let_go(
-        context, report_client, instance)
+    with nova_context.target_cell(
+            context, rebuild_in_cell0.cell0(context)) as cctxt:
+        def make_record(build_request, _changes=None):
+            # As long as there is the build request, what is in cell0 counts
+            # for nothing: looked up before, it can be replaced.
+            left = _left_in_cell0(cctxt, build_request.instance_uuid)
+            if burial.current(context, build_request):
+                _create_record(cctxt, build_request, left)
+
+        make_record(build_request)
+        if not rebuild_in_cell0.put_back(
+                context, build_request, make_record):
+            LOG.debug('The server was built, deleted or put back meanwhile.',
+                      instance_uuid=build_request.instance_uuid)
+            return False
+        instance = objects.Instance.get_by_uuid(
+            cctxt, build_request.instance_uuid)
+    return _let_go(context, report_client, instance)
 
 
-def _take_over(cctxt, instance_uuid):
-    """Replace the claim of a rebuild that left its record in cell0.
+def _left_in_cell0(cctxt, instance_uuid):
+    """Return the ID of the row that a server has in cell0, or None."""
+    with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
+        return session.query(main_models.Instance.id).filter_by(
+            uuid=instance_uuid).scalar()
 
-    :returns: False if there is no record
+
+def _create_record(cctxt, build_request, left):
+    """Make the record in cell0 again, all of it or nothing.
+
+    :param left: the ID of the row that it replaces, or None
     """
-    try:
-        instance = objects.Instance.get_by_uuid(cctxt, instance_uuid)
-        if instance.task_state == task_states.REBUILDING:
-            instance.task_state = CLAIM
-            instance.save(expected_task_state=[task_states.REBUILDING])
-        return True
-    except exception.UnexpectedTaskStateError:
-        return True
-    except exception.InstanceNotFound:
-        return False
-
-
-def _create_record(cctxt, build_request):
-    """Make the record in cell0 again, all of it or nothing."""
     instance = build_request.get_new_instance(cctxt)
     instance.vm_state = (vm_states.PENDING if burial.use_pending_state()
                          else vm_states.ERROR)
     instance.task_state = CLAIM
-    try:
-        with main_db_api.get_context_manager(cctxt).writer.using(cctxt):
-            instance.create()
-            for bdm in build_request.block_device_mappings:
-                bdm = rebuild_request.unsaved(bdm)
-                bdm._context = cctxt
-                bdm.instance_uuid = instance.uuid
-                bdm.create()
-            if build_request.tags:
-                objects.TagList.create(
-                    cctxt, instance.uuid,
-                    [tag.tag for tag in build_request.tags])
-            compute_utils.add_instance_fault_from_exc(
-                cctxt, instance, RebuildInterrupted())
-    except exception.InstanceExists:
-        # Another recovery was faster, or its owner has deleted the server.
-        LOG.debug('The server is in cell0 already.', instance=instance)
+    manager = main_db_api.get_context_manager(cctxt)
+    with manager.writer.using(cctxt) as session:
+        history = []
+        if left is not None:
+            history = action_history.pack(cctxt, instance.uuid)
+            with utils.temporary_mutation(cctxt, read_deleted='yes'):
+                rebuild_in_cell0.destroy_record(
+                    cctxt, instance.uuid, id=left)
+        instance.create()
+        for bdm in build_request.block_device_mappings:
+            bdm = rebuild_request.unsaved(bdm)
+            bdm._context = cctxt
+            bdm.instance_uuid = instance.uuid
+            bdm.create()
+        if build_request.tags:
+            objects.TagList.create(
+                cctxt, instance.uuid,
+                [tag.tag for tag in build_request.tags])
+        compute_utils.add_instance_fault_from_exc(
+            cctxt, instance, RebuildInterrupted())
+        action_history.unpack(cctxt, instance.uuid, history)
+        # The age of the claim, which the server does not share.
+        session.query(main_models.Instance).filter_by(
+            uuid=instance.uuid).update({'updated_at': timeutils.utcnow()})
+
+
+def _take_over(context, report_client, instance, before):
+    """Let a server go whose claim is old, if no other recovery does.
+
+    :returns: whether that was done
+    """
+    cctxt = instance._context
+    with main_db_api.get_context_manager(cctxt).writer.using(cctxt) as session:
+        if not session.query(main_models.Instance).filter_by(
+                uuid=instance.uuid, task_state=instance.task_state,
+                deleted=0).filter(
+                    sa.func.coalesce(
+                        main_models.Instance.updated_at,
+                        main_models.Instance.created_at) < before).update(
+                    {'task_state': CLAIM, 'updated_at': timeutils.utcnow()},
+                    synchronize_session=False):
+            return False
+    instance.refresh()
+    return _let_go(context, report_client, instance)
 
 
 def _let_go(context, report_client, instance):
     """Clean up behind a rebuild and drop the claim on the record in cell0.
 
+    :param instance: the Instance in cell0, claimed by this recovery
     :returns: whether that was done
     """
     mapping = _mapping_of(context, instance.uuid)
@@ -181,15 +209,25 @@ def _let_go(context, report_client, instance):
     if mapping is None or mapping.cell_mapping is None or (
             mapping.cell_mapping.id != cell0.id):
         return _remove_leftover(context, instance)
-    purge(context, instance.uuid)
-    report_client.delete_allocation_for_instance(
-        context, instance.uuid, force=True)
+    clean_up(context, report_client, instance.uuid)
     burial.settle(context, instance.uuid)
     instance.task_state = None
-    instance.save(expected_task_state=[task_states.REBUILDING, CLAIM])
+    instance.save(expected_task_state=[CLAIM])
     LOG.warning('The server, whose rebuild was interrupted, is back in cell0.',
                 instance=instance)
     return True
+
+
+def clean_up(context, report_client, instance_uuid):
+    """Delete what builds of a server have left in the cells and in placement.
+
+    :param context: the request context
+    :param report_client: the client of the placement service
+    :param instance_uuid: a server that is on no host
+    """
+    purge(context, instance_uuid)
+    report_client.delete_allocation_for_instance(
+        context, instance_uuid, force=True)
 
 
 def _mapping_of(context, instance_uuid):
@@ -212,24 +250,59 @@ def _remove_leftover(context, instance):
         return True
 
 
+def clear_the_way(context, report_client, instance_uuid):
+    """Do what clean_up() does as far as it can be done, before a build.
+
+    The build can do without the rest: no host is chosen in a cell that is
+    down, and none at all without the placement service.
+    """
+    for cell in _cells_with_hosts(context):
+        try:
+            _purge_cell(context, cell, instance_uuid)
+        except Exception:
+            LOG.exception('Cell %s cannot be searched for what an earlier '
+                          'build has left.', cell.identity,
+                          instance_uuid=instance_uuid)
+    give_back(context, report_client, instance_uuid)
+
+
+def give_back(context, report_client, instance_uuid):
+    """Delete the allocations of a server that is on no host, if possible."""
+    try:
+        report_client.delete_allocation_for_instance(
+            context, instance_uuid, force=True)
+    except Exception:
+        LOG.exception('What a build has allocated cannot be given back.',
+                      instance_uuid=instance_uuid)
+
+
 def purge(context, instance_uuid):
     """Delete for good what builds of a server have left in the cells.
-
-    A row that is only marked as deleted keeps the next build out of that
-    cell: the ID of a server is unique in it.
 
     :param context: the request context
     :param instance_uuid: a server that is on no host
     """
-    for cell in objects.CellMappingList.get_all(context):
-        if cell.uuid == objects.CellMapping.CELL0_UUID:
-            continue
-        with nova_context.target_cell(context, cell) as cctxt:
-            cctxt.read_deleted = 'yes'
-            try:
-                main_db_api.instance_destroy(
-                    cctxt, instance_uuid, hard_delete=True,
-                    constraint=main_db_api.constraint(
-                        host=main_db_api.equal_any(None)))
-            except exception.InstanceNotFound:
-                pass
+    for cell in _cells_with_hosts(context):
+        _purge_cell(context, cell, instance_uuid)
+
+
+def _cells_with_hosts(context):
+    return [cell for cell in objects.CellMappingList.get_all(context)
+            if not cell.is_cell0()]
+
+
+def _purge_cell(context, cell, instance_uuid):
+    """Delete the row of a server for good.
+
+    One that is only marked as deleted keeps the next build out of the cell:
+    the ID of a server is unique in it.
+    """
+    with nova_context.target_cell(context, cell) as cctxt:
+        cctxt.read_deleted = 'yes'
+        try:
+            main_db_api.instance_destroy(
+                cctxt, instance_uuid, hard_delete=True,
+                constraint=main_db_api.constraint(
+                    host=main_db_api.equal_any(None)))
+        except exception.InstanceNotFound:
+            pass

@@ -10,6 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import sqlalchemy as sa
+
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
 from nova import exception
@@ -42,12 +44,22 @@ class InstanceMapping:
                     {'cell_id': new and new.id}):
             raise exception.InstanceMappingNotFound(uuid=instance_uuid)
 
+    def save(self):
+        # The mapping and the build request of a rebuild change in one
+        # transaction: nova.compute.handover.
+        if not rebuild_scope.is_rebuild():
+            released.InstanceMapping.save(self)
+
     @staticmethod
     @api_db_api.context_manager.writer
     def _destroy_in_db(context, instance_uuid):
         if rebuild_scope.is_rebuild():
-            # It can have been put back into cell0 behind the build's back.
+            # It can have been put back into cell0 behind the build's back,
+            # and have been taken out of it again.
             context.session.query(api_models.InstanceMapping).filter_by(
-                instance_uuid=instance_uuid, cell_id=None).delete()
+                instance_uuid=instance_uuid, cell_id=None).filter(
+                    ~sa.exists().where(
+                        api_models.BuildRequest.instance_uuid ==
+                        instance_uuid)).delete(synchronize_session=False)
         else:
             released.InstanceMapping._destroy_in_db(context, instance_uuid)

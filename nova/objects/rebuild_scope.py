@@ -12,13 +12,15 @@
 
 """Tells code that is called by released code that it serves a rebuild.
 
-A server that comes out of cell0 is built by the same code as a new one.
+A server that comes out of cell0 is built by the same code as a new one, and
+the request spec is saved by it when a volume-backed server is rebuilt.
 """
 
 import contextlib
 import contextvars
 
 _rebuilding = contextvars.ContextVar('rebuilding_in_cell0', default=False)
+_before = contextvars.ContextVar('before_rebuild', default=None)
 
 
 @contextlib.contextmanager
@@ -34,3 +36,21 @@ def rebuilding():
 def is_rebuild():
     """Whether the caller runs within rebuilding()."""
     return _rebuilding.get()
+
+
+@contextlib.contextmanager
+def asking(before):
+    """Mark what runs within as the request for a rebuild.
+
+    :param before: a dict for what the rebuild changes
+    """
+    token = _before.set(before)
+    try:
+        yield
+    finally:
+        _before.reset(token)
+
+
+def before_rebuild():
+    """Return the dict that the caller runs within asking() of, or None."""
+    return _before.get()

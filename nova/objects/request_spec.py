@@ -13,6 +13,8 @@
 from oslo_serialization import jsonutils
 
 from nova import objects
+from nova.objects import base
+from nova.objects import rebuild_scope
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -20,6 +22,7 @@ released = nova_pending.released(__name__)
 # Beside the object in its row, where the release does not look: a save by
 # stock Nova drops it.
 _REMEMBERED = 'nova_pending'
+_BEFORE_REBUILD = 'nova_pending_before_rebuild'
 
 
 @nova_pending.over(released.RequestSpec)
@@ -30,6 +33,11 @@ class RequestSpec:
 
     #: What that is, a dict that JSON can hold. Rebound, not changed in place.
     remembered = nova_pending.new({})
+
+    #: What save() persists of what the last rebuild of a volume-backed server
+    #: has changed: the ID of the request, the image of the request spec and
+    #: the values that attributes of the server had. None if there is none.
+    before_rebuild = nova_pending.new(None)
 
     #: The personality files of the request, while it is being scheduled.
     injected_files = nova_pending.new(())
@@ -89,7 +97,38 @@ class RequestSpec:
             updates['spec'] = jsonutils.dumps(
                 {**jsonutils.loads(updates['spec']),
                  _REMEMBERED: self.remembered})
+        # The released rebuild saves what it has read before that was kept.
+        before = rebuild_scope.before_rebuild()
+        if not before or 'request_id' not in before:
+            before = self.before_rebuild
+        if updates and before:
+            updates['spec'] = jsonutils.dumps(
+                {**jsonutils.loads(updates['spec']),
+                 _BEFORE_REBUILD: before})
         return updates
+
+    @nova_pending.new
+    @classmethod
+    @base.remotable
+    def undo_rebuild(cls, context, instance_uuid):
+        """Put the image back that a request spec had before a rebuild.
+
+        :param context: the context of the request that asked for the rebuild
+        :param instance_uuid: the server
+        :returns: a dict of the values that attributes of the server had;
+            empty if that request is not the last one to rebuild it
+        :raises: RequestSpecNotFound
+        """
+        spec = cls.get_by_instance_uuid(context, instance_uuid)
+        before = spec.before_rebuild
+        if not before or before['request_id'] != context.request_id:
+            return {}
+        spec.before_rebuild = None
+        spec.image = before['image'] and objects.ImageMeta.obj_from_primitive(
+            before['image'])
+        spec.touch()
+        spec.save()
+        return before['instance']
 
     @staticmethod
     def _from_db_object(context, spec, db_spec):
@@ -100,4 +139,7 @@ class RequestSpec:
             if remembered is not None:
                 spec.is_buried = True
                 spec.remembered = remembered
+        if '"%s"' % _BEFORE_REBUILD in db_spec['spec']:
+            spec.before_rebuild = jsonutils.loads(db_spec['spec']).get(
+                _BEFORE_REBUILD)
         return spec

@@ -15,7 +15,6 @@ from urllib import parse as urlparse
 import webob.exc
 
 from nova.compute import pending
-from nova.compute import rebuild_request
 from nova.compute import vm_states
 import nova_pending
 
@@ -37,7 +36,7 @@ def task_and_vm_state_from_status(statuses):
 
 
 def raise_http_conflict_for_instance_invalid_state(exc, action, server_id):
-    if isinstance(exc, rebuild_request.RequestUnknown):
+    if 'attr' not in exc.kwargs:
         # No state of the server tells this; the exception's sentence does.
         raise webob.exc.HTTPConflict(explanation=exc.format_message())
     released.raise_http_conflict_for_instance_invalid_state(

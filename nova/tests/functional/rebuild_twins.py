@@ -14,7 +14,7 @@
 
 The one is buried and rebuilt, its twin is created when there is room. What
 the API shows of them, what is stored, what nova-compute is told and what
-Neutron has of them must be the same.
+Neutron and Placement have of them must be the same.
 """
 
 import copy
@@ -55,6 +55,7 @@ _ROWS = (
     (models.InstanceSystemMetadata, 'instance_uuid', 'key'),
     (models.InstanceMetadata, 'instance_uuid', 'key'),
     (models.BlockDeviceMapping, 'instance_uuid', 'id'),
+    (models.PciDevice, 'instance_uuid', 'address'),
     (models.VirtualInterface, 'instance_uuid', 'id'),
     (models.Tag, 'resource_id', 'tag'))
 
@@ -69,24 +70,25 @@ def _plain(thing):
     return jsonutils.loads(jsonutils.dumps(thing, default=convert))
 
 
-def _without_bookkeeping(thing):
+def without_bookkeeping(thing):
+    """Return a thing that JSON can hold without what merely tells of saves."""
     if isinstance(thing, dict):
-        return {key: _without_bookkeeping(value)
+        return {key: without_bookkeeping(value)
                 for key, value in thing.items()
                 if key not in _DROPPED and
                 not (key == 'id' and isinstance(value, int))}
     if isinstance(thing, list):
-        return [_without_bookkeeping(value) for value in thing]
+        return [without_bookkeeping(value) for value in thing]
     if isinstance(thing, str) and thing[:1] in '[{':
         # Objects and lists are stored as such.
         try:
-            return _without_bookkeeping(jsonutils.loads(thing))
+            return without_bookkeeping(jsonutils.loads(thing))
         except ValueError:
             pass
     return thing
 
 
-def _differences(one, other, apart, path=''):
+def differences(one, other, apart=(), path=''):
     """Yield where two things that JSON can hold differ.
 
     What is not there is the same as None and as an empty list.
@@ -94,12 +96,12 @@ def _differences(one, other, apart, path=''):
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted(set(one) | set(other)):
             if key not in apart:
-                yield from _differences(one.get(key), other.get(key), apart,
+                yield from differences(one.get(key), other.get(key), apart,
                                         '%s/%s' % (path, key))
     elif (isinstance(one, list) and isinstance(other, list) and
             len(one) == len(other)):
         for index, pair in enumerate(zip(one, other)):
-            yield from _differences(*pair, apart, '%s/%d' % (path, index))
+            yield from differences(*pair, apart, '%s/%d' % (path, index))
     elif (None if one == [] else one) != (None if other == [] else other):
         yield '%s: rebuilt with %r, created with %r' % (path, one, other)
 
@@ -128,7 +130,7 @@ class TwinsTestCase(rebuild_base.RebuildInCell0Base):
         return {'server': {**request, 'adminPass': 'secret'}}
 
     def kept(self, request, once=None, api=None, burials=1, room=None,
-             between=None, created_at=None, **rebuild):
+             between=None, created_at=None, twin=None, **rebuild):
         """Bury a server, rebuild it, and compare it with its twin.
 
         :param request: the body of the create request
@@ -140,6 +142,8 @@ class TwinsTestCase(rebuild_base.RebuildInCell0Base):
         :param between: called with the server when it is known, before its
             twin is created
         :param created_at: the microversion of the create
+        :param twin: the body of the create request for the twin, if it is
+            another one
         :param rebuild: what the rebuild request says
         :returns: the server as the API shows it, and its twin
         """
@@ -154,7 +158,7 @@ class TwinsTestCase(rebuild_base.RebuildInCell0Base):
         known = self.all_of(server)
         if between:
             between(server)
-        twin = jsonutils.dumps(request)
+        twin = jsonutils.dumps(twin or request)
         for one, other in (once or {}).items():
             twin = twin.replace(one, other)
         twin = self.create_at(created_at, api, jsonutils.loads(twin),
@@ -192,21 +196,35 @@ class TwinsTestCase(rebuild_base.RebuildInCell0Base):
         one, other = (jsonutils.loads(_UUID.sub(
             lambda found: (found[0] if found[0] in common else 'UUID'),
             text)) for text in (one, other))
-        self.assertEqual('', '\n'.join(_differences(one, other, apart)))
+        self.assertEqual('', '\n'.join(differences(one, other, apart)))
 
     def all_of(self, server):
         """Return what is known of a server that was built."""
         told = dict(self.told[server['id']])
         # Where to go if this host fails.
         told.pop('host_list')
-        return _without_bookkeeping({
-            'shown': self.admin_api.get_server(server['id']),
+        shown = self.admin_api.get_server(server['id'])
+        rows = self.rows(server)
+        # The API shows them in the order in which the database finds them.
+        devices = [row['volume_id'] for row in rows['block_device_mapping']]
+        shown['os-extended-volumes:volumes_attached'].sort(
+            key=lambda volume: devices.index(volume['id']))
+        return without_bookkeeping({
+            'shown': shown,
             'told': told,
             'interfaces': self.api.get_port_interfaces(server['id']),
             'ports': [port for port in self.ports()
                       if port['device_id'] == server['id']],
-            'rows': _plain(self.rows(server)),
+            'rows': _plain(rows),
+            'allocations': {
+                provider: allocated['resources'] for provider, allocated
+                in self._get_allocations_by_server_uuid(
+                    server['id']).items()},
         })
+
+    def delete(self, server):
+        self.api.delete_server(server['id'])
+        self._wait_until_deleted(server)
 
     def ports(self):
         return copy.deepcopy(list(self.neutron._ports.values()))

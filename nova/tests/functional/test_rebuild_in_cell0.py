@@ -11,13 +11,13 @@
 #    under the License.
 
 import base64
+import re
 from unittest import mock
 
 from oslo_serialization import jsonutils
 
 from nova.compute import rebuild_in_cell0
 from nova import context as nova_context
-from nova.db.main import api as main_db_api
 from nova import objects
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import glance as glance_fixture
@@ -159,6 +159,38 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
             [('pending', 'building'), ('building', 'pending'),
              ('pending', 'building'), ('building', 'active')], updates)
 
+    def test_history_while_it_is_in_no_cell(self):
+        server = self.bury()
+        self.rebuild(server)
+        self.wait_for(server, 'PENDING')
+        self._wait_for_assert(lambda: self.assertEqual(
+            ['rebuild', 'create'], [a for a, _ in self.actions(server)]))
+        before = self.actions(server)
+        newest, oldest = self.api.get_instance_actions(server['id'])
+        with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
+                        'rebuild_instance_in_cell0'):
+            self.rebuild(server)
+        self.assertEqual('BUILD', self.api.get_server(server['id'])['status'])
+        # Objects carry times in whole seconds.
+        self.assertEqual(*(
+            re.sub(r"\.\d{6}'", "'", str(history)) for history in
+            (before, self.actions(server))))
+        path = '/servers/%s/os-instance-actions?' % server['id']
+        for query, found in (
+                ('limit=1', [newest]),
+                ('marker=' + newest['request_id'], [oldest]),
+                ('changes-since=2020-01-01T00:00:00Z', [newest, oldest]),
+                ('changes-since=2100-01-01T00:00:00Z', []),
+                ('changes-before=2020-01-01T00:00:00Z', [])):
+            self.assertEqual(
+                [action['request_id'] for action in found],
+                [action['request_id'] for action in self.api.api_get(
+                    path + query).body['instanceActions']])
+        for path in (path + 'marker=req-none',
+                     path.rstrip('?') + '/req-none'):
+            self.assertRaises(api_client.OpenStackApiException,
+                              self.api.api_get, path)
+
     def test_boot_from_image_to_volume(self):
         image = glance_fixture.GlanceFixture.image1['id']
         server = self.bury(
@@ -179,12 +211,6 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
                 'source_type': 'volume', 'destination_type': 'volume',
                 'boot_index': 0, 'uuid': volume,
                 'delete_on_termination': True}])
-        before = self.stored(server)
-        self.assertIn(
-            'volume that was made before',
-            self.refused(400, server,
-                         imageRef=glance_fixture.GlanceFixture.image2['id']))
-        self.assertEqual(before, self.stored(server))
         self.make_room()
         self.rebuild(server)
         active = self.wait_for(server, 'ACTIVE')
@@ -238,6 +264,18 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         active = self.wait_for(server, 'ACTIVE')
         self.assertEqual(server['image']['id'], active['image']['id'])
 
+    def test_image_must_be_named_where_a_running_server_has_none(self):
+        asked = self._build_server(flavor_id=self.small, networks='none')
+        asked.update(imageRef='', block_device_mapping_v2=[{
+            'source_type': 'blank', 'destination_type': 'volume',
+            'boot_index': 0, 'volume_size': 1}])
+        server = self.wait_for(
+            self.api.post_server({'server': asked}), 'ACTIVE')
+        for body in ({}, {'imageRef': None}):
+            self.assertIn('made from no image',
+                          self.refused(400, server, **body))
+        self.assertEqual(server, self.wait_for(server, 'ACTIVE'))
+
 
 class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
     """A request that is refused has changed nothing."""
@@ -249,15 +287,6 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
 
     def unchanged(self):
         self.assertEqual(self.before, self.stored(self.server))
-
-    def test_before_2_106(self):
-        for version in ('2.1', '2.94', '2.105'):
-            self.speak(version)
-            self.refused(409, self.server,
-                         imageRef=self.server['image']['id'])
-        self.speak('2.105')
-        self.refused(400, self.server)
-        self.unchanged()
 
     def test_locked(self):
         self.api.post_server_action(self.server['id'], {'lock': None})
@@ -303,7 +332,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
 
         before = self.before['request_specs'][0]['spec']
         with mock.patch.object(rebuild_in_cell0, '_exchange', deleted_first):
-            self.refused(404, self.server,
+            self.refused(409, self.server,
                          imageRef=glance_fixture.GlanceFixture.image2['id'])
         self._wait_until_deleted(self.server)
         after = self.stored(self.server)
@@ -332,16 +361,15 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
         self.wait_for(self.server, 'ACTIVE')
 
     def test_deleted_while_it_is_moved(self):
-        destroy = main_db_api.instance_destroy
+        destroy = rebuild_in_cell0._Rebuild._destroy_unchanged
 
-        def deleted_first(context, uuid, **kwargs):
-            with mock.patch.object(main_db_api, 'instance_destroy', destroy):
-                self.api.delete_server(uuid)
-            return destroy(context, uuid, **kwargs)
+        def deleted_first(rebuilt):
+            self.api.delete_server(self.server['id'])
+            destroy(rebuilt)
 
-        with mock.patch.object(main_db_api, 'instance_destroy',
-                               deleted_first):
-            self.refused(404, self.server)
+        with mock.patch.object(rebuild_in_cell0._Rebuild,
+                               '_destroy_unchanged', deleted_first):
+            self.refused(409, self.server)
         self._wait_until_deleted(self.server)
         self.assertEqual([], self.api.get_servers())
         self.assertEqual([], self.stored(self.server)['build_requests'])

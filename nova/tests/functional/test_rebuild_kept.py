@@ -17,7 +17,6 @@ import copy
 from unittest import mock
 
 import nova.conf
-from nova import objects
 from nova.tests.fixtures import glance as glance_fixture
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional.api import client as api_client
@@ -31,10 +30,6 @@ PORT = neutron_fixture.NeutronFixture.port_1['id']
 OTHER_PORT = '66666666-0000-4000-8000-000000000001'
 OTHER_NETWORK = '66666666-0000-4000-8000-000000000002'
 OTHER_GROUP = '66666666-0000-4000-8000-000000000003'
-
-
-class Stopped(Exception):
-    """Ends a build where a test wants to look at it."""
 
 
 class ServerTestCase(rebuild_twins.TwinsTestCase):
@@ -141,10 +136,16 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
             ['PENDING'] * 2, [s['status'] for s in self.api.get_servers()]))
         self.make_room()
         waited = {}
-        for member in self.api.get_servers():
-            self.rebuild_with(self.api, member, {})
-            member = self.wait_for(member, 'ACTIVE')
-            waited[member['name']] = self.all_of(member)
+        for index, name in enumerate(('twin-1', 'twin-2')):
+            [before] = self.admin_api.get_servers(search_opts={'name': name})
+            self.assertEqual(
+                index, before['OS-EXT-SRV-ATTR:launch_index'])
+            self.rebuild_with(self.api, before, {})
+            member = self.wait_for(before, 'ACTIVE')
+            for key in ('OS-EXT-SRV-ATTR:launch_index',
+                        'OS-EXT-SRV-ATTR:reservation_id'):
+                self.assertEqual(before[key], member[key])
+            waited[name] = self.all_of(member)
         # Scheduled one by one: that is told.
         self.api.post_server(request)
         self._wait_for_assert(lambda: self.assertEqual(
@@ -152,7 +153,6 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
         others = [server for server in self.api.get_servers()
                   if server['id'] not in [
                       known['shown']['id'] for known in waited.values()]]
-        self.assertEqual({'twin-1', 'twin-2'}, set(waited))
         for twin in others:
             self.same(waited[twin['name']], self.all_of(twin),
                       apart=('num_instances',))
@@ -163,17 +163,91 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
             server['id'], {'lock': {'locked_reason': 'mine'}})
         self.refused(409, server)
         # By the administrator, without room and with.
-        self.rebuild_with(self.admin_api, server, {})
-        server = self.wait_for(server, 'PENDING')
+        for status in ('PENDING', 'ACTIVE'):
+            self.locked(self.admin_api.post_server_action(
+                server['id'], {'rebuild': {}})['server'])
+            self.locked(self.wait_for(server, status))
+            if status == 'PENDING':
+                self.make_room()
+
+    def locked(self, server):
         self.assertEqual((True, 'mine'),
                          (server['locked'], server['locked_reason']))
+
+    def test_files(self):
+        files = [{'path': '/etc/motd', 'contents':
+                  base64.b64encode(b'patience').decode()}]
+        server, _twin = self.kept(
+            self.request(personality=files), created_at='2.56', burials=3)
+        self.assertEqual(
+            [['/etc/motd', files[0]['contents']]],
+            self.told[server['id']]['injected_files'])
+
+    def test_files_are_dropped_when_the_server_was_built(self):
+        contents = base64.b64encode(b'patience').decode()
+        self.speak('2.56')
+        server = self.bury(personality=[
+            {'path': '/etc/motd', 'contents': contents}])
+        self.speak('latest')
+        self.assertIn(contents, str(self.stored(server)))
         self.make_room()
-        with mock.patch.object(objects.BuildRequest, 'destroy',
-                               side_effect=Stopped()):
-            self.rebuild_with(self.admin_api, server, {})
-            building = self.admin_api.get_server(server['id'])
-        self.assertEqual((True, 'mine'),
-                         (building['locked'], building['locked_reason']))
+        self.rebuild(server)
+        self.wait_for(server, 'ACTIVE')
+        self.assertNotIn(contents, str(self.rows(server)))
+
+    def test_what_the_rebuild_says_replaces_it(self):
+        keys = {}
+        for name in ('mine', 'other'):
+            keys[name] = fake_crypto.get_ssh_public_key()
+            self.api.post_keypair({'keypair': {
+                'name': name, 'type': 'ssh', 'public_key': keys[name]}})
+        said = {'description': 'waits', 'metadata': {'a': 'b'},
+                'user_data': base64.b64encode(b'one').decode(),
+                'hostname': 'patient-host', 'key_name': 'mine',
+                'trusted_image_certificates': ['one'],
+                'accessIPv4': '192.0.2.1', 'accessIPv6': '2001:db8::1',
+                'OS-DCF:diskConfig': 'AUTO', 'config_drive': True,
+                'tags': ['blue']}
+        replaced = {'description': 'still', 'metadata': {'c': 'd'},
+                    'user_data': base64.b64encode(b'two').decode(),
+                    'hostname': 'other-host', 'key_name': 'other',
+                    'trusted_image_certificates': ['two', 'three'],
+                    'accessIPv4': '192.0.2.2', 'accessIPv6': '2001:db8::2',
+                    'OS-DCF:diskConfig': 'MANUAL', 'name': 'other',
+                    'adminPass': 'other'}
+        twin = self.request(**{**said, **replaced})
+        twin['server']['adminPass'] = 'other'
+        self.kept(self.request(**said), twin=twin,
+                  preserve_ephemeral=True, **replaced)
+
+    def test_what_the_rebuild_takes_away(self):
+        self.post_keypair()
+        said = {'description': 'waits', 'metadata': {'a': 'b'},
+                'user_data': base64.b64encode(b'one').decode(),
+                'key_name': 'mine', 'trusted_image_certificates': ['one']}
+        nothing = dict.fromkeys(said)
+        nothing['metadata'] = {}
+        self.kept(self.request(**said), twin=self.request(), **nothing)
+
+    def test_answer(self):
+        server = self.bury(
+            user_data=base64.b64encode(b'one').decode(), tags=['blue'])
+        with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
+                        'rebuild_instance_in_cell0'):
+            answer = self.rebuild(server, adminPass='mine', name='other')
+            shown = self.api.get_server(server['id'])
+        self.assertEqual('mine', answer.pop('adminPass'))
+        self.assertEqual(server['OS-EXT-SRV-ATTR:user_data'],
+                         answer.pop('user_data'))
+        self.assertEqual(shown, answer)
+        for key, value in (('status', 'BUILD'), ('name', 'other'),
+                           ('id', server['id']), ('tags', ['blue']),
+                           ('created', server['created'])):
+            self.assertEqual(value, answer[key])
+
+    def test_answer_without_a_password(self):
+        self.flags(enable_instance_password=False, group='api')
+        self.assertNotIn('adminPass', self.rebuild(self.bury()))
 
     def test_time_of_creation(self):
         server = self.created_long_ago(self.bury())
@@ -197,10 +271,6 @@ class HostTestCase(rebuild_twins.TwinsTestCase):
             {'server': self._build_server(
                 flavor_id=self.fitting, networks='none')}), 'ACTIVE')
         self.node = self.filler['OS-EXT-SRV-ATTR:hypervisor_hostname']
-
-    def delete(self, server):
-        self.api.delete_server(server['id'])
-        self._wait_until_deleted(server)
 
     def room_elsewhere_and_then_here(self, server):
         """Make room where the server may not go, look, then where it may."""

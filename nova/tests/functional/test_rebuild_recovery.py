@@ -12,10 +12,12 @@
 
 from unittest import mock
 
+from oslo_serialization import jsonutils
+
+from nova.compute import handover
 from nova.compute import rebuild_in_cell0
 from nova.conductor import recovery
 from nova import context as nova_context
-from nova.db.main import api as main_db_api
 from nova import exception
 from nova import objects
 from nova.scheduler.client import report
@@ -169,7 +171,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.can_be_deleted()
 
     def test_cell0_down_at_the_delete(self):
-        self.stop_the_api_at((main_db_api, 'instance_destroy'), error=Down)
+        self.stop_the_api_at((rebuild_in_cell0, '_instance_destroy'),
+                             error=Down)
         self.recover()
         self.is_back()
 
@@ -224,6 +227,57 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
     def test_conductor_stopped_after_it_scheduled_and_deleted(self):
         self.stop_the_conductor_at('_recheck_quota')
         self.can_be_deleted()
+
+    # After the build request is gone there is nothing to recover.
+
+    def has_its_history_and_keeps(self, *kept):
+        self.assertEqual([], self.stored(self.server)['build_requests'])
+        self.assertEqual(
+            ['rebuild', 'create'],
+            [action['action'] for action in
+             self.api.get_instance_actions(self.server['id'])])
+        spec = jsonutils.loads(
+            self.stored(self.server)['request_specs'][0]['spec'])
+        self.assertEqual(list(kept), list(spec.get('nova_pending', ())))
+
+    def test_conductor_stopped_after_the_build_request_is_deleted(self):
+        self.make_room()
+        with mock.patch('nova.compute.rpcapi.ComputeAPI.'
+                        'build_and_run_instance',
+                        side_effect=Down()) as stopped:
+            self.rebuild(self.server)
+            self._wait_for_assert(stopped.assert_called)
+        self.has_its_history_and_keeps()
+        self.assertEqual((0, 0), self.recover())
+        self.has_its_history_and_keeps()
+
+    def test_conductor_stopped_after_it_buried_the_server_again(self):
+        give = handover.give
+
+        def stopped(*args):
+            give(*args)
+            raise Down()
+
+        with mock.patch.object(handover, 'give', stopped):
+            self.rebuild(self.server)
+            self._wait_for_assert(
+                lambda: self.assertEqual('PENDING', self.status()))
+        self.has_its_history_and_keeps('request')
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_quota_that_was_used_up_meanwhile(self):
+        self.make_room()
+        with mock.patch(CONDUCTOR + '_recheck_quota',
+                        side_effect=exception.TooManyInstances(
+                            overs='cores', req=1, used=1, allowed=1)):
+            self.rebuild(self.server)
+            self._wait_for_assert(
+                lambda: self.assertEqual('ERROR', self.status()))
+        self._wait_for_assert(
+            lambda: self.has_its_history_and_keeps('request'))
+        self.assertEqual({}, self.allocations())
+        self.can_be_rebuilt()
 
     # Who comes late.
 
@@ -292,6 +346,9 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
                 self.recover()
             return released(*args)
 
+        # The harness lets who holds the cell that was looked at last look at
+        # no other one, and the other recovery does.
+        self.in_cell(self.cell_mappings['cell1'].uuid, self.server)
         with mock.patch.object(rebuild_in_cell0, 'put_back', other_first):
             self.recover()
         self.is_back()

@@ -40,6 +40,15 @@ class ServersController:
         schema.update_response_v2105, pending.API_VERSION)(
             released.ServersController.update)
 
+    def _get_server(self, context, req, instance_uuid, is_detail=False,
+                    cell_down_support=False, columns_to_join=None):
+        # With details it is asked for to be shown.
+        return is_detail and rebuild_in_cell0.taken_out() or (
+            released.ServersController._get_server(
+                self, context, req, instance_uuid, is_detail=is_detail,
+                cell_down_support=cell_down_support,
+                columns_to_join=columns_to_join))
+
     @validation.schema(schema.rebuild_v2106, rebuild_in_cell0.API_VERSION)
     @validation.response_body_schema(
         schema.rebuild_response_v2105, pending.API_VERSION)

@@ -16,6 +16,7 @@ What is built is what git has: changes that are not committed are not tested.
 """
 
 import base64
+import configparser
 import csv
 import email
 import hashlib
@@ -37,6 +38,9 @@ from nova.tests.unit import requirements_of_tests
 import nova_pending
 
 CHECKOUT = fake_release.CHECKOUT
+
+#: What the wheel has beside the layer, under its own name.
+PLUGIN = 'nova_pending_tempest_plugin'
 
 #: A release before the one that the tree is made for.
 OTHER_RELEASE = 'nova>=33,<34'
@@ -148,10 +152,12 @@ class BuildTest(PackageTestCase):
                 for name in tracked
                 if not name.startswith('nova/tests/') and
                 not name.endswith('.rst')}
+        plugin = set(must('git', 'ls-files', PLUGIN, cwd=self.clone).split())
         self.assertNotEqual(set(), tree)
+        self.assertNotEqual(set(), plugin)
         self.assertEqual(
-            tree | {'nova_pending.py', 'nova_pending.pth',
-                    'nova_pending.start'},
+            tree | plugin | {'nova_pending.py', 'nova_pending.pth',
+                             'nova_pending.start'},
             {name for name in self.files
              if not name.startswith(self.info + '/')})
         self.assertThat(self.wheel.name,
@@ -191,8 +197,16 @@ class BuildTest(PackageTestCase):
         self.assertEqual(
             (CHECKOUT / 'LICENSE').read_bytes(),
             self.files[self.info + '/licenses/LICENSE'])
-        self.assertIn(b'nova-pending = nova_pending:main',
-                      self.files[self.info + '/entry_points.txt'])
+        entry_points = configparser.ConfigParser()
+        entry_points.read_string(
+            self.files[self.info + '/entry_points.txt'].decode())
+        self.assertEqual(
+            {'console_scripts': {'nova-pending': 'nova_pending:main'},
+             'tempest.test_plugins': {
+                 'nova_pending':
+                     PLUGIN + '.plugin:NovaPendingTempestPlugin'}},
+            {name: dict(entry_points[name])
+             for name in entry_points.sections()})
 
     def test_version_is_that_of_git(self):
         # Without a tag pbr counts the commits.
@@ -319,8 +333,8 @@ class InstallTest(PackageTestCase):
         ours = re.compile(
             r'%s/(nova_pending\.(py|pth|start)'
             r'|__pycache__/nova_pending\.[^/]+\.pyc'
-            r'|_nova_pending_tree(/.*)?|nova_pending-[^/]+\.dist-info(/.*)?)$'
-            r'|bin/nova-pending$' % site)
+            r'|_nova_pending_tree(/.*)?|nova_pending-[^/]+\.dist-info(/.*)?'
+            r'|%s(/.*)?)$|bin/nova-pending$' % (site, PLUGIN))
         added = self.added()
         self.assertNotEqual([], added)
         self.assertEqual([], [name for name in added if not ours.match(name)])

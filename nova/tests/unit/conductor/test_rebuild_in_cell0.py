@@ -82,29 +82,38 @@ class RebuildInCell0RPCTestCase(test.NoDBTestCase):
 
 class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
 
-    def test_builds_like_a_create_and_settles(self):
+    def test_builds_like_a_create(self):
         task = manager.ComputeTaskManager.__new__(manager.ComputeTaskManager)
         context = nova_context.get_admin_context()
         build_request = objects.BuildRequest(instance_uuid=uuids.instance)
         arguments = dict(ARGUMENTS, build_request=build_request)
         steps = mock.Mock()
         self.useFixture(fixtures.MockPatch(
-            'nova.conductor.burial.is_outdated', return_value=False))
+            'nova.conductor.burial.current', return_value=build_request))
         self.useFixture(fixtures.MockPatch(
-            'nova.conductor.recovery.purge', steps.purge))
-        for name in ('notify_rebuild', 'settle'):
-            self.useFixture(fixtures.MockPatch(
-                'nova.conductor.burial.' + name, getattr(steps, name)))
+            'nova.conductor.recovery.clear_the_way', steps.clear_the_way))
+        self.useFixture(fixtures.MockPatch(
+            'nova.conductor.burial.notify_rebuild', steps.notify_rebuild))
+        self.useFixture(fixtures.MockPatch(
+            'nova.conductor.volume_reimage.run', steps.reimage))
+        self.useFixture(fixtures.MockPatch(
+            'nova.scheduler.client.report.report_client_singleton',
+            return_value=mock.sentinel.report_client))
+        task.volume_api = mock.sentinel.volume_api
+        task.image_api = mock.sentinel.image_api
         with mock.patch.object(manager.ComputeTaskManager,
                                'schedule_and_build_instances', steps.build):
             task.rebuild_instance_in_cell0(context, **arguments)
         self.assertEqual(
-            [mock.call.purge(context, uuids.instance),
+            [mock.call.clear_the_way(
+                context, mock.sentinel.report_client, uuids.instance),
              mock.call.notify_rebuild(context, build_request),
+             mock.call.reimage(
+                 context, task.volume_api, task.image_api, build_request,
+                 arguments['block_device_mapping']),
              mock.call.build(
                  context, [build_request], [arguments['request_spec']],
                 arguments['image'], 'secret', [],
                 arguments['requested_networks'],
-                arguments['block_device_mapping'], arguments['tags']),
-             mock.call.settle(context, uuids.instance)],
+                arguments['block_device_mapping'], arguments['tags'])],
             steps.mock_calls)

@@ -224,10 +224,13 @@ class FinderTest(base.LayerTestCase):
         for number in range(8):
             self.fake.release('m%d.py' % number, '''
                 import time
-                from nova import m%d
+                %s
                 time.sleep(0.01)
                 PLACES = ['release']
-            ''' % ((number + 1) % 8))
+            ''' % ('from nova import m%d' % (number + 1) if number < 7
+                   # Many threads cannot import a circle: Python sees a
+                   # deadlock.
+                   else ''))
             self.fake.lay('m%d.py' % number, '''
                 import time
                 time.sleep(0.01)

@@ -1,0 +1,29 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import nova_pending
+
+released = nova_pending.released(__name__)
+
+
+@nova_pending.over(released.ResourceTracker)
+class ResourceTracker:
+
+    def delete_allocation_for_evacuated_instance(self, context, instance, node,
+                                                 node_type='source'):
+        # A rebuild that fails is taken for an evacuation that fails. The
+        # server has not moved, and needs what it has allocated.
+        if (node_type == 'destination' and
+                (instance.host, instance.node) == (self.host, node)):
+            return
+        released.ResourceTracker.delete_allocation_for_evacuated_instance(
+            self, context, instance, node, node_type=node_type)

@@ -1,0 +1,301 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Lets requests meet a rebuild in cell0, and looks at what they leave."""
+
+import functools
+import threading
+from unittest import mock
+
+from oslo_serialization import jsonutils
+from oslo_utils import timeutils
+
+from nova.compute import handover
+from nova.compute import rebuild_in_cell0
+from nova.conductor import burial
+from nova.conductor import manager
+from nova.conductor import recovery
+from nova.conductor import rpcapi as conductor_rpcapi
+from nova import context as nova_context
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
+from nova import exception
+from nova import objects
+from nova.scheduler.client import report
+from nova.tests.fixtures import neutron as neutron_fixture
+from nova.tests.functional.api import client as api_client
+from nova.tests.functional import rebuild_base
+
+NETWORK = neutron_fixture.NeutronFixture.network_1['id']
+PORT = neutron_fixture.NeutronFixture.port_1['id']
+
+#: Where a rebuild of a server that finds a host comes by, in this order.
+STEPS = (
+    (rebuild_in_cell0, '_claim'),
+    (rebuild_in_cell0, '_exchange'),
+    (rebuild_in_cell0._Rebuild, '_destroy_unchanged'),
+    (conductor_rpcapi.ComputeTaskAPI, 'rebuild_instance_in_cell0'),
+    (burial, 'notify_rebuild'),
+    (manager.ComputeTaskManager, '_schedule_instances'),
+    (manager.ComputeTaskManager, '_recheck_quota'),
+    (manager.ComputeTaskManager, '_delete_build_request'),
+    (handover, '_replace'),
+    (manager.ComputeTaskManager, '_create_and_bind_arq_for_instance'),
+)
+
+#: The same for one that finds none.
+STEPS_OF_A_BURIAL = STEPS[:6] + (
+    (manager.ComputeTaskManager, '_bury_in_cell0'),
+    (handover, '_replace'),
+)
+
+
+class RacesBase(rebuild_base.RebuildInCell0Base):
+
+    def setUp(self):
+        super().setUp()
+        self.report_client = report.SchedulerReportClient()
+
+    # The requests. Each returns the code of its answer.
+
+    def ask(self, function, *args):
+        try:
+            return function(*args).status
+        except api_client.OpenStackApiException as exc:
+            return exc.response.status_code
+
+    def ask_rebuild(self, server):
+        return self.ask(self.api.api_post,
+                        '/servers/%s/action' % server['id'],
+                        {'rebuild': {}})
+
+    def ask_delete(self, server):
+        return self.ask(self.api.api_delete, '/servers/%s' % server['id'])
+
+    def ask_reset(self, server):
+        return self.ask(self.admin_api.api_post,
+                        '/servers/%s/action' % server['id'],
+                        {'os-resetState': {'state': 'error'}})
+
+    def ask_rename(self, server, name='renamed'):
+        return self.ask(self.api.api_put, '/servers/%s' % server['id'],
+                        {'server': {'name': name}})
+
+    def recover(self, server=None):
+        return recovery.recover(
+            nova_context.get_admin_context(), self.report_client, -1)
+
+    def together(self, *requests):
+        """Make requests at the same time; return their answers in order."""
+        answers = [None] * len(requests)
+        start = threading.Barrier(len(requests))
+
+        def make(number, request):
+            start.wait()
+            answers[number] = request()
+
+        threads = [threading.Thread(target=make, args=numbered)
+                   for numbered in enumerate(requests)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            self.assertFalse(thread.is_alive(), 'A request hangs')
+        return answers
+
+    def meeting(self, step, request, after=False):
+        """Make a request when a rebuild comes to a step, or has made it.
+
+        :returns: a list that gets the answer, and what ends it
+        """
+        where, name = step
+        released = vars(where)[name]
+        function = getattr(where, name)
+        answers = []
+
+        def met(*args, **kwargs):
+            if after:
+                result = function(*args, **kwargs)
+            if not answers:
+                answers.append(None)
+                answers[:] = self.together(request)
+            return result if after else function(*args, **kwargs)
+
+        if isinstance(released, staticmethod):
+            met = staticmethod(met)
+        patch = mock.patch.object(where, name, met)
+        patch.start()
+        self.addCleanup(patch.stop)
+        return answers, patch
+
+    # What they leave.
+
+    def waiting(self, **server):
+        """Bury a server with a port, although there may be room for it."""
+        with mock.patch.object(manager.ComputeTaskManager,
+                               '_schedule_instances',
+                               side_effect=exception.NoValidHost(reason='')):
+            return self.bury(networks=[{'port': PORT}], **server)
+
+    def rows(self, model, server):
+        context = nova_context.get_admin_context()
+        with api_db_api.context_manager.reader.using(context):
+            return context.session.query(model).filter_by(
+                instance_uuid=server['id']).all()
+
+    def cells_of(self, server):
+        """Return the names of the cells that have the server."""
+        names = []
+        for name, cell in self.cell_mappings.items():
+            with nova_context.target_cell(
+                    nova_context.get_admin_context(), cell) as cctxt:
+                names += [name] * len(objects.InstanceList.get_by_filters(
+                    cctxt, {'uuid': server['id'], 'deleted': False}))
+        return names
+
+    def until(self, check, *args):
+        """Repeat a check until it holds; a loaded machine has its time."""
+        watch = timeutils.StopWatch(30)
+        watch.start()
+        while True:
+            try:
+                return check(*args)
+            except AssertionError:
+                if watch.expired():
+                    raise
+                threading.Event().wait(0.05)
+
+    def is_settled(self, server):
+        """The server is at rest and exists once, or is gone entirely.
+
+        :returns: the server as shown, or None
+        """
+        mappings = self.rows(api_models.InstanceMapping, server)
+        self.assertEqual([], self.rows(api_models.BuildRequest, server))
+        shown = [s for s in self.admin_api.get_servers()
+                 if s['id'] == server['id']]
+        cells = self.cells_of(server)
+        allocations = self.report_client.get_allocations_for_consumer(
+            nova_context.get_admin_context(), server['id'])
+        port = self.neutron._ports[PORT].get('device_id')
+        if not shown:
+            self.assertEqual([], cells)
+            self.assertEqual({}, allocations)
+            self.assertFalse(port)
+            self.assertEqual([], [m for m in mappings
+                                  if not m.queued_for_delete])
+            self.assertEqual(404, self.ask(
+                self.api.api_get, '/servers/%s' % server['id']))
+            return None
+        [shown] = shown
+        self.assertIn(shown['status'], ('ACTIVE', 'PENDING', 'ERROR'))
+        self.assertIsNone(shown['OS-EXT-STS:task_state'])
+        [mapping] = mappings
+        [cell] = cells
+        self.assertEqual(self.cell_mappings[cell].id, mapping.cell_id)
+        [spec] = self.rows(api_models.RequestSpec, server)
+        if cell == 'cell0':
+            self.assertEqual({}, allocations)
+            self.assertFalse(port)
+            self.assertEqual(['request'], list(
+                jsonutils.loads(spec.spec)['nova_pending']))
+        else:
+            self.assertEqual('ACTIVE', shown['status'])
+            self.assertEqual(1, len(allocations))
+            self.assertEqual(server['id'], port)
+            self.assertNotIn('nova_pending', spec.spec)
+        # Not in which order: those of one second have none that is sure.
+        self.assertIn('create', [
+            action['action'] for action in
+            self.admin_api.get_instance_actions(server['id'])])
+        return shown
+
+    def is_gone(self, server):
+        self.assertIsNone(self.is_settled(server))
+
+    def exists(self, server):
+        shown = self.is_settled(server)
+        self.assertIsNotNone(shown)
+        return shown
+
+    def end(self, server):
+        """Delete what a round has left, and see that nothing is left."""
+        self.assertIn(self.ask_delete(server), (204, 404))
+        self.until(self.is_gone, server)
+
+    # Races that threads run.
+
+    def race(self, rounds, requests, expect):
+        """Let requests race again and again.
+
+        :param rounds: how often
+        :param requests: functions of a server
+        :param expect: a function that gets the server and the answers
+        """
+        self.make_room()
+        for number in range(rounds):
+            server = self.waiting(name='before')
+            answers = self.together(*[
+                functools.partial(request, server) for request in requests])
+            try:
+                self.until(self.is_settled, server)
+                expect(server, *answers)
+            except Exception as exc:
+                raise AssertionError('Round %d: %s: %s' % (
+                    number, answers, exc)) from exc
+            self.end(server)
+
+    def race_of_rebuilds(self, rounds):
+        answered = threading.Event()
+        build = manager.ComputeTaskManager.rebuild_instance_in_cell0
+
+        def wait(*args, **kwargs):
+            # Or the second would be the rebuild of a server that runs.
+            answered.wait(60)
+            return build(*args, **kwargs)
+
+        self.make_room()
+        with mock.patch.object(manager.ComputeTaskManager,
+                               'rebuild_instance_in_cell0', wait):
+            for _number in range(rounds):
+                answered.clear()
+                server = self.waiting()
+                rebuild = functools.partial(self.ask_rebuild, server)
+                answers = self.together(rebuild, rebuild, rebuild)
+                answered.set()
+                self.assertEqual([202, 409, 409], sorted(answers))
+                self.assertEqual(
+                    'ACTIVE', self.until(self.exists, server)['status'])
+                self.end(server)
+
+    # What is to come out.
+
+    def deleted(self, server, rebuilt, deleted):
+        self.assertIn(rebuilt, (202, 404, 409))
+        self.assertEqual(204, deleted)
+        self.until(self.is_gone, server)
+
+    def renamed(self, server, rebuilt, renamed):
+        self.assertIn(rebuilt, (202, 409))
+        self.assertIn(renamed, (200, 409))
+        self.assertEqual('renamed' if renamed == 200 else 'before',
+                         self.exists(server)['name'])
+
+    def reset(self, server, rebuilt, reset):
+        self.assertIn(rebuilt, (202, 409))
+        # The release answers 500 while a server is in no cell.
+        self.assertIn(reset, (202, 404, 500))
+        self.exists(server)
+
+    def recovered(self, server, rebuilt, recovered):
+        self.assertIn(rebuilt, (202, 409))
+        self.exists(server)

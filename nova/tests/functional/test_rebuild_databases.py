@@ -1,0 +1,118 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+
+"""The rebuild in cell0 on MariaDB and PostgreSQL, each database its own."""
+
+from unittest import mock
+
+from nova.compute import handover
+from nova.compute import rebuild_in_cell0
+from nova.conductor import burial
+from nova import context as nova_context
+from nova.db.api import api as api_db_api
+from nova.db.main import api as main_db_api
+from nova.tests.functional import rebuild_races
+from nova.tests.functional import server_databases
+
+ROUNDS = 10
+
+
+class RebuildOnServer(server_databases.OnDatabaseServer,
+                      rebuild_races.RacesBase):
+    """The tests; each class below has them on one kind of server."""
+
+    def test_each_database_is_one_of_the_server(self):
+        engines = [api_db_api.get_engine()]
+        for cell in self.cell_mappings.values():
+            with nova_context.target_cell(
+                    nova_context.get_admin_context(), cell) as cctxt:
+                engines.append(main_db_api.get_engine(context=cctxt))
+        self.assertEqual({self.database_type},
+                         {engine.dialect.name for engine in engines})
+        self.assertEqual(set(self.databases.names.values()),
+                         {engine.url.database for engine in engines})
+
+    def test_built(self):
+        self.make_room()
+        server = self.waiting(name='patient', tags=['blue'],
+                              metadata={'a': 'b'})
+        self.assertEqual(202, self.ask_rebuild(server))
+        active = self.wait_for(server, 'ACTIVE')
+        for key in ('name', 'created', 'tags', 'metadata'):
+            self.assertEqual(server[key], active[key], key)
+        self.until(self.exists, server)
+        self.end(server)
+
+    def test_buried_again(self):
+        server = self.waiting(tags=['blue'], metadata={'a': 'b'})
+        for _try in range(2):
+            self.assertEqual(202, self.ask_rebuild(server))
+            again = self.until(self.exists, server)
+            self.assertEqual('PENDING', again['status'])
+            for key in ('name', 'created', 'tags', 'metadata'):
+                self.assertEqual(server[key], again[key], key)
+        self.end(server)
+
+    def test_refused(self):
+        server = self.waiting()
+        self.api.post_server_action(server['id'], {'lock': None})
+        before = self.stored(server)
+        self.assertEqual(409, self.ask_rebuild(server))
+        self.assertEqual(before, self.stored(server))
+
+    def recover_until_settled(self, server):
+        self.recover()
+        return self.is_settled(server)
+
+    def test_recovered(self):
+        for where, name in ((rebuild_in_cell0, '_exchange'),
+                            (rebuild_in_cell0._Rebuild, '_destroy_unchanged'),
+                            (burial, 'notify_rebuild'),
+                            (handover, '_replace')):
+            server = self.waiting(tags=['blue'])
+            with mock.patch.object(where, name,
+                                   side_effect=ZeroDivisionError()) as down:
+                self.assertIn(self.ask_rebuild(server), (202, 500))
+                self.until(down.assert_called)
+            self.until(self.recover_until_settled, server)
+            self.assertEqual(['blue'], self.exists(server)['tags'])
+            self.end(server)
+
+    def test_rebuilds_race(self):
+        self.race_of_rebuilds(ROUNDS)
+
+    def test_delete_races(self):
+        self.race(ROUNDS, (self.ask_rebuild, self.ask_delete), self.deleted)
+
+    def test_rename_races(self):
+        self.race(ROUNDS, (self.ask_rebuild, self.ask_rename), self.renamed)
+
+    def test_reset_state_races(self):
+        self.race(ROUNDS, (self.ask_rebuild, self.ask_reset), self.reset)
+
+    def test_recovery_races(self):
+        self.race(ROUNDS, (self.ask_rebuild, self.recover), self.recovered)
+
+
+class RebuildOnMariaDBTestCase(RebuildOnServer):
+
+    database_type = 'mysql'
+
+
+class RebuildOnPostgreSQLTestCase(RebuildOnServer):
+
+    database_type = 'postgresql'
+
+
+# It has no kind of server itself.
+del RebuildOnServer

@@ -1,0 +1,93 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The rebuild in cell0 while nova-api takes the conductors for older ones."""
+
+import base64
+
+import fixtures
+
+from nova.conductor import manager
+from nova.conductor import rpcapi
+from nova.tests.fixtures import neutron as neutron_fixture
+from nova.tests.functional import rebuild_twins
+
+NETWORK = neutron_fixture.NeutronFixture.network_1['id']
+
+
+class PinnedTestCase(rebuild_twins.TwinsTestCase):
+
+    def setUp(self):
+        self.flags(conductor='3.0', group='upgrade_levels')
+        super().setUp()
+        self.casts = []
+        build = rpcapi.ComputeTaskAPI.schedule_and_build_instances
+
+        def record(api, context, build_requests, *args, **kwargs):
+            self.casts += [request.instance_uuid for request in build_requests]
+            return build(api, context, build_requests, *args, **kwargs)
+
+        self.useFixture(fixtures.MockPatchObject(
+            rpcapi.ComputeTaskAPI, 'schedule_and_build_instances', record))
+
+    def asked(self):
+        return self.request(
+            tags=['blue'], metadata={'a': 'b'}, hostname='patient-host',
+            networks=[{'uuid': NETWORK}],
+            personality=[{'path': '/etc/motd', 'contents':
+                          base64.b64encode(b'patience').decode()}])
+
+    def history(self, server):
+        return [action['action'] for action in
+                self.api.get_instance_actions(server['id'])]
+
+    def test_buried_again_and_built(self):
+        request = self.asked()
+        del request['server']['hostname']
+        server, _twin = self.kept(request, created_at='2.56', burials=3)
+        # The create, the rebuilds, and nothing but what each conductor knows.
+        self.assertEqual(4, self.casts.count(server['id']))
+        self.assertEqual(['rebuild'] * 3 + ['create'], self.history(server))
+        self.assertNotIn('nova_pending', str(self.rows(server)))
+
+
+class StockConductorTestCase(PinnedTestCase):
+    """The conductor that gets what is cast is one without the layer."""
+
+    def stock(self):
+        # What the bus calls is looked up when the service starts.
+        self.useFixture(fixtures.MockPatch(
+            'nova.conductor.burial.is_rebuild', return_value=False))
+        released = manager.released.ComputeTaskManager
+        for name in ('_bury_in_cell0', '_set_vm_state_and_notify',
+                     '_delete_build_request', '_cleanup_build_artifacts'):
+            self.useFixture(fixtures.MockPatchObject(
+                manager.ComputeTaskManager, name, getattr(released, name)))
+
+    def test_buried_again_and_built(self):
+        request = self.asked()
+        del request['server']['personality']
+        server = self.create_at(None, self.api, request, 'PENDING')
+        self.stock()
+        for _try in range(2):
+            self.rebuild_with(self.api, server, {})
+            server = self.wait_for(server, 'ERROR')
+            # The release lets the build request go last.
+            self._wait_for_assert(lambda: self.assertEqual(
+                [], self.stored(server)['build_requests']))
+        self.make_room()
+        self.rebuild_with(self.api, server, {})
+        server = self.wait_for(server, 'ACTIVE')
+        twin = self.create_at(None, self.api, request, 'ACTIVE')
+        # It drops what was kept of the request when it saves the next one.
+        self.same(self.all_of(server), self.all_of(twin),
+                  apart=('nova_pending',))

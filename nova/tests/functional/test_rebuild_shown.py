@@ -1,0 +1,66 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import fixtures
+
+from nova.compute import api as compute_api
+from nova import objects
+from nova.tests.functional import rebuild_base
+
+
+class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
+    """A server leaves cell0 between two looks of one request at databases."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.bury()
+        self.other = self.bury(name='other')
+        # It stays a build request.
+        self.useFixture(fixtures.MockPatch(
+            'nova.conductor.rpcapi.ComputeTaskAPI.rebuild_instance_in_cell0'))
+
+    def rebuilt_at(self, owner, name, after=False):
+        """Let the server be rebuilt when a method is called the next time.
+
+        :param after: whether it is rebuilt after the method has done its work
+        """
+        released = getattr(owner, name)
+        self.rebuilds = []
+
+        def around(*args, **kwargs):
+            # The rebuild itself looks the server up.
+            first = not self.rebuilds
+            if first:
+                self.rebuilds.append(name)
+            if first and not after:
+                self.rebuild(self.server)
+            result = released(*args, **kwargs)
+            if first and after:
+                self.rebuild(self.server)
+            return result
+
+        self.useFixture(fixtures.MockPatchObject(owner, name, around))
+
+    def test_show(self):
+        self.rebuilt_at(compute_api.API, '_get_instance_from_cell')
+        shown = self.api.get_server(self.server['id'])
+        self.assertEqual(['_get_instance_from_cell'], self.rebuilds)
+        self.assertEqual('BUILD', shown['status'])
+
+    def test_list(self):
+        self.rebuilt_at(
+            objects.BuildRequestList, 'get_by_filters', after=True)
+        listed = self.api.get_servers(detail=False)
+        self.assertEqual(['get_by_filters'], self.rebuilds)
+        self.assertEqual({self.server['id'], self.other['id']},
+                         {server['id'] for server in listed})
+        self.assertEqual(2, len(listed))

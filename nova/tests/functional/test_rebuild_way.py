@@ -1,0 +1,88 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What stands in the way of a rebuild in cell0, elsewhere in the cloud."""
+
+from unittest import mock
+
+from oslo_db import exception as db_exc
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from nova.tests.functional import rebuild_races
+
+
+class ElsewhereTestCase(rebuild_races.RacesBase):
+
+    def allocations(self, server):
+        return self.report_client.get_allocations_for_consumer(
+            nova_context.get_admin_context(), server['id'])
+
+    def on_a_host_of_no_cell(self):
+        """Let each host be one that nobody has mapped to its cell yet."""
+        return mock.patch.object(
+            objects.HostMapping, 'get_by_host',
+            side_effect=exception.HostMappingNotFound(name='new'))
+
+    def down(self):
+        """Add a cell whose database cannot be reached."""
+        cell = objects.CellMapping(
+            nova_context.get_admin_context(), uuid=uuids.down, name='down',
+            database_connection='none://', transport_url='none://')
+        cell.create()
+        target_cell = nova_context.target_cell
+
+        def targeted(context, one):
+            if one.uuid == uuids.down:
+                raise db_exc.DBConnectionError()
+            return target_cell(context, one)
+
+        return mock.patch.object(nova_context, 'target_cell', targeted)
+
+    def test_another_cell_is_down(self):
+        server = self.waiting()
+        with self.down():
+            for status in ('PENDING', 'ACTIVE'):
+                self.assertEqual(202, self.ask_rebuild(server))
+                server = self.until(self.exists, server)
+                self.assertEqual(status, server['status'])
+                if status == 'PENDING':
+                    self.make_room()
+
+    def test_host_of_no_cell(self):
+        server = self.waiting()
+        self.make_room()
+        with self.on_a_host_of_no_cell():
+            self.assertEqual(202, self.ask_rebuild(server))
+            # With no allocation.
+            server = self.until(self.exists, server)
+        self.assertEqual('ERROR', server['status'])
+        self.assertEqual(202, self.ask_rebuild(server))
+        self.assertEqual('ACTIVE', self.until(self.exists, server)['status'])
+
+    def test_what_the_create_has_left_allocated(self):
+        full = self.bury()
+        self.make_room()
+        with self.on_a_host_of_no_cell():
+            server = self.bury('ERROR')
+        self.assertNotEqual({}, self.allocations(server))
+        with mock.patch('nova.scheduler.client.query.SchedulerQueryClient.'
+                        'select_destinations',
+                        side_effect=exception.NoValidHost(reason='')):
+            self.assertEqual(202, self.ask_rebuild(server))
+            self._wait_for_assert(lambda: self.assertEqual(
+                'PENDING', self.api.get_server(server['id'])['status']))
+        self.assertEqual({}, self.allocations(server))
+        self.rebuild(full)
+        self.wait_for(full, 'ACTIVE')
