@@ -44,9 +44,9 @@ def _released_options(name):
 
 
 class AddedOptions(docutils.SphinxDirective):
-    """Show the options of a group; without an argument, name them all."""
+    """Show one option or all of a group; without arguments, name them all."""
 
-    optional_arguments = 1
+    optional_arguments = 2
 
     def run(self):
         if not self.arguments:
@@ -55,7 +55,9 @@ class AddedOptions(docutils.SphinxDirective):
                 for group, option in added_options()))
         lines = ['.. oslo.config:group:: %s' % self.arguments[0], '']
         for group, option in added_options():
-            if group == self.arguments[0]:
+            if group == self.arguments[0] and (
+                    option.dest in self.arguments[1:] or
+                    not self.arguments[1:]):
                 lines += self._described(option)
         return self.parse_text_to_nodes('\n'.join(lines))
 

@@ -1,0 +1,105 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from nova.compute import reimage_record
+from nova.compute import utils as compute_utils
+from nova.compute import vm_states
+from nova.compute import volume_reimage
+from nova import exception
+from nova import objects
+import nova_pending
+
+released = nova_pending.released(__name__)
+
+
+@nova_pending.over(released.ComputeManager)
+class ComputeManager:
+
+    def _do_rebuild_instance(
+            self, context, instance, orig_image_ref, image_meta,
+            injected_files, new_pass, orig_sys_metadata, bdms, evacuate,
+            on_shared_storage, preserve_ephemeral, migration, request_spec,
+            allocations, request_group_resource_providers_mapping,
+            accel_uuids, reimage_boot_volume, target_state):
+
+        def rebuild():
+            released.ComputeManager._do_rebuild_instance(
+                self, context, instance, orig_image_ref, image_meta,
+                injected_files, new_pass, orig_sys_metadata, bdms, evacuate,
+                on_shared_storage, preserve_ephemeral, migration,
+                request_spec, allocations,
+                request_group_resource_providers_mapping, accel_uuids,
+                reimage_boot_volume, target_state)
+
+        if evacuate or not reimage_boot_volume:
+            return rebuild()
+        if bdms is None:
+            bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+                context, instance.uuid)
+        root = compute_utils.get_root_bdm(context, instance, bdms)
+        # One without an attachment is of a time before Cinder had them.
+        if not (root and root.is_volume and root.attachment_id):
+            return rebuild()
+        with volume_reimage.under_way(
+                self, context, instance, bdms, image_meta.id,
+                orig_sys_metadata):
+            rebuild()
+
+    @nova_pending.replaces('19b0edb45188cbd1')
+    def _rebuild_default_impl(
+            self, context, instance, image_meta, injected_files,
+            admin_password, allocations, bdms, detach_block_devices,
+            attach_block_devices, network_info=None, evacuate=False,
+            block_device_info=None, preserve_ephemeral=False,
+            accel_uuids=None, reimage_boot_volume=False):
+        reimage = volume_reimage.current()
+        if reimage is None:
+            return released.ComputeManager._rebuild_default_impl(
+                self, context, instance, image_meta, injected_files,
+                admin_password, allocations, bdms, detach_block_devices,
+                attach_block_devices, network_info=network_info,
+                evacuate=evacuate, block_device_info=block_device_info,
+                preserve_ephemeral=preserve_ephemeral,
+                accel_uuids=accel_uuids,
+                reimage_boot_volume=reimage_boot_volume)
+        if preserve_ephemeral:
+            raise exception.PreserveEphemeralNotSupported()
+        reimage.rebuild(
+            image_meta, injected_files, admin_password, allocations,
+            attach_block_devices, network_info, block_device_info)
+
+    @nova_pending.replaces('5fdd43d86f8d74c0')
+    def _rebuild_volume_backed_instance(self, context, instance, bdms,
+                                        image_id):
+        reimage = volume_reimage.current()
+        if reimage is None:
+            return released.ComputeManager._rebuild_volume_backed_instance(
+                self, context, instance, bdms, image_id)
+        reimage.exchange()
+        reimage.run(image_id)
+
+    def _shutdown_instance(self, context, instance, bdms,
+                           requested_networks=None, notify=True,
+                           try_deallocate_networks=True):
+        released.ComputeManager._shutdown_instance(
+            self, context, instance, bdms,
+            requested_networks=requested_networks, notify=notify,
+            try_deallocate_networks=try_deallocate_networks)
+        reimage_record.delete_leftovers(
+            context.elevated(), self.volume_api, instance, bdms)
+
+    def _init_instance(self, context, instance):
+        released.ComputeManager._init_instance(self, context, instance)
+        if (instance.vm_state == vm_states.ERROR and
+                instance.host == self.host):
+            reimage_record.delete_leftovers(
+                context, self.volume_api, instance)

@@ -1,0 +1,56 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Holds the table of the tests of volume-backed rebuilds against the tests."""
+
+import ast
+import csv
+import pathlib
+
+import testtools
+
+import nova_pending
+
+ROOT = pathlib.Path(nova_pending.__file__).resolve().parent
+TABLE = ROOT / 'doc/source/contributor/volume-backed-rebuild.csv'
+MODULES = [ROOT / 'nova/tests/functional' / name for name in (
+    'test_volume_reimage.py', 'test_reimage_in_cell0.py')]
+TRIALS = ROOT / 'tools/volume_rebuild.py'
+
+
+def methods(path):
+    """Return the names of the methods of the classes of a module."""
+    return {'%s.%s' % (node.name, method.name)
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.ClassDef)
+            for method in node.body if isinstance(method, ast.FunctionDef)}
+
+
+class TableTestCase(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        with TABLE.open(newline='') as file:
+            self.rows = list(csv.DictReader(file))
+
+    def named(self, column):
+        return {name for row in self.rows for name in row[column].split()}
+
+    def test_tests(self):
+        """Each test is in the table, and each that is in it is there."""
+        tests = {name for path in MODULES for name in methods(path)
+                 if '.test_' in name}
+        self.assertEqual(tests, self.named('Functional tests'))
+
+    def test_trials(self):
+        trials = {name.partition('.')[2] for name in methods(TRIALS)}
+        self.assertEqual(set(), self.named('Trials') - trials)
