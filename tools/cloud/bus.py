@@ -12,8 +12,10 @@
 
 """The RabbitMQ that is used, and the virtual host made in it."""
 
+import os
 import re
 import shutil
+import ssl
 import subprocess
 import urllib.parse
 
@@ -22,6 +24,7 @@ import kombu
 from kombu import exceptions as kombu_exc
 
 from tools.cloud import errors
+from tools.cloud import processes
 
 _CONNECT_SECONDS = 5
 _LOCAL = ('127.0.0.1', 'localhost')
@@ -37,12 +40,14 @@ class Bus:
     The cloud gets a virtual host of its own where rabbitmqctl may be used.
     Where not it uses the one that the URL names, if no other cloud does.
 
-    :param url: where RabbitMQ answers, as oslo.messaging writes it
-    :param name: the name of the virtual host to be made
+    :param url: where RabbitMQ answers, as oslo.messaging writes it, with
+        what it is to know of TLS: ``?ssl=true&ssl_ca_file=FILE``
+    :param name: the name of the virtual host to be made, and of the cloud
+    :param cells: the cells that have a virtual host of their own
     :raises: BadArgument for a URL that is none
     """
 
-    def __init__(self, url, name):
+    def __init__(self, url, name, cells=()):
         try:
             self._parts = urllib.parse.urlsplit(url)
             if self._parts.scheme != 'rabbit' or not self._parts.hostname:
@@ -53,13 +58,33 @@ class Bus:
                 'The URL of the bus must look like '
                 'rabbit://guest:guest@127.0.0.1:5672/: %s.' % error)
         self._name = name
-        #: Whether the virtual host is not ours, and is to be left clean.
-        self.shared = True
+        self._cells = tuple(cells)
+        #: Whether the virtual host is not ours, and is to be left clean;
+        #: None as long as none was made.
+        self.shared = None
 
     @property
     def url(self):
         """The URL of the virtual host that the services use."""
+        if self.shared is False:
+            return self._url_of(self._name)
         return self._parts.geturl()
+
+    def url_of(self, cell):
+        """Return the URL of the virtual host that a cell uses."""
+        if cell in self._cells:
+            return self._url_of(self._host(cell))
+        return self.url
+
+    def _url_of(self, host):
+        return self._parts._replace(path='/' + host).geturl()
+
+    def _host(self, cell):
+        return '%s_%s' % (self._name, cell)
+
+    @property
+    def _hosts(self):
+        return [self._name, *map(self._host, self._cells)]
 
     def check(self):
         """Raise ServerMissing if the server does not let us in."""
@@ -67,20 +92,35 @@ class Bus:
             pass
 
     def create(self):
-        """Make a virtual host, or see that we may use the given one.
+        """Make the virtual hosts, or see that we may use the given one.
 
         :raises: CloudError if another cloud uses it
         """
         if self._parts.path in ('', '/') and self._control(
                 'add_vhost', self._name):
             self.shared = False
-            if not self._control('set_permissions', '-p', self._name,
-                                 self._user, '.*', '.*', '.*'):
+            for host in self._hosts:
+                if host != self._name and not self._control(
+                        'add_vhost', host) or not self._control(
+                        'set_permissions', '-p', host, self._user,
+                        '.*', '.*', '.*'):
+                    raise errors.CloudError(
+                        'RabbitMQ does not let %s into a new virtual host.'
+                        % self._user)
+            try:
+                self.check()
+            except errors.ServerMissing:
                 raise errors.CloudError(
-                    'RabbitMQ does not let %s into a new virtual host.'
-                    % self._user)
-            self._parts = self._parts._replace(path='/' + self._name)
+                    'The RabbitMQ at %s is not the one that rabbitmqctl works '
+                    'on: name a virtual host of it that nobody else uses in '
+                    '--bus-url.' % self._shown)
             return
+        self.shared = True
+        if self._cells:
+            raise errors.CloudError(
+                'Several cells need several virtual hosts, and rabbitmqctl '
+                'makes none for us in RabbitMQ at %s: run as root, with the '
+                'URL of one on this machine that ends with /.' % self._shown)
         for queue in _QUEUES:
             if self.consumers(queue) is not None:
                 raise errors.CloudError(
@@ -89,12 +129,13 @@ class Bus:
                     'or name one of your own with --bus-url.'
                     % (queue, self._shown))
 
-    def consumers(self, queue):
+    def consumers(self, queue, cell=None):
         """Return how many processes take messages from a queue.
 
+        :param cell: the cell whose queue it is
         :returns: None if there is no such queue
         """
-        with self._connect() as connection:
+        with self._connect(self.url_of(cell)) as connection:
             try:
                 return kombu.Queue(
                     queue, channel=connection.channel()).queue_declare(
@@ -103,14 +144,17 @@ class Bus:
                 return None
 
     def drop(self):
-        """Remove the virtual host, if it is ours."""
-        if self.shared or self._control('delete_vhost', self._name):
+        """Remove the virtual hosts, if they are ours."""
+        if self.shared:
             return
-        # One that is gone already cannot be deleted, and need not be.
-        if self._control('list_permissions', '-p', self._name):
-            raise errors.CloudError(
-                'The virtual host %s of RabbitMQ is left over: '
-                'rabbitmqctl delete_vhost did not work.' % self._name)
+        for host in self._hosts:
+            if self._control('delete_vhost', host):
+                continue
+            # One that is gone already cannot be deleted, and need not be.
+            if self._control('list_permissions', '-p', host):
+                raise errors.CloudError(
+                    'The virtual host %s of RabbitMQ is left over: '
+                    'rabbitmqctl delete_vhost did not work.' % host)
 
     @property
     def _user(self):
@@ -120,10 +164,11 @@ class Bus:
     def _shown(self):
         return re.sub(r':[^:@/]*@', ':***@', self.url)
 
-    def _connect(self):
+    def _connect(self, url=None):
+        parts = urllib.parse.urlsplit(url or self.url)
         connection = kombu.Connection(
-            self._parts._replace(scheme='amqp').geturl(),
-            connect_timeout=_CONNECT_SECONDS)
+            parts._replace(scheme='amqp', query='').geturl(),
+            ssl=self._tls(), connect_timeout=_CONNECT_SECONDS)
         try:
             connection.connect()
         except (OSError, kombu_exc.KombuError, amqp_exc.AMQPError) as error:
@@ -134,6 +179,19 @@ class Bus:
                 % (self._shown, error))
         return connection
 
+    def _tls(self):
+        """Return what kombu is to know of TLS."""
+        options = dict(urllib.parse.parse_qsl(self._parts.query))
+        if options.get('ssl', '').lower() not in ('true', '1', 'yes', 'on'):
+            return False
+        names = {'ssl_ca_file': 'ca_certs', 'ssl_cert_file': 'certfile',
+                 'ssl_key_file': 'keyfile'}
+        found = {names[name]: value for name, value in options.items()
+                 if name in names}
+        return {'cert_reqs': ssl.CERT_REQUIRED, 'ca_certs': None,
+                'server_hostname': self._parts.hostname, **found} if (
+                    'ca_certs' in found) else {'cert_reqs': ssl.CERT_NONE}
+
     def _control(self, *args):
         # rabbitmqctl speaks to the server of this machine and to no other.
         if (self._parts.hostname not in _LOCAL or
@@ -142,4 +200,5 @@ class Bus:
         return subprocess.run(
             ['rabbitmqctl', '--quiet', *args], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, processes.MARK: self._name},
             start_new_session=True).returncode == 0

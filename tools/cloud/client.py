@@ -15,12 +15,31 @@
 import concurrent.futures
 import itertools
 import json
+import os
 import shlex
 
 from tools.cloud import configuration
 from tools.cloud import errors
 from tools.cloud import identity
+from tools.cloud import processes
 from tools.cloud import settings
+
+
+def environment(cloud, user):
+    """Return an environment with the credentials of a user.
+
+    :param cloud: the settings.Settings
+    :param user: the user, as named in clouds.yaml
+    """
+    return {**processes.inherited(), **_credentials(cloud, user),
+            'PATH': os.pathsep.join([
+                str(settings.PREFIX / 'bin'),
+                os.environ.get('PATH', os.defpath)])}
+
+
+def _credentials(cloud, user):
+    return {'OS_CLIENT_CONFIG_FILE': str(cloud.etc / 'clouds.yaml'),
+            'OS_CLOUD': user, 'PYTHONWARNINGS': 'ignore'}
 
 
 class Client:
@@ -35,10 +54,12 @@ class Client:
         self._processes = running
         self._write = write
         self._numbers = itertools.count(1)
-        self._env = {
-            'OS_CLIENT_CONFIG_FILE': str(cloud.etc / 'clouds.yaml'),
-            'OS_CLOUD': configuration.OWNER,
-            'PYTHONWARNINGS': 'ignore'}
+        self._env = _credentials(cloud, configuration.OWNER)
+        self._commands = set()
+
+    def stop(self):
+        """End the commands that run."""
+        self._processes.stop(set(self._commands), grace=0)
 
     def run(self, command, fails=False):
         """Run one command, as the owner if it names no other user.
@@ -48,6 +69,17 @@ class Client:
         :raises: StepFailed if it fails, or does not where it should
         """
         self._show(command, *self._call(command), fails)
+
+    def ask(self, command):
+        """Return what one command answers, without showing it.
+
+        :raises: StepFailed if it fails
+        """
+        code, output = self._call(command)
+        if code:
+            raise errors.StepFailed(
+                'openstack %s ended with exit code %d.' % (command, code))
+        return output
 
     def run_together(self, *commands):
         """Run commands side by side, and show them in their order.
@@ -60,9 +92,10 @@ class Client:
             self._show(command, *answer, fails=False)
 
     def _call(self, command):
+        name = 'openstack-%d' % next(self._numbers)
+        self._commands.add(name)
         return self._processes.run(
-            'openstack-%d' % next(self._numbers),
-            [settings.PREFIX / 'bin/openstack', *shlex.split(command)],
+            name, [settings.PREFIX / 'bin/openstack', *shlex.split(command)],
             self._env)
 
     def _show(self, command, code, output, fails):
@@ -94,21 +127,23 @@ class Api:
         """
         return self._request('GET', path, version, None, 200).json()
 
-    def post(self, path, version, body, shown):
+    def post(self, path, version, body, shown, wanted=202):
         """Send a POST, and show it and its answer.
 
         :param path: what follows the endpoint
         :param version: the microversion
         :param body: the body
         :param shown: picks what is to be shown of the body of the answer
-        :raises: StepFailed if the answer is not 202
+        :param wanted: the HTTP status that is to be answered
+        :raises: StepFailed if another one is
         """
         self._write('> POST %s\n> OpenStack-API-Version: compute %s\n> %s' % (
             path, version, json.dumps(body)))
-        answer = self._request('POST', path, version, body, 202)
-        self._write('< %d %s\n< %s\n' % (
+        answer = self._request('POST', path, version, body, wanted)
+        self._write('< %d %s\n%s' % (
             answer.status_code, answer.reason,
-            json.dumps(shown(answer.json()))))
+            '< %s\n' % json.dumps(shown(answer.json()))
+            if answer.content else ''))
 
     def _request(self, method, path, version, body, wanted):
         answer = self._session.request(

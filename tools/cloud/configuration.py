@@ -12,11 +12,13 @@
 
 """The configuration files of the services."""
 
+import os
 import shutil
 
 from cryptography import fernet
 import yaml
 
+from tools.cloud import ports
 from tools.cloud import settings
 
 SERVICE_PROJECT = 'service'
@@ -26,6 +28,10 @@ ADMIN = 'admin'
 #: What nova's fake driver says that a host has. How much of it there is room
 #: for is a matter of what the host reserves.
 _FAKE_VCPUS = 1000
+
+#: The trait of a host with real guests. It keeps servers away that did not
+#: ask for it: the host has no network for them.
+REAL_GUEST = 'CUSTOM_REAL_GUEST'
 
 _KEYS = ('fernet', 'credential')
 
@@ -71,10 +77,16 @@ def write(cloud):
         'glance/glance-api.conf': glance(cloud),
         'neutron/neutron.conf': neutron(cloud),
         'neutron/plugins/ml2/ml2_conf.ini': ml2(),
-        'nova/nova.conf': nova_control(cloud),
+        **{cloud.nova_file(host): nova_control(cloud, host)
+           for host in cloud.conductor_hosts},
+        **{cloud.nova_file(cell): nova_cell(cloud, cell)
+           for cell in cloud.separate_cells},
+        'cinder/cinder.conf': cinder(cloud),
     }
     for host in cloud.hosts:
-        files['%s/nova.conf' % host] = nova_compute(cloud, host)
+        files[cloud.nova_file(host)] = nova_compute(cloud, host)
+    if cloud.libvirt:
+        files[cloud.nova_file(cloud.libvirt_host)] = nova_libvirt(cloud)
     for path, sections in files.items():
         target = cloud.etc / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,9 +94,17 @@ def write(cloud):
     shutil.copy(settings.PREFIX / 'etc/nova/api-paste.ini',
                 cloud.etc / 'nova')
     (cloud.etc / 'clouds.yaml').write_text(yaml.safe_dump(clouds(cloud)))
+    if cloud.libvirt:
+        (cloud.etc / cloud.libvirt_host / 'provider.yaml').write_text(
+            yaml.safe_dump(_provider()))
     for path in (*_KEYS, 'lock', 'glance/images',
-                 'glance/staging', 'glance/tasks', 'neutron', 'nova/control',
-                 *('nova/' + host for host in cloud.hosts)):
+                 'glance/staging', 'glance/tasks', 'neutron',
+                 'cinder/volumes', 'cinder/coordination',
+                 *('nova/' + host for host in (
+                     *cloud.conductor_hosts, *cloud.separate_cells,
+                     *cloud.all_hosts)),
+                 *('nova/%s/instances' % host for host in filter(
+                     None, [cloud.libvirt_host]))):
         (cloud.var / path).mkdir(parents=True, exist_ok=True, mode=0o700)
     for path in _KEYS:
         # The staged key and the primary one, as keystone-manage makes them.
@@ -193,20 +213,68 @@ def ml2():
     }
 
 
-def nova_control(cloud):
-    """Return the configuration of nova-api, nova-conductor, nova-scheduler."""
-    sections = _nova(cloud, 'control')
-    sections['DEFAULT']['use_pending_state'] = True
+def cinder(cloud):
+    etc, state = settings.PREFIX / 'etc/cinder', cloud.var / 'cinder'
     return {
-        **sections,
+        'DEFAULT': {
+            **_common(),
+            'transport_url': cloud.bus.url,
+            'auth_strategy': 'keystone',
+            'api_paste_config': etc / 'api-paste.ini',
+            'resource_query_filters_file': etc / 'resource_filters.json',
+            'rootwrap_config': etc / 'rootwrap.conf',
+            'state_path': state,
+            'host': 'storage',
+            'my_ip': ports.HOST,
+            'report_interval': 5,
+            'enabled_backends': 'file',
+            'glance_api_servers': cloud.url('glance')},
+        'file': {
+            'volume_driver': 'file_volumes.FileDriver',
+            'volume_backend_name': 'file',
+            'volumes_dir': state / 'volumes'},
+        'coordination': {
+            'backend_url': 'file://%s' % (state / 'coordination')},
+        'database': _database(cloud, 'cinder'),
+        'keystone_authtoken': _authtoken(cloud, 'cinder'),
+        'nova': _auth(cloud, 'cinder'),
+        'service_user': {
+            **_auth(cloud, 'cinder'), 'send_service_user_token': True},
+        **_messaging(cloud),
+    }
+
+
+def nova_control(cloud, host=settings.CONTROL):
+    """Return the configuration of nova-api, nova-conductor, nova-scheduler."""
+    return {
+        **_nova_conductor(cloud, host, cloud.bus.url),
         'api_database': _database(cloud, 'nova_api'),
-        'database': _database(cloud, 'nova'),
-        'conductor': {'workers': 1},
+        'database': _database(
+            cloud, 'nova_cell0' if cloud.separate_cells else 'nova'),
         'scheduler': {
             'workers': 1,
             # No host is lost between its start and an operator's command.
-            'discover_hosts_in_cells_interval': 2},
+            'discover_hosts_in_cells_interval': 2,
+            'enable_isolated_aggregate_filtering': cloud.libvirt},
     }
+
+
+def nova_cell(cloud, cell):
+    """Return the configuration of the nova-conductor of a separate cell.
+
+    It does not know of the world outside its cell.
+    """
+    return {
+        **_nova_conductor(cloud, cell, cloud.bus_url(cell)),
+        'database': _database(cloud, cloud.cell_database(cell)),
+    }
+
+
+def _nova_conductor(cloud, host, bus_url):
+    sections = _nova(cloud, host, bus_url)
+    if not cloud.stock:
+        sections['DEFAULT']['use_pending_state'] = True
+    return {**sections, 'conductor': {'workers': cloud.workers}}
 
 
 def nova_compute(cloud, host):
@@ -214,7 +282,7 @@ def nova_compute(cloud, host):
 
     It has no database, and the fake driver: everything is real but the guest.
     """
-    sections = _nova(cloud, host)
+    sections = _nova(cloud, host, cloud.bus_url(cloud.cell_of(host)))
     sections['DEFAULT'].update({
         'compute_driver': 'fake.FakeDriverWithoutFakeNodes',
         'reserved_host_cpus': _FAKE_VCPUS - cloud.host_vcpus,
@@ -225,11 +293,45 @@ def nova_compute(cloud, host):
     return sections
 
 
-def _nova(cloud, host):
+def nova_libvirt(cloud):
+    """Return the configuration of nova-compute on the host with real guests.
+
+    It has room for one of them, and says that it has by a trait.
+    """
+    host = cloud.libvirt_host
+    sections = _nova(cloud, host, cloud.bus_url(cloud.cell_of(host)))
+    sections['DEFAULT'].update({
+        'compute_driver': 'libvirt.LibvirtDriver',
+        'reserved_host_cpus': os.cpu_count() - 1,
+        'cpu_allocation_ratio': 1.0,
+        # A guest that sleeps does not shut down when it is asked to.
+        'shutdown_timeout': 1,
+        'resume_guests_state_on_host_boot': True})
+    return {
+        **sections,
+        'compute': {'provider_config_location': cloud.etc / host},
+        'libvirt': {
+            'connection_uri': cloud.hypervisor.uri,
+            'virt_type': 'qemu',
+            'images_type': 'raw',
+            'hw_machine_type': 'x86_64=pc'},
+    }
+
+
+def _provider():
+    """Return what is said of the host in Placement beside what Nova says."""
+    return {
+        'meta': {'schema_version': '1.0'},
+        'providers': [{
+            'identification': {'uuid': '$COMPUTE_NODE'},
+            'traits': {'additional': [REAL_GUEST]}}]}
+
+
+def _nova(cloud, host, bus_url):
     return {
         'DEFAULT': {
             **_common(),
-            'transport_url': cloud.bus.url,
+            'transport_url': bus_url,
             'host': host,
             'my_ip': '127.0.0.1',
             'state_path': cloud.var / 'nova' / host,
@@ -245,6 +347,8 @@ def _nova(cloud, host):
         'keystone_authtoken': _authtoken(cloud, 'nova'),
         'placement': _auth(cloud, 'placement'),
         'neutron': _auth(cloud, 'neutron'),
+        'cinder': {**_auth(cloud, 'nova'),
+                   'catalog_info': 'block-storage::publicURL'},
         'service_user': {
             **_auth(cloud, 'nova'), 'send_service_user_token': True},
         **_messaging(cloud),
@@ -256,8 +360,8 @@ def _common():
 
 
 def _database(cloud, name):
-    return {'connection': cloud.databases.url(name), 'max_pool_size': 5,
-            'max_overflow': 10}
+    return {'connection': cloud.databases.url(name),
+            **cloud.databases.options}
 
 
 def _auth(cloud, user):

@@ -16,25 +16,33 @@ Every step shows what the openstack client answers, and is checked by what the
 API itself says, so that the exit code can be trusted.
 """
 
+import base64
 import contextlib
 import time
+import uuid
 
 from tools.cloud import client
+from tools.cloud import configuration
 from tools.cloud import errors
 
 _IMAGE_BYTES = 1024 * 1024
 _ADDRESS = '10.0.0.80'
 _TAGS = ['blue']
 _METADATA = {'purpose': 'demo'}
+_KEY = 'key'
+_USER_DATA = b'#cloud-config\nhostname: web\n'
 _FAULT = 'No valid host was found'
 
-# A client of the release, and clients that know the new microversions.
+_NO_IMAGE = str(uuid.UUID(int=1))
+
+#: A client that knows that servers wait, one of the release, and one that
+#: knows that they can be rebuilt.
+PENDING = '--os-compute-api-version 2.105'
 _BEFORE = '--os-compute-api-version 2.104'
-_PENDING = '--os-compute-api-version 2.105'
 _REBUILD = '--os-compute-api-version 2.106'
 
 _SHOWN = ('-c id -c name -c status -c fault -c created -c addresses '
-          '-c properties -c tags')
+          '-c properties -c tags -c key_name')
 
 
 class Demo:
@@ -51,8 +59,17 @@ class Demo:
         self._write = write
         self._client = client.Client(cloud, running, write)
         self._api = client.Api(cloud, write)
-        #: pairs of the title and the seconds of each step
+        # Who may see the user data.
+        self._admin = client.Api(cloud, write, configuration.ADMIN)
+        self._stopped = False
+        #: triples of the title, the time of the start and the seconds of each
+        #: step
         self.timeline = []
+
+    def stop(self):
+        """End the demonstration that another thread shows."""
+        self._stopped = True
+        self._client.stop()
 
     def run(self):
         """Show all steps.
@@ -68,7 +85,7 @@ class Demo:
             raise
 
     def _run_steps(self):
-        with self._step('An image, a flavor, a network'):
+        with self._step('An image, a flavor, a network, a keypair'):
             self._prepare()
         with self._step('Two servers fill both hosts'):
             self._fill()
@@ -76,6 +93,8 @@ class Demo:
             web = self._create_in_vain()
         with self._step('The same server from 2.105 on: it waits'):
             self._look_at_waiting(web)
+        with self._step('What is refused, and that the server waits on'):
+            self._try_in_vain(web)
         with self._step('A second server waits'):
             second = self._create_second()
         with self._step('Room is made, and the server rebuilt'):
@@ -88,6 +107,7 @@ class Demo:
 
     def _prepare(self):
         # The client runs in the state directory.
+        (self._cloud.var / 'user-data').write_bytes(_USER_DATA)
         image = self._cloud.var / 'image'
         with image.open('wb') as file:
             file.truncate(_IMAGE_BYTES)
@@ -97,7 +117,9 @@ class Demo:
             % image.relative_to(self._cloud.state),
             '--os-cloud admin flavor create --vcpus %d --ram 512 --disk 1 '
             'whole-host -c name -c vcpus' % self._cloud.host_vcpus,
-            'network create net -c name -c status')
+            'network create net -c name -c status',
+            'keypair create --private-key var/key %s -c name -c fingerprint'
+            % _KEY)
         self._client.run(
             'subnet create --network net --subnet-range 10.0.0.0/24 '
             '--no-dhcp subnet -c name -c cidr')
@@ -107,7 +129,7 @@ class Demo:
         self._client.run(
             '%s server create --image cirros --flavor whole-host '
             '--network net --min %d --max %d filler -c name -c status'
-            % (_PENDING, hosts, hosts))
+            % (PENDING, hosts, hosts))
         fillers = self._find()
         _expect('servers', len(fillers), hosts)
         for server in fillers.values():
@@ -120,9 +142,11 @@ class Demo:
             '-c id -c status' % _ADDRESS)
         self._client.run(
             '%s server create --image cirros --flavor whole-host --port web '
-            '--property purpose=demo --tag blue --wait web' % _BEFORE,
+            '--property purpose=demo --tag blue --key-name %s '
+            '--user-data var/user-data --wait web' % (_BEFORE, _KEY),
             fails=True)
         web = self._find()['web']['id']
+        self._port = self._client.ask('port show web -c id -f value').strip()
         self._client.run('%s server show web %s' % (_BEFORE, _SHOWN))
         for version in ('2.1', '2.104'):
             server = self._server(web, version)
@@ -132,10 +156,10 @@ class Demo:
 
     def _look_at_waiting(self, web):
         self._client.run_together(
-            '%s server show web %s' % (_PENDING, _SHOWN),
-            '%s server list' % _PENDING,
+            '%s server show web %s' % (PENDING, _SHOWN),
+            '%s server list' % PENDING,
             '%s server list --status ERROR' % _BEFORE,
-            '%s server list --status ERROR' % _PENDING)
+            '%s server list --status ERROR' % PENDING)
         server = self._server(web)
         _expect('status', server['status'], 'PENDING')
         _expect_fault(server)
@@ -147,13 +171,32 @@ class Demo:
             _expect('servers in %s at %s' % (status, version),
                     [each['id'] for each in servers['servers']], found)
 
+    def _try_in_vain(self, web):
+        path = '/servers/%s/action' % web
+
+        def refused(version, body, code):
+            self._api.post(path, version, body, lambda answer: answer, code)
+            _expect('status', self._server(web)['status'], 'PENDING')
+
+        refused('2.105', {'rebuild': {'imageRef': _NO_IMAGE}}, 409)
+        refused('2.106', {'rebuild': {'imageRef': _NO_IMAGE}}, 400)
+        refused('2.106', {'reboot': {'type': 'HARD'}}, 409)
+        self._api.post(path, '2.106', {'lock': None}, lambda answer: answer)
+        refused('2.106', {'rebuild': {}}, 409)
+        self._api.post(path, '2.106', {'unlock': None}, lambda answer: answer)
+        self._write('And as long as there is no room, a rebuild ends where it '
+                    'began:\n')
+        self._ask_for_rebuild(web)
+        self._wait_for(web, 'PENDING')
+        self._expect_kept(self._server(web))
+
     def _create_second(self):
         self._client.run(
             '%s server create --image cirros --flavor whole-host '
-            '--network net second -c name -c status' % _PENDING)
+            '--network net second -c name -c status' % PENDING)
         second = self._find()['second']['id']
         self._wait_for(second, 'PENDING')
-        self._client.run('%s server list' % _PENDING)
+        self._client.run('%s server list' % PENDING)
         return second
 
     def _make_room(self, name):
@@ -167,11 +210,14 @@ class Demo:
             'request; no image is named, so it is\nthe one that the server '
             'was created with.\n')
         self._created = self._server(web)['created']
+        self._ask_for_rebuild(web)
+        self._wait_for(web, 'ACTIVE')
+
+    def _ask_for_rebuild(self, web):
         self._api.post(
             '/servers/%s/action' % web, '2.106', {'rebuild': {}},
             lambda body: {'server': {
                 name: body['server'][name] for name in ('id', 'status')}})
-        self._wait_for(web, 'ACTIVE')
 
     def _look_at_rebuilt(self, web):
         self._client.run_together(
@@ -187,9 +233,13 @@ class Demo:
             each['addr'] for each in server['addresses']['net']], [_ADDRESS])
         actions = self._api.get(
             '/servers/%s/os-instance-actions' % web, '2.106')
-        _expect('actions', [
-            each['action'] for each in actions['instanceActions']],
-            ['rebuild', 'create'])
+        # MariaDB keeps whole seconds, so that no more is said of their order.
+        _expect('actions', sorted(
+            each['action'] for each in actions['instanceActions']),
+            ['create', 'lock', 'rebuild', 'rebuild', 'unlock'])
+        ports = self._api.get('/servers/%s/os-interface' % web, '2.106')
+        _expect('ports', [each['port_id'] for each
+                          in ports['interfaceAttachments']], [self._port])
 
     def _rebuild_given_up(self, second):
         self._client.run(
@@ -212,23 +262,28 @@ class Demo:
 
     def _wait_for(self, server, status):
         def settled():
+            if self._stopped:
+                raise errors.Stopped('The demonstration was stopped.')
             found = self._server(server)['status']
             return found if found != 'BUILD' else None
 
         _expect('status of the server', self._processes.wait_until(
             'server %s in %s' % (server, status), settled, None), status)
 
-    @staticmethod
-    def _expect_kept(server):
+    def _expect_kept(self, server):
         _expect('tags', server['tags'], _TAGS)
         _expect('metadata', server['metadata'], _METADATA)
+        _expect('keypair', server['key_name'], _KEY)
+        seen = self._admin.get('/servers/' + server['id'], '2.106')['server']
+        _expect('user data', base64.b64decode(
+            seen['OS-EXT-SRV-ATTR:user_data'] or b''), _USER_DATA)
 
     @contextlib.contextmanager
     def _step(self, title):
         self._write('\n## %s\n' % title)
-        start = time.monotonic()
+        start = time.time()
         yield
-        self.timeline.append((title, time.monotonic() - start))
+        self.timeline.append((title, start, time.time() - start))
 
 
 def _expect(what, found, wanted):

@@ -23,6 +23,7 @@ _SERVICE_TYPES = {
     'glance': 'image',
     'neutron': 'network',
     'nova': 'compute',
+    'cinder': 'block-storage',
 }
 
 
@@ -44,6 +45,8 @@ def seed(cloud):
     service = admin.create('project', name=configuration.SERVICE_PROJECT)
     roles = {role['name']: role['id'] for role in admin.get('roles')}
     for name, kind in _SERVICE_TYPES.items():
+        if name == 'cinder' and not cloud.cinder:
+            continue
         user = admin.create('user', name=name, password=cloud.password)
         for role in ('admin', 'service'):
             admin.grant(service, user, roles[role])

@@ -122,12 +122,14 @@ def report(reports, hosts, start):
     return True
 
 
-def main():
-    common_config.register_common_config_options()
+def register_options():
+    """Register what is read of Neutron's configuration."""
     agent_config.register_agent_state_opts_helper(cfg.CONF)
     cfg.CONF.register_opts(OPTS, group='l2agent')
-    common_config.init(sys.argv[1:])
-    common_config.setup_logging()
+
+
+def run():
+    """Stand in for the agents until the process ends."""
     hosts = cfg.CONF.l2agent.hosts
     agent_rpc.create_consumers(
         [Ports(hosts, agent_rpc.PluginApi(topics.PLUGIN))], topics.AGENT,
@@ -139,6 +141,14 @@ def main():
     while True:
         time.sleep(cfg.CONF.l2agent.report_interval)
         report(reports, hosts, start=False)
+
+
+def main():
+    common_config.register_common_config_options()
+    register_options()
+    common_config.init(sys.argv[1:])
+    common_config.setup_logging()
+    run()
 
 
 if __name__ == '__main__':

@@ -23,17 +23,31 @@ HOST = '127.0.0.1'
 _RANGE = range(20000, 32000)
 
 
+def answers(number):
+    """Return whether somebody takes connections on a port."""
+    try:
+        socket.create_connection((HOST, number), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 class Ports:
     """Ports that stay bound until the service that is to listen is started.
 
     :param names: what the ports are for
+    :param given: the numbers of those that are not to be any free ones
+    :raises: BadArgument if a given one is taken
     """
 
-    def __init__(self, names):
+    def __init__(self, names, given=None):
         self._sockets = {}
         try:
+            for name, number in (given or {}).items():
+                self._sockets[name] = _bind_given(name, number)
             for name in names:
-                self._sockets[name] = _bind_any()
+                if name not in self._sockets:
+                    self._sockets[name] = _bind_any()
         except BaseException:
             self.release_all()
             raise
@@ -47,18 +61,44 @@ class Ports:
             held.close()
 
     def release_all(self):
+        """Let go of all ports."""
         for name in list(self._sockets):
             self.release(name)
 
 
+def _bind(number):
+    """Return a socket that has a port.
+
+    :raises: OSError
+    """
+    held = socket.socket()
+    try:
+        # Connections of our own service that has ended may linger. With
+        # that allowed, only who listens has a port for himself.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((HOST, number))
+        held.listen()
+    except OSError:
+        held.close()
+        raise
+    return held
+
+
+def _bind_given(name, number):
+    try:
+        return _bind(number)
+    except OSError as error:
+        raise errors.BadArgument(
+            'Port %d, which %s is to have, cannot be had on %s: %s.'
+            % (number, name, HOST, error.strerror))
+
+
 def _bind_any():
     for number in random.sample(_RANGE, 200):
-        held = socket.socket()
         try:
-            held.bind((HOST, number))
-            return held
+            return _bind(number)
         except OSError:
-            held.close()
+            continue
     raise errors.CloudError(
         'No port between %d and %d is free on %s.'
         % (_RANGE[0], _RANGE[-1], HOST))

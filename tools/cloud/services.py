@@ -12,9 +12,11 @@
 
 """The services: how each is started, and when it is ready."""
 
+import datetime
 import os
 import pathlib
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -27,19 +29,15 @@ from tools.cloud import ports
 from tools.cloud import processes
 from tools.cloud import settings
 
-_WSGI_MODULES = {
-    'keystone': 'keystone.wsgi.api',
-    'placement': 'placement.wsgi.api',
-    'glance': 'glance.wsgi.api',
-    'neutron': 'neutron.wsgi.api',
-    'nova': 'nova.wsgi.osapi_compute',
-}
 _THREADS = 8
+_STAND_INS = pathlib.Path(__file__).with_name('stand_ins')
+_NEUTRON_SCHEMA = pathlib.Path(__file__).parent / 'embedded/neutron_schema.py'
 
 _PROGRAMS = (
     'uwsgi', 'openstack', 'keystone-manage', 'placement-manage',
     'glance-manage', 'neutron-db-manage', 'neutron-rpc-server', 'nova-manage',
-    'nova-conductor', 'nova-scheduler', 'nova-compute')
+    'nova-conductor', 'nova-scheduler', 'nova-compute', 'cinder-manage',
+    'cinder-scheduler', 'cinder-volume')
 
 # What the root of an API answers, by its service and by its middleware.
 _ANSWERS = (200, 300, 401)
@@ -63,24 +61,38 @@ class Services:
     :param reserved: the ports.Ports held for them
     """
 
+    #: The WSGI module of each API.
+    wsgi_modules = {
+        'keystone': 'keystone.wsgi.api',
+        'placement': 'placement.wsgi.api',
+        'glance': 'glance.wsgi.api',
+        'neutron': 'neutron.wsgi.api',
+        'nova': 'nova.wsgi.osapi_compute',
+        'cinder': 'cinder.wsgi.api',
+    }
+
     def __init__(self, cloud, running, reserved):
         self._cloud = cloud
         self._processes = running
         self._reserved = reserved
+        # As exact as what the services note.
+        self._since = int(time.time())
         self._config_dirs = {
             'OS_%s_CONFIG_DIR' % api.upper(): str(cloud.etc / api)
             for api in settings.APIS}
 
-    def command(self, log, name, *args):
+    def command(self, log, name, *args, env=None):
         """Run one of the services' own commands to its end.
 
         :param log: the name of its log
         :param name: the command
         :param args: its arguments
+        :param env: what its environment has beside that of a service
         :raises: CloudError with the end of its log if it fails
         """
         code, output = self._processes.run(
-            log, [_program(name), *args], self._environment())
+            log, [*self.program(name), *args],
+            {**self.environment(), **(env or {})})
         if code:
             raise errors.CloudError('%s failed with exit code %d:\n%s' % (
                 ' '.join([name, *map(str, args)]), code,
@@ -90,24 +102,31 @@ class Services:
         """Start an HTTP API, and wait until it answers."""
         self._reserved.release(api)
         port = self._cloud.ports[api]
-        self._processes.start(_label(api), [
-            _program('uwsgi'),
-            '--http-socket', '%s:%d' % (ports.HOST, port),
-            '--module', _WSGI_MODULES[api] + ':application',
-            '--virtualenv', settings.PREFIX,
-            '--procname-prefix-spaced', _label(api),
-            '--master', '--die-on-term', '--need-app', '--lazy-apps',
-            '--processes', 1, '--threads', _THREADS, '--enable-threads',
-            '--buffer-size', 65535, '--http-chunked-input',
-            '--http-auto-chunked', '--add-header', 'Connection: close',
-            '--worker-reload-mercy', 3, '--disable-logging', '--log-5xx',
-        ], self._environment())
+        self._processes.start(
+            _label(api), self.api_program(api, port), self.environment())
         self._processes.wait_until(
             'an answer of ' + _label(api),
             lambda: _answers('http://%s:%d/' % (ports.HOST, port)),
             [_label(api)])
 
-    def start(self, name, program, *config_files, queue=None):
+    def api_program(self, api, port):
+        """Return the command line of a process that serves an HTTP API."""
+        return [
+            _program('uwsgi'),
+            '--http-socket', '%s:%d' % (ports.HOST, port),
+            '--module', self.wsgi_modules[api] + ':application',
+            '--virtualenv', settings.PREFIX,
+            '--procname-prefix-spaced', _label(api),
+            '--master', '--die-on-term', '--need-app', '--lazy-apps',
+            '--processes', self._cloud.workers, '--threads', _THREADS,
+            '--enable-threads',
+            '--buffer-size', 65535, '--http-chunked-input',
+            '--http-auto-chunked', '--add-header', 'Connection: close',
+            '--worker-reload-mercy', 3, '--disable-logging', '--log-5xx',
+            *self._arguments(api),
+        ]
+
+    def start(self, name, program, *config_files, queue=None, cell=None):
         """Start a service that has no HTTP API.
 
         :param name: the name of its process
@@ -116,16 +135,34 @@ class Services:
             directory
         :param queue: the queue of the bus that it must take calls from
             before this returns; calls sent earlier would be lost
+        :param cell: the cell whose bus that is
         """
         argv = ([sys.executable, '-P', program]
-                if isinstance(program, pathlib.Path) else [_program(program)])
+                if isinstance(program, pathlib.Path)
+                else self.program(program))
         for path in config_files:
             argv += ['--config-file', self._cloud.etc / path]
-        self._processes.start(name, argv, self._environment())
+        self._processes.start(name, argv, self.environment())
         if queue:
             self._processes.wait_until(
                 '%s to take calls' % name,
-                lambda: self._cloud.bus.consumers(queue), [name])
+                lambda: self._cloud.bus.consumers(queue, cell), [name])
+
+    def _arguments(self, api):
+        # The one API that reads no OS_..._CONFIG_DIR.
+        return (['--pyargv', '--config-file %s' % (
+            self._cloud.etc / 'cinder/cinder.conf')]
+            if api == 'cinder' else [])
+
+    def program(self, name):
+        """Return the first words of the command line of a service.
+
+        :param name: a service, or a command of one
+        """
+        if name == 'neutron-db-manage' and (
+                not self._cloud.databases.neutron_migrates):
+            return [sys.executable, '-P', _NEUTRON_SCHEMA]
+        return [_program(name)]
 
     def wait_for_agents(self):
         """Wait until Neutron has a living agent on every host."""
@@ -135,7 +172,8 @@ class Services:
             agents = _list(session, self._cloud.url('neutron'),
                            '/v2.0/agents', 'agents')
             return set(self._cloud.hosts) <= {
-                agent['host'] for agent in agents if agent['alive']}
+                agent['host'] for agent in agents if agent['alive'] and
+                self._is_new(agent['heartbeat_timestamp'])}
 
         self._processes.wait_until('the agents in Neutron', ready, None)
 
@@ -143,23 +181,53 @@ class Services:
         """Wait until Nova could build on every host."""
         session = identity.connect(self._cloud, configuration.ADMIN)
         nova = self._cloud.url('nova')
+        wanted = {
+            ('nova-scheduler', settings.CONTROL),
+            *(('nova-conductor', host) for host in (
+                *self._cloud.conductor_hosts, *self._cloud.separate_cells)),
+            *(('nova-compute', host) for host in self._cloud.all_hosts)}
 
         def ready():
-            up = {service['binary'] for service
+            up = {(service['binary'], service['host']) for service
                   in _list(session, nova, '/os-services', 'services')
-                  if service['state'] == 'up'}
+                  if service['state'] == 'up' and
+                  self._is_new(service['updated_at'])}
             # Only hosts that are mapped to a cell are in this list.
             hosts = {host['service']['host'] for host
                      in _list(session, nova, '/os-hypervisors/detail',
                               'hypervisors')
                      if host['state'] == 'up'}
-            return (up >= {'nova-conductor', 'nova-scheduler'} and
-                    hosts >= set(self._cloud.hosts))
+            return up >= wanted and hosts >= set(self._cloud.all_hosts)
 
         self._processes.wait_until('the hosts in Nova', ready, None)
 
-    def _environment(self):
+    def wait_for_volumes(self):
+        """Wait until Cinder could make a volume."""
+        session = identity.connect(self._cloud, configuration.ADMIN)
+
+        def ready():
+            return {'cinder-scheduler', 'cinder-volume'} <= {
+                service['binary'] for service
+                in _list(session, '%s/%s' % (
+                    self._cloud.url('cinder'), session.get_project_id()),
+                    '/os-services', 'services')
+                if service['state'] == 'up' and
+                self._is_new(service['updated_at'])}
+
+        self._processes.wait_until('the services of Cinder', ready, None)
+
+    def _is_new(self, when):
+        # What was there before a restart says nothing about a service.
+        return when is not None and datetime.datetime.fromisoformat(
+            when).replace(tzinfo=datetime.timezone.utc
+                          ).timestamp() >= self._since
+
+    def environment(self):
+        """Return what the environment of each process has beside ours."""
         return {**self._config_dirs, 'PYTHONWARNINGS': 'ignore',
+                **({'NOVA_PENDING': 'off'} if self._cloud.stock else {}),
+                'PYTHONPATH': os.pathsep.join(filter(None, (
+                    str(_STAND_INS), os.environ.get('PYTHONPATH')))),
                 'PATH': '%s:%s' % (settings.PREFIX / 'bin',
                                    os.environ.get('PATH', os.defpath))}
 

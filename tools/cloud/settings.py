@@ -19,6 +19,9 @@ import sys
 
 from tools.cloud import ports
 
+#: The name that the first conductor, the API and the scheduler have as hosts.
+CONTROL = 'control'
+
 DATABASE_URL = 'mysql+pymysql://root@127.0.0.1:3306'
 BUS_URL = 'rabbit://guest:guest@127.0.0.1:5672/'
 
@@ -29,6 +32,7 @@ APIS = {
     'glance': '',
     'neutron': '',
     'nova': '/v2.1',
+    'cinder': '/v3',
 }
 
 REGION = 'RegionOne'
@@ -47,6 +51,14 @@ class Settings:
     :ivar ports: the number of the port of each of APIS
     :ivar hosts: the names of the compute hosts
     :ivar host_vcpus: how many VCPU each of them has room for
+    :ivar libvirt: whether there is a host with real guests beside them
+    :ivar hypervisor: the hypervisor.Hypervisor of that host
+    :ivar cinder: whether the cloud has Cinder
+    :ivar stock: whether nova-pending is left off
+    :ivar workers: how many processes each API and each conductor has
+    :ivar conductors: how many conductors work for the whole cloud
+    :ivar cells: how many cells there are beside cell0. One shares the bus and
+        the conductors of the cloud; several have a bus and a conductor each.
     :ivar password: of every user in Keystone
     """
 
@@ -56,6 +68,13 @@ class Settings:
     ports: dict
     hosts: tuple = ('compute1', 'compute2')
     host_vcpus: int = 2
+    libvirt: bool = False
+    hypervisor: object = None
+    cinder: bool = True
+    stock: bool = False
+    workers: int = 1
+    conductors: int = 1
+    cells: int = 1
     password: str = dataclasses.field(
         default_factory=lambda: secrets.token_hex(16))
 
@@ -68,6 +87,50 @@ class Settings:
     def var(self):
         """The directory of the services' data."""
         return self.state / 'var'
+
+    @property
+    def libvirt_host(self):
+        """The name of the host with real guests, or None."""
+        return 'compute3' if self.libvirt else None
+
+    @property
+    def all_hosts(self):
+        """The names of all hosts that have a nova-compute."""
+        return (*self.hosts, *filter(None, [self.libvirt_host]))
+
+    @property
+    def cell_names(self):
+        """The names of the cells beside cell0."""
+        return ['cell%d' % (number + 1) for number in range(self.cells)]
+
+    @property
+    def separate_cells(self):
+        """The names of the cells with a bus and a conductor of their own."""
+        return self.cell_names if self.cells > 1 else []
+
+    def cell_of(self, host):
+        """Return the name of the cell of a compute host."""
+        return self.cell_names[self.all_hosts.index(host) % self.cells]
+
+    def bus_url(self, cell):
+        """Return the URL of the bus of a cell."""
+        return (self.bus.url_of(cell) if cell in self.separate_cells
+                else self.bus.url)
+
+    def cell_database(self, cell):
+        """Return the name of the database of a cell."""
+        return 'nova' if cell == 'cell1' else 'nova_' + cell
+
+    @property
+    def conductor_hosts(self):
+        """The names that the conductors of the whole cloud have as hosts."""
+        return [CONTROL, *('%s%d' % (CONTROL, number + 2)
+                           for number in range(self.conductors - 1))]
+
+    @staticmethod
+    def nova_file(host):
+        """Return the configuration of what runs on a host of Nova."""
+        return '%s/nova.conf' % ('nova' if host == CONTROL else host)
 
     def url(self, api):
         """Return the URL of the endpoint of one of APIS."""

@@ -19,54 +19,163 @@ import secrets
 import shutil
 import tempfile
 
+from oslo_utils import units
+
 from tools.cloud import bus
 from tools.cloud import configuration
 from tools.cloud import databases
 from tools.cloud import errors
+from tools.cloud import guest
+from tools.cloud import hypervisor
 from tools.cloud import identity
 from tools.cloud import plan
 from tools.cloud import ports
+from tools.cloud import private_servers
 from tools.cloud import processes
+from tools.cloud import record
 from tools.cloud import services
 from tools.cloud import settings
 
-_ML2 = 'neutron/plugins/ml2/ml2_conf.ini'
+# What a new cloud may write before anything is done with it, with a reserve.
+_NEEDED_MIB = 100
+
+# Steps that start nothing, but wait for what other steps started.
+_WAITS = ('agents', 'hosts', 'volumes')
+
+_CINDER_FILE = 'cinder/cinder.conf'
+_NEUTRON_FILES = ('neutron/neutron.conf', 'neutron/plugins/ml2/ml2_conf.ini')
+
+
+def disk_room(path):
+    """Return how many MiB are left where a path is or is to be."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free // units.Mi
 
 
 class Stack:
     """One cloud, from the check of its servers to its last trace.
 
-    :param database_url: where MariaDB answers
-    :param bus_url: where RabbitMQ answers
+    What is there is noted in the state directory (record.Record), so that
+    another process can go on with the cloud: see profiles.load().
+
+    :param database_url: where MariaDB or PostgreSQL answers, or None for a
+        MariaDB of the cloud's own
+    :param bus_url: where RabbitMQ answers, or None for one of the cloud's own
     :param state: the state directory, which must not be there or be empty; a
         temporary one if not given
     :param keep: whether the state directory stays after ``down()``
+    :param given_ports: the ports that are not to be any free ones, by API
+    :param name: the name of a cloud that is there
+    :param choices: of what settings.Settings has, what the user chose
     :raises: BadArgument for a URL that is none
     """
 
-    def __init__(self, database_url, bus_url, state=None, keep=False):
-        self._state = state and pathlib.Path(state).resolve()
+    #: The name of the profile.
+    profile = 'services'
+
+    #: What a cloud of it is made of, in sentences.
+    description = (
+        'nova-api, nova-conductor, nova-scheduler and each nova-compute are '
+        'processes of their own, and so are Keystone, Placement, Glance and '
+        'the services of Neutron and Cinder, with a database server and '
+        'RabbitMQ.')
+
+    #: What starts the services. Who wants some of them started otherwise
+    #: has a subclass of it.
+    service_class = services.Services
+
+    def __init__(self, database_url, bus_url, state=None, keep=False,
+                 given_ports=None, name=None, **choices):
+        self._name = name or 'cloud_%s' % secrets.token_hex(4)
+        #: The state directory.
+        self.state = pathlib.Path(state or pathlib.Path(
+            tempfile.gettempdir(), 'nova-pending-' + self._name)).resolve()
+        self._urls = database_url, bus_url
         self._keep = keep
-        self._name = 'cloud_%s' % secrets.token_hex(4)
-        self._databases = databases.Databases(database_url, self._name + '_')
-        self._bus = bus.Bus(bus_url, self._name)
+        self._given_ports = given_ports or {}
+        self._choices = choices
+        self._databases, self._bus = self.servers(database_url, bus_url)
+        # Those of the two that are servers of the cloud's own.
+        self._private = [
+            server for server in (self._databases, self._bus) if isinstance(
+                server, (private_servers.Databases, private_servers.Bus))]
+        self._hypervisor = hypervisor.Hypervisor(
+            self.state / 'var/libvirt', self._name) if (
+                choices.get('libvirt')) else None
+        if self._hypervisor:
+            self.description += (
+                ' One nova-compute more has Nova\'s libvirt driver, and QEMU '
+                'under it.')
+        self._record = record.Record(self.state)
         self._undo = contextlib.ExitStack()
         self.processes = None
+        self.services = None
         self.settings = None
 
+    @staticmethod
+    def find_urls(database_url, bus_url, private):
+        """Return the URLs that a new cloud is made with.
+
+        :param database_url: the URL that was given, if one was
+        :param bus_url: the URL that was given, if one was
+        :param private: whether servers of its own were asked for
+        :raises: BadArgument if it cannot have them
+        """
+        return private_servers.find_urls(database_url, bus_url, private)
+
+    def servers(self, database_url, bus_url):
+        """Return the Databases and the Bus, of which none is made yet."""
+        # Their names follow from how many cells were chosen.
+        chosen = settings.Settings(
+            state=self.state, databases=None, bus=None, ports={},
+            **self._choices)
+        names = [*databases.NAMES,
+                 *map(chosen.cell_database, chosen.cell_names[1:])]
+        prefix, cells = self._name + '_', chosen.separate_cells
+        return (
+            private_servers.Databases(chosen.var / 'mariadb', prefix, names)
+            if database_url is None
+            else databases.Databases(database_url, prefix, names),
+            private_servers.Bus(chosen.var / 'rabbitmq', self._name, cells)
+            if bus_url is None else bus.Bus(bus_url, self._name, cells))
+
+    def write_configuration(self):
+        """Write the configuration of all services."""
+        configuration.write(self.settings)
+
     def check(self):
-        """See that what the cloud needs is there, and change nothing.
+        """See that what a new cloud needs is there, and change nothing.
 
         :raises: ServerMissing with a sentence for each server that is not,
-            CloudError for a program, BadArgument for a state directory that
-            is somebody else's
+            CloudError for a program or the disk, BadArgument for a state
+            directory that is somebody else's
         """
-        if self._state and self._state.exists() and not (
-                self._state.is_dir() and not any(self._state.iterdir())):
+        if self._record.read() is not None:
+            raise errors.BadArgument(
+                'There is a cloud in %s already: take it down, or give '
+                'another --state-dir.' % self.state)
+        if not self._record.is_free():
             raise errors.BadArgument(
                 '%s cannot be the state directory: it is not empty, or no '
-                'directory.' % self._state)
+                'directory.' % self.state)
+        room = disk_room(self.state)
+        needed = _NEEDED_MIB + sum(each.needed_mib for each in (
+            *self._private, *filter(None, [self._hypervisor])))
+        if room < needed:
+            raise errors.CloudError(
+                'The disk of %s has %d MiB left, and a cloud needs %d.' % (
+                    self.state, room, needed))
+        self.check_servers()
+
+    def check_servers(self):
+        """See that the programs and the servers of the cloud are there.
+
+        :raises: ServerMissing, CloudError
+        """
         services.check()
+        if self._hypervisor:
+            hypervisor.check()
         missing = []
         for server in (self._databases, self._bus):
             try:
@@ -76,50 +185,186 @@ class Stack:
         if missing:
             raise errors.ServerMissing('\n'.join(missing))
 
-    def up(self, done):
-        """Bring the cloud up.
+    def up(self, done, started=lambda name: None):
+        """Bring a new cloud up.
 
         :param done: called with the name and the seconds of each step
+        :param started: called with the name of each step that begins
         :raises: CloudError if something does not come up; ``down()`` is to
             be called all the same
         """
-        state = self._make_state()
-        self.processes = processes.Processes(state)
-        reserved = ports.Ports(settings.APIS)
+        reserved = ports.Ports(
+            [*settings.APIS, *(name for server in self._private
+                               for name in server.ports)], self._given_ports)
         self._undo.callback(reserved.release_all)
-        self._undo.callback(self._bus.drop)
+        self._make_state()
+        self._record.write({
+            'name': self._name, 'profile': self.profile,
+            'database_url': self._urls[0], 'bus_url': self._urls[1],
+            'keep': self._keep, 'choices': self._choices,
+            'ports': reserved.numbers, 'password': secrets.token_hex(16),
+            'shared': self._bus.shared, 'made': False})
+        self._resume()
+        self._start_servers(reserved, done, started, lambda steps: None)
         self._bus.create()
-        self._undo.callback(self._databases.drop)
+        self._record.update(shared=self._bus.shared)
         self._databases.create()
+        self.write_configuration()
+        self._run(reserved, done, started, lambda steps: None)
+        self._record.update(made=True)
+
+    def adopt(self):
+        """Go on with the cloud that is noted in the state directory."""
+        self._undo.push(self._remove_state)
+        self._resume()
+
+    def _resume(self):
+        facts = self._record.read()
+        self._bus.shared = facts['shared']
+        for server in self._private:
+            server.settle(facts['ports'], facts['password'])
+        self.processes = processes.Processes(self.state, self._name, last={
+            hypervisor.PROCESS, *(name for server in self._private
+                                  for name in server.processes)})
+        self.settings = settings.Settings(
+            state=self.state, databases=self._databases, bus=self._bus,
+            ports=facts['ports'], password=facts['password'],
+            hypervisor=self._hypervisor, **self._choices)
+        if self._hypervisor:
+            self._undo.callback(self._hypervisor.drop)
+        self._undo.callback(self._bus.drop)
+        self._undo.callback(self._databases.drop)
         # Ends the processes before what they use is removed.
         self._undo.callback(self.processes.close)
-        self.settings = settings.Settings(
-            state=state, databases=self._databases, bus=self._bus,
-            ports=reserved.numbers)
-        configuration.write(self.settings)
-        self._plan(services.Services(
-            self.settings, self.processes, reserved)).run(
-                done, self.processes.close)
+
+    def lock(self):
+        """Let no other process change the cloud before this one has ended.
+
+        :raises: CloudError if one does
+        """
+        self._record.lock()
+
+    @property
+    def made(self):
+        """Whether the cloud has come up once."""
+        return bool((self._record.read() or {}).get('made'))
+
+    def start(self, done, started=lambda name: None):
+        """Start what does not run of a cloud that came up once.
+
+        :param done: called with the name and the seconds of each step
+        :param started: called with the name of each step that begins
+        :raises: CloudError if something does not come up, or if the cloud
+            never came up to its end
+        """
+        if not self.made:
+            raise errors.BadArgument(
+                'The cloud in %s never came up to its end: take it down.'
+                % self.state)
+        self.check_servers()
+        alive = {name for name, process in self.processes.running().items()
+                 if process.alive}
+        self.processes.stop(set(self.processes.running()) - alive)
+
+        def ended(name):
+            return not {name, name + '-api'} & alive
+
+        def choose(steps):
+            return {name for name in steps
+                    if name not in steps.once and ended(name)}
+
+        reserved = ports.Ports((), {
+            name: number for name, number in self.settings.ports.items()
+            # One server has two ports.
+            if ended(name.removesuffix('-dist')) and (
+                name != 'cinder' or self.settings.cinder)})
+        with contextlib.ExitStack() as held:
+            held.callback(reserved.release_all)
+            self._start_servers(reserved, done, started, choose)
+            self._run(reserved, done, started, choose)
+
+    def restart(self, service, done, started=lambda name: None):
+        """End a service and start it again.
+
+        :param service: the name of its process
+        :param done: called with the name and the seconds of each step
+        :param started: called with the name of each step that begins
+        :raises: BadArgument if there is no such service, CloudError if it
+            does not come up
+        """
+        self.find(service)
+        self.processes.stop({service})
+        api = service.removesuffix('-api')
+        reserved = ports.Ports((), {
+            api: self.settings.ports[api]} if service != api else {})
+
+        def choose(steps):
+            # An API is waited for by the step that starts it.
+            waits = {name for name in steps.needing(api)
+                     if service == api and name in _WAITS}
+            return ({api} | waits).intersection(steps)
+
+        with contextlib.ExitStack() as held:
+            held.callback(reserved.release_all)
+            self._start_servers(reserved, done, started, choose)
+            self._run(reserved, done, started, choose)
+
+    def find(self, service):
+        """Return the processes.Process of a service.
+
+        :raises: BadArgument if there is no such service
+        """
+        running = self.processes.running()
+        if service not in running:
+            raise errors.BadArgument(
+                'The cloud in %s has no service %s; it has: %s.' % (
+                    self.state, service, ', '.join(sorted(running)) or 'none'))
+        return running[service]
+
+    def stop(self):
+        """End all processes, and leave what they made."""
+        self.processes.close()
+        self.processes.reopen()
 
     def down(self):
         """End and remove all that ``up()`` started and made, as far as it got.
 
-        Each part is tried even where another one fails.
+        Each part is tried even where another one fails. The state directory
+        stays then, so that it can be tried again.
         """
         self._undo.close()
 
+    def _start_servers(self, reserved, done, started, choose):
+        steps = plan.Plan()
+        for server in self._private:
+            server.add_steps(steps, self.processes, reserved)
+        steps.run(done, self.processes.close, choose(steps), started)
+
+    def _run(self, reserved, done, started, choose):
+        self.services = self.service_class(
+            self.settings, self.processes, reserved)
+        steps = self._plan(self.services)
+        steps.run(done, self.processes.close, choose(steps), started)
+
     def _make_state(self):
         try:
-            if self._state:
-                self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            state = self._state or pathlib.Path(
-                tempfile.mkdtemp(prefix='nova-pending-cloud-'))
+            self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise errors.CloudError(
                 'The state directory cannot be made: %s.' % error)
-        if not self._keep:
-            self._undo.callback(shutil.rmtree, state, ignore_errors=True)
-        return state
+        self._record.lock()
+        self._undo.callback(self._record.unlock)
+        if not self._record.is_free():
+            raise errors.BadArgument(
+                'Somebody else has begun to use %s.' % self.state)
+        self._undo.push(self._remove_state)
+
+    def _remove_state(self, exc_type, *_):
+        if exc_type is None:
+            if self._keep:
+                self._record.forget()
+            else:
+                shutil.rmtree(self.state, ignore_errors=True)
 
     def _plan(self, run):
         steps = plan.Plan()
@@ -127,6 +372,8 @@ class Stack:
         self._plan_placement(steps, run)
         self._plan_glance(steps, run)
         self._plan_neutron(steps, run)
+        if self.settings.cinder:
+            self._plan_cinder(steps, run)
         self._plan_nova(steps, run)
         return steps
 
@@ -145,68 +392,143 @@ class Stack:
                    '--bootstrap-public-url', self.settings.url('keystone'),
                    '--bootstrap-internal-url', self.settings.url('keystone'))
 
-        steps.add('keystone database', make)
+        steps.add('keystone database', make, once=True)
         steps.add('keystone', functools.partial(run.start_api, 'keystone'),
                   'keystone database')
         steps.add('identities', functools.partial(
-            identity.seed, self.settings), 'keystone')
+            identity.seed, self.settings), 'keystone', once=True)
 
     def _plan_placement(self, steps, run):
         steps.add('placement database', functools.partial(
             run.command, 'placement-manage', 'placement-manage',
             '--config-file', self.settings.etc / 'placement/placement.conf',
-            'db', 'sync'))
+            'db', 'sync'), once=True)
         steps.add('placement', functools.partial(run.start_api, 'placement'),
                   'placement database')
 
     def _plan_glance(self, steps, run):
         steps.add('glance database', functools.partial(
             run.command, 'glance-manage', 'glance-manage', '--config-file',
-            self.settings.etc / 'glance/glance-api.conf', 'db_sync'))
+            self.settings.etc / 'glance/glance-api.conf', 'db_sync'),
+            once=True)
         steps.add('glance', functools.partial(run.start_api, 'glance'),
                   'glance database')
 
-    def _plan_neutron(self, steps, run):
-        files = ('neutron/neutron.conf', _ML2)
-        options = [argument for path in files
-                   for argument in ('--config-file', self.settings.etc / path)]
+    def _plan_neutron_database(self, steps, run):
         steps.add('neutron database', functools.partial(
-            run.command, 'neutron-db-manage', 'neutron-db-manage', *options,
-            'upgrade', 'heads'))
+            run.command, 'neutron-db-manage', 'neutron-db-manage',
+            *(argument for path in _NEUTRON_FILES
+              for argument in ('--config-file', self.settings.etc / path)),
+            'upgrade', 'heads'), once=True)
+
+    def _plan_neutron(self, steps, run):
+        self._plan_neutron_database(steps, run)
         steps.add('neutron', functools.partial(run.start_api, 'neutron'),
                   'neutron database')
         steps.add('neutron-rpc-server', functools.partial(
-            run.start, 'neutron-rpc-server', 'neutron-rpc-server', *files,
+            run.start, 'neutron-rpc-server', 'neutron-rpc-server',
+            *_NEUTRON_FILES,
             queue='q-reports-plugin'), 'neutron database')
         steps.add('l2agent', functools.partial(
             run.start, 'l2agent',
-            pathlib.Path(__file__).with_name('l2agent.py'), files[0]),
+            pathlib.Path(__file__).with_name('l2agent.py'), _NEUTRON_FILES[0]),
             'neutron-rpc-server')
         steps.add('agents', run.wait_for_agents,
                   'l2agent', 'neutron', 'identities')
 
+    def _plan_cinder_database(self, steps, run):
+        steps.add('cinder database', functools.partial(
+            run.command, 'cinder-manage', 'cinder-manage', '--config-file',
+            self.settings.etc / _CINDER_FILE, 'db', 'sync'), once=True)
+
+    def _plan_cinder(self, steps, run):
+        self._plan_cinder_database(steps, run)
+        needs = ('cinder database', 'identities')
+        steps.add('cinder', functools.partial(run.start_api, 'cinder'),
+                  *needs)
+        for name in ('cinder-scheduler', 'cinder-volume'):
+            steps.add(name, functools.partial(
+                run.start, name, name, _CINDER_FILE, queue=name), *needs)
+        steps.add('volumes', run.wait_for_volumes,
+                  'cinder', 'cinder-scheduler', 'cinder-volume')
+
+    def _plan_nova_databases(self, steps, run):
+        cloud = self.settings
+
+        def command(log, *args, env=None):
+            run.command(log, 'nova-manage', '--config-file',
+                        cloud.etc / 'nova/nova.conf', *args, env=env)
+
+        def map_cells():
+            log = 'nova-manage-cells'
+            command(log, 'cell_v2', 'map_cell0', '--database_connection',
+                    cloud.databases.url('nova_cell0'))
+            for cell in cloud.cell_names:
+                command(log, 'cell_v2', 'create_cell', '--name', cell,
+                        '--transport-url', cloud.bus_url(cell),
+                        '--database_connection',
+                        cloud.databases.url(cloud.cell_database(cell)))
+
+        # One after another they would take longest of all.
+        steps.add('nova api database', functools.partial(
+            command, 'nova-manage-api', 'api_db', 'sync'), once=True)
+        made = []
+        for cell in ('cell0', *cloud.cell_names):
+            made.append('nova %s database' % cell)
+            steps.add(made[-1], functools.partial(
+                command, 'nova-manage-' + cell, 'db', 'sync', '--local_cell',
+                env={'OS_DATABASE__CONNECTION': cloud.databases.url(
+                    cloud.cell_database(cell))}), once=True)
+        steps.add('nova cells', map_cells, 'nova api database', once=True)
+        steps.add('nova databases', lambda: None, 'nova cells', *made,
+                  once=True)
+
     def _plan_nova(self, steps, run):
-        manage = functools.partial(
-            run.command, 'nova-manage', 'nova-manage', '--config-file',
-            self.settings.etc / 'nova/nova.conf')
-
-        def make():
-            manage('api_db', 'sync')
-            manage('cell_v2', 'map_cell0')
-            manage('cell_v2', 'create_cell', '--name', 'cell1')
-            manage('db', 'sync')
-
-        steps.add('nova databases', make)
+        self._plan_nova_databases(steps, run)
         needs = ('nova databases', 'identities', 'placement')
         steps.add('nova', functools.partial(run.start_api, 'nova'), *needs)
-        for name in ('conductor', 'scheduler'):
-            steps.add('nova-' + name, functools.partial(
-                run.start, 'nova-' + name, 'nova-' + name, 'nova/nova.conf',
-                queue=name), *needs)
-        for host in self.settings.hosts:
-            name = 'nova-compute@%s' % host
+        steps.add('nova-scheduler', functools.partial(
+            run.start, 'nova-scheduler', 'nova-scheduler', 'nova/nova.conf',
+            queue='scheduler'), *needs)
+        conductors = {}
+        for host in (*self.settings.conductor_hosts,
+                     *self.settings.separate_cells):
+            name = 'nova-conductor' + (
+                '' if host == settings.CONTROL else '@' + host)
+            conductors[host] = name
             steps.add(name, functools.partial(
-                run.start, name, 'nova-compute', '%s/nova.conf' % host),
-                'nova-conductor', 'neutron')
+                run.start, name, 'nova-conductor',
+                self.settings.nova_file(host), queue='conductor.' + host,
+                cell=host), *needs)
+        computes = {host: 'nova-compute@' + host
+                    for host in self.settings.hosts}
+        for host, name in computes.items():
+            # The conductor that it does not start without.
+            near = conductors.get(
+                self.settings.cell_of(host), conductors[settings.CONTROL])
+            steps.add(name, functools.partial(
+                run.start, name, 'nova-compute',
+                self.settings.nova_file(host)), near, 'neutron')
+        if self.settings.libvirt:
+            host = self.settings.libvirt_host
+            computes[host] = self._plan_libvirt(steps, run, conductors.get(
+                self.settings.cell_of(host), conductors[settings.CONTROL]))
         steps.add('hosts', run.wait_for_hosts, 'nova', 'nova-scheduler',
-                  *('nova-compute@%s' % host for host in self.settings.hosts))
+                  *conductors.values(), *computes.values())
+
+    def _plan_libvirt(self, steps, run, conductor):
+        files = self.settings.var / 'guest'
+        steps.add('libvirtd', functools.partial(
+            self._hypervisor.start, self.processes))
+        steps.add('guest files', functools.partial(
+            guest.make, files, self.processes), once=True)
+        steps.add('guest', functools.partial(
+            guest.register, self.settings, files),
+            'guest files', 'hosts', 'glance', once=True)
+        host = self.settings.libvirt_host
+        name = 'nova-compute@' + host
+        steps.add(name, functools.partial(
+            run.start, name,
+            pathlib.Path(__file__).with_name('libvirt_compute.py'),
+            self.settings.nova_file(host)), 'libvirtd', conductor, 'neutron')
+        return name

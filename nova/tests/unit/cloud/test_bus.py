@@ -12,6 +12,7 @@
 
 import pathlib
 import socket
+import ssl
 from unittest import mock
 
 import fixtures
@@ -21,6 +22,7 @@ from tools.cloud import bus
 from tools.cloud import errors
 
 URL = 'rabbit://us%40er:secret@127.0.0.1:5672/'
+CONNECT = bus.Bus._connect
 
 
 class BusTestCase(testtools.TestCase):
@@ -31,6 +33,8 @@ class BusTestCase(testtools.TestCase):
         self.calls = self.folder / 'calls'
         self.calls.touch()
         self.rabbitmqctl()
+        self.connects = self.useFixture(fixtures.MockPatchObject(
+            bus.Bus, '_connect', mock.MagicMock())).mock
 
     def rabbitmqctl(self, fails='none'):
         """Put a rabbitmqctl on the PATH that notes how it is called."""
@@ -47,7 +51,8 @@ class BusTestCase(testtools.TestCase):
 
     def consumers(self, **found):
         return self.useFixture(fixtures.MockPatchObject(
-            bus.Bus, 'consumers', lambda self, queue: found.get(queue)))
+            bus.Bus, 'consumers',
+            lambda self, queue, cell=None: found.get(queue)))
 
     def test_cloud_gets_a_virtual_host_and_removes_it(self):
         server = bus.Bus(URL, 'cloud_1')
@@ -104,6 +109,16 @@ class BusTestCase(testtools.TestCase):
         server.drop()
         self.assertEqual('--quiet delete_vhost cloud_1', self.called()[-1])
 
+    def test_virtual_host_on_another_server_is_told_and_removed(self):
+        # rabbitmqctl does not ask for the port.
+        self.connects.side_effect = errors.ServerMissing('no such host')
+        server = bus.Bus(URL, 'cloud_1')
+        error = self.assertRaises(errors.CloudError, server.create)
+        self.assertIn('not the one that rabbitmqctl works on', str(error))
+        self.assertNotIn('secret', str(error))
+        server.drop()
+        self.assertEqual('--quiet delete_vhost cloud_1', self.called()[-1])
+
     def test_virtual_host_that_cannot_be_removed_is_told(self):
         server = bus.Bus(URL, 'cloud_1')
         server.create()
@@ -117,16 +132,68 @@ class BusTestCase(testtools.TestCase):
         self.rabbitmqctl(fails='*')
         server.drop()
 
-    def test_nothing_is_removed_that_was_not_made(self):
-        bus.Bus(URL, 'cloud_1').drop()
+    def test_virtual_host_of_somebody_else_is_not_removed(self):
+        server = bus.Bus(URL, 'cloud_1')
+        server.shared = True
+        server.drop()
         self.assertEqual([], self.called())
+
+    def test_virtual_host_that_a_killed_process_may_have_made_is_removed(
+            self):
+        bus.Bus(URL, 'cloud_1').drop()
+        self.assertEqual(['--quiet delete_vhost cloud_1'], self.called())
+
+    def test_every_separate_cell_has_a_virtual_host(self):
+        server = bus.Bus(URL, 'cloud_1', ['cell1', 'cell2'])
+        server.create()
+        self.assertEqual('rabbit://us%40er:secret@127.0.0.1:5672/cloud_1',
+                         server.url_of(None))
+        self.assertEqual(
+            'rabbit://us%40er:secret@127.0.0.1:5672/cloud_1_cell2',
+            server.url_of('cell2'))
+        server.drop()
+        for host in ('cloud_1', 'cloud_1_cell1', 'cloud_1_cell2'):
+            for words in ('add_vhost', 'set_permissions -p', 'delete_vhost'):
+                self.assertTrue(any(
+                    call.startswith('--quiet %s %s' % (words, host))
+                    for call in self.called()), (words, host))
+
+    def test_cells_cannot_share_the_virtual_host_of_somebody_else(self):
+        self.rabbitmqctl(fails='add_vhost')
+        server = bus.Bus(URL, 'cloud_1', ['cell1', 'cell2'])
+        self.assertRaises(errors.CloudError, server.create)
+
+    def test_tls_is_what_the_url_says(self):
+        url = 'rabbit://127.0.0.1:5671/?'
+        for query, found in (
+                ('', False), ('ssl=false&ssl_ca_file=/ca', False),
+                ('ssl=true', {'cert_reqs': ssl.CERT_NONE}),
+                ('ssl=true&ssl_ca_file=/ca', {
+                    'cert_reqs': ssl.CERT_REQUIRED, 'ca_certs': '/ca',
+                    'server_hostname': '127.0.0.1'})):
+            self.assertEqual(found, bus.Bus(url + query, 'x')._tls())
+        server = bus.Bus(url + 'ssl=true', 'cloud_1')
+        server.create()
+        self.assertEqual('rabbit://127.0.0.1:5671/cloud_1?ssl=true',
+                         server.url)
+
+    def test_rabbitmqctl_is_known_as_a_process_of_the_cloud(self):
+        with mock.patch('subprocess.run') as run:
+            bus.Bus(URL, 'cloud_1').drop()
+        self.assertEqual(
+            'cloud_1', run.call_args.kwargs['env']['NOVA_PENDING_CLOUD'])
 
     def test_what_is_no_url_of_rabbitmq_is_refused(self):
         for url in ('', 'amqp://127.0.0.1', 'rabbit:///', '127.0.0.1:5672',
                     'rabbit://127.0.0.1:port/'):
             self.assertRaises(errors.BadArgument, bus.Bus, url, 'x')
 
+    def connect_for_real(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            'tools.cloud.bus.Bus._connect', CONNECT))
+
     def test_server_that_is_not_there_is_told_without_the_password(self):
+        self.connect_for_real()
         with socket.socket() as closed:
             closed.bind(('127.0.0.1', 0))
             url = 'rabbit://guest:secret@127.0.0.1:%d/' % (
@@ -140,6 +207,7 @@ class BusTestCase(testtools.TestCase):
         self.assertNotIn('\n', str(error))
 
     def test_queue_is_asked_for_and_not_made(self):
+        self.connect_for_real()
         with mock.patch('kombu.Connection') as connection:
             server = bus.Bus(URL, 'x')
             with mock.patch('kombu.Queue') as queue:

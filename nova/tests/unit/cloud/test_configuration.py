@@ -10,6 +10,9 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import configparser
+import dataclasses
+import pathlib
 import stat
 from unittest import mock
 
@@ -67,12 +70,43 @@ class ConfigurationTestCase(base.CloudTestCase):
             'true', self.read('nova/nova.conf')['DEFAULT'][
                 'use_pending_state'])
 
-    def test_every_option_of_nova_is_one_that_nova_has(self):
+    def test_host_with_real_guests(self):
         configuration.write(self.cloud)
-        for path in ('nova/nova.conf', 'compute1/nova.conf'):
+        self.assertFalse((self.cloud.etc / 'compute3').exists())
+        self.add_libvirt()
+        configuration.write(self.cloud)
+        found = self.read('compute3/nova.conf')
+        self.assertEqual('qemu+unix:///session?socket=/s',
+                         found['libvirt']['connection_uri'])
+        self.assertEqual('libvirt.LibvirtDriver',
+                         found['DEFAULT']['compute_driver'])
+        self.assertTrue(
+            (self.cloud.var / 'nova/compute3/instances').is_dir())
+        # Who asks for no real guest does not get there.
+        self.assertEqual('true', self.read('nova/nova.conf')['scheduler'][
+            'enable_isolated_aggregate_filtering'])
+        said = yaml.safe_load(
+            (self.cloud.etc / 'compute3/provider.yaml').read_text())
+        self.assertEqual(['CUSTOM_REAL_GUEST'],
+                         said['providers'][0]['traits']['additional'])
+        self.assertEqual(
+            'compute1,compute2',
+            self.read('neutron/neutron.conf')['l2agent']['hosts'])
+
+    def add_libvirt(self):
+        self.cloud = dataclasses.replace(
+            self.cloud, libvirt=True,
+            hypervisor=mock.Mock(uri='qemu+unix:///session?socket=/s'))
+
+    def test_every_option_of_nova_is_one_that_nova_has(self):
+        self.add_libvirt()
+        configuration.write(self.cloud)
+        for path in ('nova/nova.conf', 'compute1/nova.conf',
+                     'compute3/nova.conf'):
             for section, options in self.read(path).items():
                 if section in ('DEFAULT', 'api', 'conductor', 'scheduler',
-                               'vnc', 'glance', 'api_database', 'database'):
+                               'vnc', 'glance', 'api_database', 'database',
+                               'compute', 'libvirt'):
                     group = (nova.conf.CONF if section == 'DEFAULT'
                              else nova.conf.CONF[section])
                     for option in options.keys() - LIBRARIES:
@@ -159,3 +193,58 @@ class ConfigurationTestCase(base.CloudTestCase):
         other = settings.Settings(
             state=self.state, databases=None, bus=None, ports={})
         self.assertNotEqual(self.cloud.password, other.password)
+
+
+class ChoicesTestCase(base.CloudTestCase):
+
+    def choose(self, **choices):
+        return dataclasses.replace(self.cloud, **choices)
+
+    def test_stock_cloud_has_no_option_of_the_layer(self):
+        for stock in (True, False):
+            cloud = self.choose(stock=stock)
+            self.assertEqual(
+                not stock, 'use_pending_state'
+                in configuration.nova_control(cloud)['DEFAULT'])
+
+    def test_one_cell_shares_the_bus_and_the_conductors(self):
+        control = configuration.nova_control(self.cloud)
+        compute = configuration.nova_compute(self.cloud, 'compute2')
+        self.assertEqual(control['DEFAULT']['transport_url'],
+                         compute['DEFAULT']['transport_url'])
+        self.assertTrue(control['database']['connection'].startswith(
+            'mysql+pymysql://root@127.0.0.1:3306/cloud_1_nova?'))
+
+    def test_each_of_two_cells_has_a_bus_and_a_database(self):
+        cloud = self.choose(cells=2)
+        cloud.bus.url_of = lambda cell: 'rabbit://h/' + cell
+        for host, cell, database in (('compute1', 'cell1', 'cloud_1_nova?'),
+                                     ('compute2', 'cell2', 'nova_cell2?')):
+            compute = configuration.nova_compute(cloud, host)
+            conductor = configuration.nova_cell(cloud, cell)
+            for section in (compute, conductor):
+                self.assertEqual('rabbit://h/' + cell,
+                                 section['DEFAULT']['transport_url'])
+            self.assertNotIn('database', compute)
+            self.assertNotIn('api_database', conductor)
+            self.assertIn(database, conductor['database']['connection'])
+        control = configuration.nova_control(cloud)
+        self.assertEqual(cloud.bus.url, control['DEFAULT']['transport_url'])
+        self.assertIn('nova_cell0?', control['database']['connection'])
+
+    def test_each_conductor_has_a_file_and_a_name_of_its_own(self):
+        cloud = self.choose(conductors=2, cells=2)
+        cloud.bus.url_of = lambda cell: 'rabbit://h/' + cell
+        prefix = self.state / 'prefix'
+        (prefix / 'etc/nova').mkdir(parents=True)
+        (prefix / 'etc/nova/api-paste.ini').touch()
+        with mock.patch.object(settings, 'PREFIX', prefix):
+            configuration.write(cloud)
+        hosts = set()
+        for host in (*cloud.conductor_hosts, *cloud.separate_cells):
+            parser = configparser.ConfigParser(interpolation=None)
+            parser.read(cloud.etc / cloud.nova_file(host))
+            hosts.add(parser['DEFAULT']['host'])
+            self.assertTrue(pathlib.Path(
+                parser['DEFAULT']['state_path']).is_dir())
+        self.assertEqual({'control', 'control2', 'cell1', 'cell2'}, hosts)

@@ -48,8 +48,31 @@ class DatabasesTestCase(testtools.TestCase):
     def test_check_makes_nothing(self):
         self.assertEqual(['SELECT 1'], self.statements('check'))
 
-    def test_what_is_no_url_of_mysql_is_refused(self):
-        for url in ('', 'root@127.0.0.1', 'postgresql://127.0.0.1/x',
+    def test_statements_of_postgresql(self):
+        server = databases.Databases(
+            'postgresql+psycopg2://postgres@127.0.0.1:5432', 'cloud_1_',
+            ['nova'])
+        found = []
+        server._execute = found.extend
+        server.create()
+        server.drop()
+        self.assertEqual([
+            'CREATE DATABASE "cloud_1_nova" ENCODING \'UTF8\' '
+            'TEMPLATE template0',
+            'DROP DATABASE IF EXISTS "cloud_1_nova" WITH (FORCE)'], found)
+        self.assertEqual(
+            'postgresql+psycopg2://postgres@127.0.0.1:5432/cloud_1_nova',
+            server.url('nova'))
+
+    def test_what_the_url_says_of_tls_is_for_the_services_too(self):
+        server = databases.Databases(
+            'mysql+pymysql://root@127.0.0.1?ssl_ca=/ca', 'x_')
+        self.assertEqual(
+            'mysql+pymysql://root@127.0.0.1/x_nova?'
+            'charset=utf8mb3&ssl_ca=%2Fca', server.url('nova'))
+
+    def test_what_is_no_url_of_a_database_is_refused(self):
+        for url in ('', 'root@127.0.0.1', 'oracle://127.0.0.1/x',
                     'mysql+pymysql://127.0.0.1:port'):
             self.assertRaises(
                 errors.BadArgument, databases.Databases, url, 'x_')

@@ -20,7 +20,9 @@ from tools.cloud import errors
 SERVER = {
     'id': 'x', 'name': 'web', 'created': '2026-01-01T00:00:00Z',
     'tags': ['blue'], 'metadata': {'purpose': 'demo'}, 'status': 'PENDING',
-    'fault': {'message': 'No valid host was found. '}, 'addresses': {}}
+    'fault': {'message': 'No valid host was found. '}, 'addresses': {},
+    'key_name': 'key', 'OS-EXT-SRV-ATTR:user_data':
+        'I2Nsb3VkLWNvbmZpZwpob3N0bmFtZTogd2ViCg=='}
 
 
 class DemoTestCase(base.CloudTestCase):
@@ -39,7 +41,10 @@ class DemoTestCase(base.CloudTestCase):
         self.demo._api.get = self.get
         self.server = copy.deepcopy(SERVER)
         self.hidden = 'ERROR'
-        self.actions = ['rebuild', 'create']
+        self.actions = ['rebuild', 'rebuild', 'unlock', 'lock', 'create']
+        self.ports = ['p']
+        self.demo._client.ask.return_value = 'p\n'
+        self.demo._port = 'p'
         self.lists = {('ERROR', '2.104'): ['x'], ('ERROR', '2.105'): [],
                       ('PENDING', '2.105'): ['x']}
 
@@ -50,6 +55,9 @@ class DemoTestCase(base.CloudTestCase):
         if path.endswith('/os-instance-actions'):
             return {'instanceActions': [
                 {'action': each} for each in self.actions]}
+        if path.endswith('/os-interface'):
+            return {'interfaceAttachments': [
+                {'port_id': each} for each in self.ports]}
         server = dict(self.server)
         if version in ('2.1', '2.104'):
             server['status'] = self.hidden
@@ -80,9 +88,24 @@ class DemoTestCase(base.CloudTestCase):
         self.fails(self.demo._look_at_waiting, 'x')
 
     def test_waiting_server_without_what_its_owner_said(self):
-        for name, value in (('tags', []), ('metadata', {})):
+        for name, value in (
+                ('tags', []), ('metadata', {}), ('key_name', None),
+                ('OS-EXT-SRV-ATTR:user_data', None)):
             self.server = dict(copy.deepcopy(SERVER), **{name: value})
-            self.assertIn(name, self.fails(self.demo._look_at_waiting, 'x'))
+            self.fails(self.demo._look_at_waiting, 'x')
+
+    def test_refusals_are_those_that_are_promised(self):
+        self.demo._try_in_vain('x')
+        self.assertEqual(
+            [409, 400, 409, 409],
+            [call.args[4] for call in self.demo._api.post.call_args_list
+             if len(call.args) > 4])
+        self.demo._api.post.side_effect = errors.StepFailed('202')
+        self.fails(self.demo._try_in_vain, 'x')
+
+    def test_refusal_that_changes_the_server(self):
+        self.server['status'] = 'ERROR'
+        self.assertIn("'ERROR'", self.fails(self.demo._try_in_vain, 'x'))
 
     def test_lists_that_are_wrong(self):
         right = dict(self.lists)
@@ -127,6 +150,12 @@ class DemoTestCase(base.CloudTestCase):
         self.assertIn("['create']",
                       self.fails(self.demo._look_at_rebuilt, 'x'))
 
+    def test_rebuilt_server_with_another_port(self):
+        self.server['status'] = 'ACTIVE'
+        self.rebuilt()
+        self.ports = ['q']
+        self.assertIn("['q']", self.fails(self.demo._look_at_rebuilt, 'x'))
+
     def test_rebuilt_server_with_another_address(self):
         self.server['status'] = 'ACTIVE'
         self.rebuilt()
@@ -154,4 +183,4 @@ class DemoTestCase(base.CloudTestCase):
         except errors.StepFailed:
             pass
         self.assertEqual(['good'],
-                         [title for title, seconds in self.demo.timeline])
+                         [title for title, _, _ in self.demo.timeline])

@@ -50,6 +50,24 @@ class PlanTestCase(testtools.TestCase):
         self.run_plan()
         self.assertEqual({'one', 'two', 'three'}, set(self.done))
 
+    def test_only_the_steps_that_are_named_run(self):
+        started = []
+        self.add('last', 'middle')
+        self.add('middle', 'first')
+        self.add('first')
+        self.plan.run(lambda *_: None, None, {'first', 'last'},
+                      started.append)
+        self.assertEqual({'first', 'last'}, set(self.ran))
+        self.assertEqual(set(self.ran), set(started))
+        self.plan.run(lambda *_: None, None, set())
+
+    def test_steps_that_need_a_step(self):
+        self.add('first')
+        self.add('middle', 'first')
+        self.plan.add('last', None, 'middle', once=True)
+        self.assertEqual({'middle'}, self.plan.needing('first'))
+        self.assertEqual({'last'}, self.plan.once)
+
     def test_failure_is_raised_and_nothing_that_needs_it_runs(self):
         def fail():
             raise errors.CloudError('no')

@@ -60,6 +60,32 @@ class PortsTestCase(testtools.TestCase):
         for number in self.take('one', 'two').numbers.values():
             self.assertLess(number, 32768)
 
+    def test_given_port_is_taken(self):
+        number = self.take('any').numbers['any']
+        error = self.assertRaises(
+            errors.BadArgument, ports.Ports, ['one'], {'one': number})
+        self.assertIn('Port %d, which one is to have' % number, str(error))
+
+    def test_given_port_is_had(self):
+        free = self.take('any')
+        number = free.numbers['any']
+        free.release_all()
+        taken = ports.Ports(['one', 'two'], {'two': number})
+        self.addCleanup(taken.release_all)
+        self.assertEqual(number, taken.numbers['two'])
+        self.assertEqual({'one', 'two'}, set(taken.numbers))
+
+    def test_port_of_a_service_that_has_ended_can_be_had_again(self):
+        server = socket.create_server((ports.HOST, 0))
+        number = server.getsockname()[1]
+        with socket.create_connection((ports.HOST, number)) as connection:
+            peer, _ = server.accept()
+            # Who closes first waits for what may still come.
+            peer.close()
+            connection.recv(1)
+        server.close()
+        ports.Ports((), {'again': number}).release_all()
+
     def test_without_a_free_port_nothing_stays_bound(self):
         held = mock.Mock()
         with mock.patch.object(ports, '_bind_any', side_effect=[

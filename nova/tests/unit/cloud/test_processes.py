@@ -17,9 +17,11 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 import fixtures
 from oslo_serialization import jsonutils
+from oslo_utils import uuidutils
 import testtools
 
 from tools.cloud import errors
@@ -201,6 +203,61 @@ class ProcessesTestCase(testtools.TestCase):
         self.assertNotIn('first', str(error))
         self.processes.check(['other'])
 
+    def test_output_is_that_of_the_last_start(self):
+        self.processes.run('command', ['echo', 'first'])
+        self.assertEqual((0, 'second\n'), self.processes.run(
+            'command', ['echo', 'second']))
+        self.assertEqual('first\nsecond\n', (
+            self.state / 'log' / 'command.log').read_text())
+
+    def test_stop_ends_only_the_processes_that_are_named(self):
+        process, other = self.start(SLEEP), self.start(SLEEP, 'other')
+        self.processes.stop({'service'})
+        self.assertFalse(process.alive)
+        self.assertTrue(other.alive)
+        self.assertTrue(self.start(SLEEP).alive)
+
+    def test_close_ends_the_last_ones_after_the_others(self):
+        running = processes.Processes(self.state, last={'server'})
+        for name in ('server', 'service'):
+            running.start(name, ['sleep', '60'])
+        stopped = []
+        with mock.patch.object(
+                running, 'stop', lambda names, grace: stopped.append(names)):
+            running.close()
+        self.assertEqual([{'service'}, {'server'}], stopped)
+        running.close()
+
+    def test_program_that_is_not_there_is_told_in_a_sentence(self):
+        error = self.assertRaises(
+            errors.CloudError, self.processes.start, 'x', ['/no/program'])
+        self.assertIn('x cannot be started', str(error))
+
+    def test_memory_of_a_process_with_its_workers(self):
+        process = self.start(STUBBORN)
+        self.first_line(process)
+        both = process.members()
+        self.assertEqual(2, len(both))
+        self.assertGreater(processes.memory(both),
+                           processes.memory(both[:1]))
+        self.assertGreater(processes.memory(both[:1]), 100000)
+        self.processes.close(grace=0)
+        self.assertEqual(0, processes.memory(both))
+
+    def test_command_that_ends_is_no_service_that_has_ended(self):
+        seen = []
+
+        def wait(process):
+            # After its end, before anybody is told of it.
+            process._popen.wait()
+            self.processes.check()
+            seen.append(process.name)
+            return 0
+
+        with mock.patch.object(processes.Process, 'wait', wait):
+            self.processes.run('command', ['true'])
+        self.assertEqual(['command'], seen)
+
     def test_wait_until_returns_what_it_waited_for(self):
         answers = [None, 0, 'ready']
         self.assertEqual('ready', self.processes.wait_until(
@@ -229,3 +286,105 @@ class ProcessesTestCase(testtools.TestCase):
         self.processes.close()
         self.assertRaises(errors.Stopped, self.processes.wait_until,
                           'it', lambda: None, None)
+
+
+class AnotherRunTestCase(testtools.TestCase):
+    """What a process of the tool knows of the processes of another one."""
+
+    def setUp(self):
+        super().setUp()
+        self.state = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        # All processes of a machine are looked at, other tests' too.
+        self.name = 'cloud_' + uuidutils.generate_uuid(dashed=False)
+        self.first = processes.Processes(self.state, self.name)
+        self.addCleanup(self.first.close, grace=0)
+
+    def start(self, source=SLEEP, name='service'):
+        process = self.first.start(name, [sys.executable, '-c', source])
+        wait_for(lambda: '\n' in process.output())
+        return process
+
+    def second(self):
+        return processes.Processes(self.state, self.name)
+
+    def reaped(self, process):
+        # Nobody holds the number of a process of another run.
+        process._popen.wait()
+        return process
+
+    def test_living_process_is_adopted_and_ended(self):
+        process = self.start(STUBBORN)
+        child = int(process.output())
+        other = self.second()
+        adopted = other.running()['service']
+        self.assertEqual(process.pid, adopted.pid)
+        self.assertTrue(adopted.alive)
+        threading.Thread(target=self.reaped, args=(process,)).start()
+        other.close(grace=0.2)
+        self.assertFalse(process.alive)
+        wait_for(lambda: processes.start_time(child) is None)
+        self.assertEqual({}, self.second().running())
+
+    def test_process_that_was_killed_is_known_to_have_ended(self):
+        process = self.start()
+        process.kill()
+        self.assertFalse(self.second().running()['service'].alive)
+
+    def test_workers_of_a_process_that_has_ended_are_ended(self):
+        process = self.start(LEAVES_A_WORKER)
+        child = int(process.output())
+        self.reaped(process)
+        self.second().close(grace=0)
+        wait_for(lambda: processes.start_time(child) is None)
+
+    def test_process_that_nobody_noted_is_ended(self):
+        # As if the first run was killed before it could note it.
+        process = self.start()
+        (self.state / 'run' / 'service.json').unlink()
+        other = self.second()
+        self.assertEqual({}, other.running())
+        self.assertEqual([process.pid], other.strays())
+        other.close(grace=0)
+        wait_for(lambda: not process.alive)
+
+    def test_note_that_was_cut_off_hides_no_process(self):
+        process = self.start()
+        (self.state / 'run' / 'service.json').write_text('{"pid": ')
+        self.assertEqual([process.pid], self.second().strays())
+
+    def test_process_that_left_its_session_is_ended(self):
+        child = int(self.start(LEAVES_A_WORKER.replace(
+            "60)'])", "60)'], start_new_session=True)")).output())
+        self.assertEqual(child, os.getsid(child))
+        self.second().close(grace=0)
+        wait_for(lambda: processes.start_time(child) is None)
+
+    def stranger(self, env=None):
+        child = subprocess.Popen(
+            [sys.executable, '-c', SLEEP], stdout=subprocess.PIPE, env=env,
+            start_new_session=True)
+        self.addCleanup(child.communicate)
+        self.addCleanup(child.kill)
+        child.stdout.readline()
+        return child
+
+    def test_process_of_that_name_in_its_environment_is_one_of_the_cloud(
+            self):
+        child = self.stranger({processes.MARK: self.name})
+        self.assertEqual([child.pid], self.second().strays())
+
+    def test_process_of_another_cloud_is_left_alone(self):
+        child = self.stranger({processes.MARK: self.name + '2'})
+        other = self.second()
+        self.assertEqual([], other.strays())
+        other.close(grace=0)
+        self.assertIsNone(child.poll())
+
+    def test_stranger_with_the_number_of_ours_is_left_alone(self):
+        # After a reboot both the number and the session can be another's.
+        child = self.stranger()
+        for started in (processes.start_time(child.pid), 1):
+            (self.state / 'run' / 'service.json').write_text(
+                jsonutils.dumps({'pid': child.pid, 'started': started}))
+            self.second().close(grace=0)
+            self.assertIsNone(child.poll())

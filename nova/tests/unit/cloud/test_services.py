@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import dataclasses
 import http.server
 import pathlib
 import socket
@@ -17,6 +18,7 @@ import threading
 from unittest import mock
 
 from keystoneauth1 import exceptions
+from oslo_utils import timeutils
 
 from nova.tests.unit.cloud import base
 from tools.cloud import errors
@@ -24,13 +26,21 @@ from tools.cloud import processes
 from tools.cloud import services
 from tools.cloud import settings
 
+NOW = timeutils.utcnow().isoformat()
 SERVICES = [
-    {'binary': binary, 'state': 'up'}
-    for binary in ('nova-conductor', 'nova-scheduler', 'nova-compute')]
+    {'binary': binary, 'host': host, 'state': 'up', 'updated_at': NOW}
+    for binary, host in (
+        ('nova-conductor', 'control'), ('nova-scheduler', 'control'),
+        ('nova-compute', 'compute1'), ('nova-compute', 'compute2'))]
+VOLUMES = [
+    {'binary': binary, 'state': 'up', 'updated_at': NOW}
+    for binary in ('cinder-scheduler', 'cinder-volume')]
 HYPERVISORS = [
     {'service': {'host': host}, 'state': 'up'}
     for host in ('compute1', 'compute2')]
-AGENTS = [{'host': host, 'alive': True} for host in ('compute1', 'compute2')]
+AGENTS = [{'host': host, 'alive': True, 'heartbeat_timestamp': NOW}
+          for host in ('compute1', 'compute2')]
+BEFORE = '2026-01-01T00:00:00.000000'
 
 
 class ServicesTestCase(base.CloudTestCase):
@@ -43,8 +53,10 @@ class ServicesTestCase(base.CloudTestCase):
         self.running = processes.Processes(self.state)
         self.addCleanup(self.running.close, grace=0)
         self.reserved = mock.Mock()
-        self.services = services.Services(
-            self.cloud, self.running, self.reserved)
+        with mock.patch('time.time', return_value=timeutils.parse_isotime(
+                NOW + 'Z').timestamp()):
+            self.services = services.Services(
+                self.cloud, self.running, self.reserved)
         self.answers = {}
         session = mock.Mock()
         session.get = self.get
@@ -108,14 +120,14 @@ class ServicesTestCase(base.CloudTestCase):
 
     def test_service_is_started_when_it_takes_calls(self):
         found = [None, 0, 1]
-        self.cloud.bus.consumers = lambda queue: found.pop(0)
+        self.cloud.bus.consumers = lambda queue, cell: found.pop(0)
         self.program('nova-conductor', 'sleep 60\n')
         self.services.start('nova-conductor', 'nova-conductor',
                             'nova/nova.conf', queue='conductor')
         self.assertEqual([], found)
 
     def test_service_that_ends_is_not_waited_for(self):
-        self.cloud.bus.consumers = lambda queue: None
+        self.cloud.bus.consumers = lambda queue, cell: None
         self.program('nova-conductor', 'echo no such database; exit 1\n')
         error = self.assertRaises(
             errors.CloudError, self.services.start, 'nova-conductor',
@@ -140,6 +152,11 @@ class ServicesTestCase(base.CloudTestCase):
                 ('/os-services', 'services', SERVICES[1:]),
                 ('/os-services', 'services',
                  [dict(SERVICES[0], state='down'), *SERVICES[1:]]),
+                # What the service said before it was started again.
+                ('/os-services', 'services',
+                 [dict(SERVICES[0], updated_at=BEFORE), *SERVICES[1:]]),
+                ('/os-services', 'services',
+                 [dict(SERVICES[0], updated_at=None), *SERVICES[1:]]),
                 ('/os-services', 'services',
                  exceptions.InternalServerError())):
             with mock.patch.dict(self.answers, {path: (key, value)}):
@@ -150,9 +167,36 @@ class ServicesTestCase(base.CloudTestCase):
         self.assertFalse(self.waits(self.services.wait_for_agents))
         for value in ([], AGENTS[:1],
                       [AGENTS[0], dict(AGENTS[1], alive=False)],
+                      [AGENTS[0], dict(
+                          AGENTS[1], heartbeat_timestamp=BEFORE)],
                       exceptions.ConnectFailure()):
             self.answers = {'/v2.0/agents': ('agents', value)}
             self.assertTrue(self.waits(self.services.wait_for_agents))
+
+    def test_volumes_are_ready_when_both_services_of_cinder_are_up(self):
+        self.answers = {'/os-services': ('services', VOLUMES)}
+        self.assertFalse(self.waits(self.services.wait_for_volumes))
+        for value in (VOLUMES[:1],
+                      [VOLUMES[0], dict(VOLUMES[1], state='down')],
+                      [VOLUMES[0], dict(VOLUMES[1], updated_at=BEFORE)]):
+            self.answers = {'/os-services': ('services', value)}
+            self.assertTrue(self.waits(self.services.wait_for_volumes))
+
+    def test_cinder_is_told_where_its_configuration_is(self):
+        def arguments(api):
+            return [str(each) for each in self.services.api_program(api, 1)]
+
+        self.assertEqual(
+            ['--pyargv',
+             '--config-file %s/cinder/cinder.conf' % self.cloud.etc],
+            arguments('cinder')[-2:])
+        self.assertNotIn('--pyargv', arguments('nova'))
+
+    def test_layer_is_off_in_every_process_of_a_stock_cloud(self):
+        self.assertNotIn('NOVA_PENDING', self.services.environment())
+        self.services._cloud = dataclasses.replace(self.cloud, stock=True)
+        self.assertEqual(
+            'off', self.services.environment()['NOVA_PENDING'])
 
 
 class AnswersTestCase(base.CloudTestCase):

@@ -1,0 +1,60 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The demonstration on a cloud that has a host with real guests too."""
+
+from tools.cloud import demo
+from tools.cloud import errors
+from tools.cloud import guest
+
+_CREATE = ('%s server create --image %s --flavor %s --nic none '
+           '-c id -c name -c status ' % (demo.PENDING, guest.NAME, guest.NAME))
+
+
+class Demo(demo.Demo):
+    """The demonstration, and what guests of QEMU say of themselves.
+
+    Their host has room for one, so that the second one waits.
+    """
+
+    def _run_steps(self):
+        super()._run_steps()
+        with self._step('A real guest: what it writes to its console'):
+            self._client.run(_CREATE + '--wait guest-1')
+            self._look_at_console('guest-1')
+        with self._step('A second one waits, and boots when it is rebuilt'):
+            second = self._create_waiting_guest()
+            self._make_room('guest-1')
+            self._ask_for_rebuild(second)
+            self._wait_for(second, 'ACTIVE')
+            self._look_at_console('guest-2')
+
+    def _create_waiting_guest(self):
+        # The client would wait for one of the states that it knows.
+        self._client.run(_CREATE + 'guest-2')
+        second = self._find()['guest-2']['id']
+        self._wait_for(second, 'PENDING')
+        self._client.run('%s server list' % demo.PENDING)
+        return second
+
+    def _look_at_console(self, name):
+        show = 'console log show ' + name
+        said = guest.line(self._find()[name]['id'])
+
+        def has_said():
+            if self._stopped:
+                raise errors.Stopped('The demonstration was stopped.')
+            return said in self._client.ask(show)
+
+        self._processes.wait_until(
+            'the guest of %s to write: %s' % (name, said), has_said, None)
+        self._client.run(show)

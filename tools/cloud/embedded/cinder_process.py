@@ -1,0 +1,87 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Cinder's API, its scheduler and its volume manager in one process.
+
+Its arguments are the port of the API and the file of the configuration of all
+of them.
+"""
+
+import contextlib
+import sys
+
+from cinder import monkey_patch
+
+from tools.cloud.embedded import transactions
+from tools.cloud.embedded import wsgi
+
+PORT, CONFIG_FILE = sys.argv[1:]
+transactions.prepare()
+# As the other services, and unlike Cinder's own by default.
+monkey_patch.patch(backend='threading')
+APPLICATION = wsgi.load('cinder.wsgi.api', '--config-file', CONFIG_FILE)
+
+# flake8: noqa: E402
+from cinder.common import constants
+from cinder import service
+import os_brick
+from oslo_config import cfg
+
+CONF = cfg.CONF
+
+
+class Scheduler(service.Service):
+    """A cinder-scheduler that is not the only service of its process.
+
+    The release keeps the identity of the service of this process in the
+    class. It is to be that of cinder-volume, whose manager asks for it.
+    """
+
+    def start(self):
+        with self._identity():
+            super().start()
+
+    def report_state(self):
+        with self._identity():
+            super().report_state()
+
+    @contextlib.contextmanager
+    def _identity(self):
+        of_volume = service.Service.service_id
+        service.Service.service_id = self.origin_service_id
+        try:
+            yield
+        finally:
+            service.Service.service_id = of_volume
+
+
+def start_all():
+    """Start the services beside the API, which has started the bus.
+
+    cinder-scheduler waits at its start for what cinder-volume can do.
+    """
+    os_brick.setup(CONF)
+    scheduler = Scheduler.create(binary=constants.SCHEDULER_BINARY)
+    for backend in CONF.enabled_backends:
+        service.Service.create(
+            host='%s@%s' % (CONF.host, backend), service_name=backend,
+            binary=constants.VOLUME_BINARY, coordination=True).start()
+    scheduler.start()
+
+
+def main():
+    start_all()
+    wsgi.serve(APPLICATION, int(PORT))
+
+
+if __name__ == '__main__':
+    main()

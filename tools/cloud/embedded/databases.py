@@ -1,0 +1,76 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The SQLite files of a cloud, and the bus that is no server."""
+
+import contextlib
+import sqlite3
+
+from tools.cloud import databases
+
+# How long a write waits for another one. Each holds the file for
+# milliseconds; a service that holds it longer is broken.
+_BUSY_SECONDS = 60
+
+
+class Databases:
+    """The databases of one cloud.
+
+    :param directory: the directory that the files lie in
+    """
+
+    #: What every service's section for its database has beside the URL. No
+    #: write waits for the disk: the files need to survive the death of a
+    #: process, and not that of the machine.
+    options = {'sqlite_synchronous': False}
+
+    def __init__(self, directory):
+        self._directory = directory
+
+    def url(self, name):
+        """Return the URL of one of the databases, for a service."""
+        return 'sqlite:///%s?timeout=%d' % (self._path(name), _BUSY_SECONDS)
+
+    def check(self):
+        """There is no server that could be missing."""
+
+    def create(self):
+        """Make the databases, empty."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in databases.NAMES:
+            with contextlib.closing(
+                    sqlite3.connect(self._path(name))) as connection:
+                # Kept in the file: reads and a write do not wait for each
+                # other.
+                connection.execute('PRAGMA journal_mode = WAL')
+
+    def drop(self):
+        """The files go with the state directory."""
+
+    def _path(self, name):
+        return self._directory / (name + '.sqlite')
+
+
+class Bus:
+    """The bus inside of each process."""
+
+    url = 'fake:///'
+    shared = False
+
+    def check(self):
+        """There is no server that could be missing."""
+
+    def create(self):
+        """Each process makes its own."""
+
+    def drop(self):
+        """It ends with its process."""

@@ -1,0 +1,44 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""How the services of an embedded cloud are started."""
+
+import pathlib
+import sys
+
+from tools.cloud import services
+
+_RUN = pathlib.Path(__file__).with_name('__main__.py')
+
+
+class Services(services.Services):
+    """The services of one embedded cloud."""
+
+    def api_program(self, api, port):
+        etc = self._cloud.etc
+        return {
+            'neutron': self._module('neutron_process', port),
+            'nova': self._module(
+                'nova_process', port,
+                *(etc / host / 'nova.conf' for host in self._cloud.hosts)),
+            'cinder': self._module(
+                'cinder_process', port, etc / 'cinder/cinder.conf'),
+        }.get(api) or self._module('wsgi', self.wsgi_modules[api], port)
+
+    def program(self, name):
+        if name == 'neutron-db-manage':
+            return self._module('neutron_schema')
+        return super().program(name)
+
+    @staticmethod
+    def _module(name, *args):
+        return [sys.executable, '-P', _RUN, name, *args]

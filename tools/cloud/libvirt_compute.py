@@ -1,0 +1,46 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""nova-compute as it was released, for a host whose guests are its user's.
+
+What Nova gives to a helper with root's rights needs none of them there: the
+libvirtd, the guests and their files belong to the user of nova-compute, and
+there is no network to be plugged. Those calls are made in the process itself,
+so that neither root nor sudo is needed. Run as a file.
+"""
+
+import fcntl
+import os
+import sys
+import termios
+
+from nova.cmd import compute
+import nova.privsep
+
+
+def keep_terminal():
+    """Take a terminal of our own.
+
+    Who has none gets the first one that it opens. That would be the console
+    of a guest, at whose end the kernel sends SIGHUP.
+
+    :returns: the numbers of its two files, which are to stay open
+    """
+    ours = os.openpty()
+    fcntl.ioctl(ours[1], termios.TIOCSCTTY, 0)
+    return ours
+
+
+if __name__ == '__main__':
+    terminal = keep_terminal()
+    nova.privsep.sys_admin_pctxt.set_client_mode(False)
+    sys.exit(compute.main())
