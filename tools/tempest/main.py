@@ -1,0 +1,267 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The command line of the tests on a local cloud."""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import signal
+import sys
+import time
+
+from tools.cloud import errors
+from tools.cloud import ports
+from tools.cloud import settings
+from tools.cloud import stack
+from tools import subunit_stream
+from tools.tempest import configuration
+
+THEIRS = r'^tempest\.api\.compute\.'
+OURS = r'^nova_pending_tempest_plugin\.'
+
+_SPEC = importlib.util.find_spec('tempest')
+_TEMPEST = _SPEC and pathlib.Path(_SPEC.origin).parent
+
+# What names the set-up of a class, up to the closing parenthesis.
+_SET_UP = 'setUpClass ('
+
+# Enough for all that the tests have at one time.
+_HOST_VCPUS = 64
+
+_EPILOG = """\
+exit codes: 0 all that ran passed; 1 a test failed, or an outcome is another
+one than in the run that it is compared with; 2 wrong arguments; 3 the cloud
+did not come up or go down as it should; 128 and the number of the signal that
+ended it
+"""
+
+
+class Cloud(stack.Stack):
+    """A cloud in which networks have routers, as Tempest makes them."""
+
+    def write_configuration(self):
+        super().write_configuration()
+        path = self.settings.etc / 'neutron/neutron.conf'
+        with path.open('a') as file:
+            file.write('[DEFAULT]\nservice_plugins = router\n')
+
+
+class Results:
+    """What became of the tests.
+
+    :ivar outcomes: what subunit calls the end of each test, by its ID
+    :ivar seconds: how long they took together
+    """
+
+    def __init__(self):
+        self.outcomes = {}
+        self.seconds = 0
+
+    def take(self, test):
+        """Note what is known of a test, and show how it ended."""
+        # Tempest puts its own identifier behind the name.
+        name = test['id'].partition('[')[0]
+        self.outcomes[name] = test['status']
+        if test['status'] == 'exists':
+            return
+        print('%-8s %s' % (test['status'], name), flush=True)
+        for key, content in test['details'].items():
+            if key == 'reason' or (key.startswith('traceback') and
+                                   test['status'] in subunit_stream.FAILED):
+                print('         ' + content.as_text(), flush=True)
+
+    def finish(self):
+        """Let each test end as the set-up of its class did that ended it."""
+        classes = {
+            name[len(_SET_UP):-1]: outcome
+            for name, outcome in self.outcomes.items()
+            if name.startswith(_SET_UP)}
+        for name, outcome in list(self.outcomes.items()):
+            if outcome == 'exists':
+                self.outcomes[name] = classes.get(
+                    name.rpartition('.')[0], outcome)
+            elif outcome == 'skip' and name.startswith(_SET_UP):
+                del self.outcomes[name]
+
+    def failed(self):
+        """Return the IDs of the tests that failed."""
+        return sorted(test for test, outcome in self.outcomes.items()
+                      if outcome in subunit_stream.FAILED)
+
+    def count(self, *outcomes):
+        """Return how many tests ended so."""
+        return sum(each in outcomes for each in self.outcomes.values())
+
+    def differences(self, others):
+        """Return a sentence for each test that ended otherwise elsewhere.
+
+        :param others: the outcomes of another run, in which our tests count
+            as not run
+        """
+        sentences = []
+        for test in sorted(set(self.outcomes) | set(others)):
+            if re.search(OURS.strip('^'), test):
+                continue
+            here, there = self.outcomes.get(test), others.get(test)
+            if here != there:
+                sentences.append('%s: %s, and %s in the other run' % (
+                    test, here or 'not run', there or 'not run'))
+        return sentences
+
+
+def main(argv=None):
+    """Run the command line.
+
+    :returns: the exit code
+    """
+    args = _parse(argv)
+    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, _interrupt)
+    # No proxy stands between the services, nor between them and us.
+    os.environ['no_proxy'] = os.environ['NO_PROXY'] = ports.HOST
+    try:
+        return _run(args)
+    except (errors.CloudError, errors.Interrupted) as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def _parse(argv):
+    parser = argparse.ArgumentParser(
+        prog='python -m tools.tempest', epilog=_EPILOG,
+        description='Bring a cloud of the profile "services" up, run '
+                    'Tempest\'s tests of the compute API and ours on it, '
+                    'and take it down.')
+    parser.add_argument(
+        'patterns', nargs='*', metavar='PATTERN',
+        help='of all tests only those whose ID a regular expression finds')
+    parser.add_argument(
+        '--ours', action='store_true', help='run our tests only')
+    parser.add_argument(
+        '--stock', action='store_true',
+        help='leave nova-pending, and our tests, off')
+    parser.add_argument(
+        '--workers', type=int, default=0, metavar='N',
+        help='how many processes run tests (one for each core)')
+    parser.add_argument(
+        '--save', type=pathlib.Path, metavar='FILE',
+        help='write what became of each test')
+    parser.add_argument(
+        '--compare', type=pathlib.Path, metavar='FILE',
+        help='compare it with a run that was saved')
+    parser.add_argument(
+        '--database-url', metavar='URL',
+        default=os.environ.get('CLOUD_DATABASE_URL', settings.DATABASE_URL),
+        help='MariaDB (CLOUD_DATABASE_URL, %(default)s)')
+    parser.add_argument(
+        '--bus-url', metavar='URL',
+        default=os.environ.get('CLOUD_BUS_URL', settings.BUS_URL),
+        help='RabbitMQ (CLOUD_BUS_URL, %(default)s)')
+    parser.add_argument(
+        '--state-dir', metavar='DIR',
+        help='the directory for everything that the cloud and the tests '
+             'write (a temporary one)')
+    parser.add_argument(
+        '--keep', action='store_true', help='let the directory stay')
+    args = parser.parse_args(argv)
+    if args.ours and args.stock:
+        parser.error('without nova-pending none of our tests can run')
+    return args
+
+
+def _run(args):
+    others = json.loads(args.compare.read_text()) if args.compare else None
+    unsupported = configuration.Unsupported.read()
+    cloud = Cloud(args.database_url, args.bus_url, args.state_dir, args.keep,
+                  stock=args.stock, host_vcpus=_HOST_VCPUS)
+    if not _TEMPEST:
+        raise errors.CloudError(
+            'The environment %s has no Tempest: pip install -r '
+            'tools/tempest/requirements.txt there.' % settings.PREFIX)
+    cloud.check()
+    results = Results()
+    try:
+        start = time.monotonic()
+        cloud.up(lambda name, seconds: print(
+            '%7.1f s  %s' % (seconds, name), flush=True))
+        print('The cloud is up after %d s.' % (time.monotonic() - start),
+              flush=True)
+        folder = _prepare(cloud, unsupported)
+        _test(args, folder, unsupported, results)
+        cloud.processes.check()
+    finally:
+        _ignore_signals()
+        cloud.down()
+    if args.save:
+        args.save.write_text(json.dumps(results.outcomes, indent=1))
+    return _judge(results, others)
+
+
+def _prepare(cloud, unsupported):
+    folder = cloud.settings.var / 'tempest'
+    folder.mkdir()
+    (folder / 'tempest.conf').write_text(configuration.render(
+        cloud.settings, configuration.prepare(cloud.settings), unsupported,
+        folder))
+    return folder
+
+
+def _test(args, folder, unsupported, results):
+    patterns = args.patterns or [
+        *([] if args.ours else [THEIRS]), *([] if args.stock else [OURS])]
+    excluded = folder / 'excluded'
+    excluded.write_text(''.join(
+        '%s\n' % _pattern(test) for test in sorted(unsupported.tests)))
+    start = time.monotonic()
+    subunit_stream.follow(
+        [sys.executable, '-m', 'stestr', '--top-dir', _TEMPEST.parent,
+         '--test-path', _TEMPEST / 'test_discover',
+         # The tests of a class share what its set-up made.
+         '--group_regex', r'([^\.]*\.)*',
+         'run', '--subunit', '--concurrency', str(args.workers),
+         '--exclude-list', excluded, *patterns],
+        results.take, cwd=folder,
+        env={**os.environ, 'TEMPEST_CONFIG_DIR': str(folder),
+             'TEMPEST_CONFIG': 'tempest.conf'})
+    results.finish()
+    results.seconds = time.monotonic() - start
+
+
+def _pattern(test):
+    return r'^%s($|[.\[])' % re.escape(test)
+
+
+def _judge(results, others):
+    problems = [] if results.outcomes else ['No test ran.']
+    if others is not None:
+        problems += results.differences(others)
+    print('%d tests in %d s' % (len(results.outcomes), results.seconds))
+    for line in [*results.failed(), *problems]:
+        print(line)
+    print('%d passed, %d failed, %d skipped' % (
+        results.count('success', 'xfail'), len(results.failed()),
+        results.count('skip')))
+    return 1 if problems or results.failed() else 0
+
+
+def _interrupt(signum, frame):
+    _ignore_signals()
+    raise errors.Interrupted(signum)
+
+
+def _ignore_signals():
+    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
