@@ -1,0 +1,26 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Kills the processes of a real cloud in the middle of a rebuild in cell0.
+
+``tox -e crash`` brings the local cloud (tools/cloud) up once and runs the
+tests of this directory on it. The shipped code has no hooks: nova-api,
+nova-conductor and nova-compute are started through modules of this directory
+that wrap functions of theirs.
+
+faults     within a service: dies, or loses a connection, at a function
+wsgi       starts nova-api with faults
+service    starts nova-conductor and nova-compute with faults
+crashing   the cloud whose services can be told where to fail
+watch      asks the API all the time what it shows of some servers
+base       what the tests share: the cloud, servers, and what must hold
+"""

@@ -1,0 +1,27 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Starts the service that the first argument names, with faults."""
+
+import importlib
+import sys
+
+from tools.crash import faults
+
+service = sys.argv.pop(1)
+# It selects the backend of its threads, before anything else of Nova.
+main = importlib.import_module(
+    'nova.cmd.' + service.removeprefix('nova-')).main
+faults.install(service)
+if service == 'nova-conductor':
+    faults.hasten_recovery()
+sys.exit(main())

@@ -1,0 +1,194 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The crash table of a rebuild in cell0, on processes that are killed."""
+
+import time
+
+from tools.crash import base
+from tools.crash import crashing
+from tools.crash import faults
+
+_REBUILD = 'nova.compute.rebuild_in_cell0:'
+_CAST = 'nova.conductor.rpcapi:ComputeTaskAPI.rebuild_instance_in_cell0'
+_TASKS = 'nova.conductor.manager:ComputeTaskManager.'
+
+
+class CrashTableTestCase(base.CrashTestCase):
+    """Each test is a row of the crash table, with two servers.
+
+    The rebuild of both fails at the same point. One is then deleted while
+    what the fault left still stands; the other one must come back by itself,
+    and be built once when its owner asks again.
+    """
+
+    def row(self, where, how='kill', status='BUILD', room=True,
+            follows=None):
+        """Check one row.
+
+        :param where: where the services fail (faults.arm)
+        :param how: how they fail
+        :param status: what the servers are shown with then
+        :param room: whether there is room for them
+        :param follows: what must follow with the server that is not deleted;
+            that it is back and can be rebuilt if not given
+        """
+        self.make_waiting()
+        self.cloud.set_room(room)
+        with self.watched(*self.servers) as seen:
+            self.fail_at(where, how, *self.servers)
+            for server in self.servers:
+                self.cloud.wait_for(
+                    'server %s in %s' % (server, status),
+                    lambda server=server: self.cloud.show(
+                        server)['status'] == status, 30)
+            seen.may_go(self.other)
+            self.cloud.delete(self.other)
+            (follows or self.comes_back)()
+            self.is_gone(self.other)
+            seen.may_go(self.patient)
+            self.cloud.delete(self.patient)
+        self.assertEqual({}, self.cloud.leftovers(self.patient))
+
+    def comes_back(self):
+        with self.cloud.recovery():
+            self.back_in_time(self.patient)
+        self.can_be_rebuilt(self.patient)
+
+    def comes_back_by_command(self):
+        self.cloud.recover_by_command()
+        self.back_in_time(self.patient, seconds=0)
+        self.can_be_rebuilt(self.patient)
+
+    # Step 1: the checks.
+
+    def test_api_killed_after_the_checks(self):
+        self.row('before %s_claim' % _REBUILD, status='PENDING')
+
+    # Step 2: the claim.
+
+    def test_api_killed_after_the_claim(self):
+        self.row('after %s_claim' % _REBUILD, status='REBUILD')
+
+    def test_cell0_gone_at_the_claim(self):
+        self.row('in %s_claim' % _REBUILD, 'commit', status='PENDING')
+
+    def test_cell0_gone_before_it_confirms_the_claim(self):
+        self.row('in %s_claim' % _REBUILD, 'answer', status='REBUILD')
+
+    # Step 3: the exchange in the API database.
+
+    def test_api_database_gone_at_the_exchange(self):
+        self.row('in %s_exchange' % _REBUILD, 'statement', status='REBUILD')
+
+    def test_api_database_gone_at_the_commit_of_the_exchange(self):
+        self.row('in %s_exchange' % _REBUILD, 'commit', status='REBUILD')
+
+    def test_api_database_gone_before_it_confirms_the_exchange(self):
+        self.row('in %s_exchange' % _REBUILD, 'answer')
+
+    def test_api_killed_after_the_exchange(self):
+        self.row('after %s_exchange' % _REBUILD)
+
+    # Step 4: the delete in cell0.
+
+    def test_cell0_gone_at_the_delete(self):
+        self.row('in %s_Rebuild._destroy_unchanged' % _REBUILD, 'statement')
+
+    def test_cell0_gone_before_it_confirms_the_delete(self):
+        self.row('in %s_Rebuild._destroy_unchanged' % _REBUILD, 'answer')
+
+    def test_api_killed_after_the_delete(self):
+        self.row('after %s_Rebuild.move' % _REBUILD)
+
+    def test_api_killed_after_the_delete_and_recovered_by_command(self):
+        self.row('after %s_Rebuild.move' % _REBUILD,
+                 follows=self.comes_back_by_command)
+
+    # Step 5: the cast, and the conductor.
+
+    def test_bus_gone_at_the_cast(self):
+        self.row('before ' + _CAST, 'undelivered')
+
+    def test_conductor_killed_as_it_begins(self):
+        self.row('before %srebuild_instance_in_cell0' % _TASKS)
+
+    def test_conductor_killed_after_it_scheduled(self):
+        self.row('after %s_schedule_instances' % _TASKS)
+
+    def test_conductor_killed_after_it_made_the_instance(self):
+        self.row('before %s_recheck_quota' % _TASKS)
+
+    def test_conductor_killed_before_the_handover(self):
+        self.row('before %s_delete_build_request' % _TASKS)
+
+    def test_api_database_gone_at_the_handover(self):
+        self.row('in nova.compute.handover:give', 'statement')
+
+    def test_api_database_gone_at_the_commit_of_the_handover(self):
+        self.row('in nova.compute.handover:give', 'commit')
+
+    def stays_with_its_cell(self):
+        """No host has been asked to build the server, and nobody will ask.
+
+        A create would be left by this in the same state.
+        """
+        with self.cloud.recovery():
+            time.sleep(crashing.TIMEOUT + 2 * faults.RECOVERY_SPACING)
+        self.assertEqual('BUILD', self.cloud.show(self.patient)['status'])
+        self.is_kept(self.patient)
+        self.assertEqual(
+            ['rebuild', 'create'], self.actions_of(self.patient))
+
+    def test_api_database_gone_before_it_confirms_the_handover(self):
+        self.row('in nova.compute.handover:give', 'answer',
+                 follows=self.stays_with_its_cell)
+
+    def test_conductor_killed_after_the_handover(self):
+        self.row('after %s_delete_build_request' % _TASKS,
+                 follows=self.stays_with_its_cell)
+
+    def test_conductor_killed_after_it_asked_the_host(self):
+        # A host that has begun needs the conductor, and would fail with it.
+        self.make_waiting()
+        self.cloud.set_room(True)
+        with self.watched(*self.servers):
+            self.cloud.arm(
+                'before nova.compute.manager:ComputeManager.'
+                'build_and_run_instance', 'hold', count=2)
+            self.fail_at(
+                'after nova.compute.rpcapi:ComputeAPI.build_and_run_instance',
+                'kill', *self.servers)
+            self.cloud.disarm()
+            with self.cloud.recovery():
+                for server in self.servers:
+                    self.is_built(server)
+
+    # Step 5 where there is no room again.
+
+    def test_conductor_killed_before_it_buries(self):
+        self.row('before %s_bury_in_cell0' % _TASKS, room=False)
+
+    def test_conductor_killed_after_it_made_the_record(self):
+        self.row('before %s_create_instance_action_for_cell0' % _TASKS,
+                 room=False)
+
+    def test_conductor_killed_after_it_set_the_state(self):
+        self.row('after %s_set_vm_state_and_notify' % _TASKS, room=False)
+
+    def test_conductor_killed_after_it_buried(self):
+        self.row('after %s_bury_in_cell0' % _TASKS, room=False,
+                 status='PENDING')
+
+    def test_scheduler_does_not_answer(self):
+        self.row('before nova.scheduler.client.query:SchedulerQueryClient.'
+                 'select_destinations', 'timeout', status='ERROR')
