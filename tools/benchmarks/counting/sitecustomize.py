@@ -1,0 +1,101 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Notes each SQL statement and each RPC message of this process in a file.
+
+Python imports this module at its start where PYTHONPATH has its directory. A
+line holds the IDs of the request that is being served, what it was, and the
+database or the topic. What is counted is found without an import: order
+matters to programs that patch the standard library first.
+"""
+
+import importlib.abc
+import importlib.util
+import os
+import sys
+
+PATH = os.environ.get('BENCHMARK_COUNTS')
+
+
+def note(kind, detail, context=None):
+    """Append a line to the file.
+
+    :param kind: sql, call, cast or notification
+    :param detail: the database, or the topic of the message
+    :param context: the context of the message, by default that of the thread
+    """
+    if context is None:
+        from oslo_context import context as oslo_context
+        current = oslo_context.get_current()
+        context = current and {
+            'request_id': current.request_id,
+            'global_request_id': current.global_request_id}
+    ids = context or {}
+    os.write(_file, ('%s %s %s %s\n' % (
+        ids.get('request_id'), ids.get('global_request_id'), kind,
+        detail)).encode())
+
+
+def count_statements(module):
+    """Count what any engine of SQLAlchemy sends."""
+    from sqlalchemy import engine
+    from sqlalchemy import event
+
+    @event.listens_for(engine.Engine, 'before_cursor_execute')
+    def before(connection, *args):
+        note('sql', connection.engine.url.database)
+
+
+def count_messages(module):
+    """Count what any transport of oslo.messaging sends."""
+    send = module.Transport._send
+    notify = module.Transport._send_notification
+
+    def _send(self, target, ctxt, message, wait_for_reply=None, **kwargs):
+        note('call' if wait_for_reply else 'cast', target.topic, ctxt)
+        return send(self, target, ctxt, message,
+                    wait_for_reply=wait_for_reply, **kwargs)
+
+    def _send_notification(self, target, ctxt, *args, **kwargs):
+        note('notification', target.topic, ctxt)
+        return notify(self, target, ctxt, *args, **kwargs)
+
+    module.Transport._send = _send
+    module.Transport._send_notification = _send_notification
+
+
+_AFTER = {
+    'oslo_db.sqlalchemy.engines': count_statements,
+    'oslo_messaging.transport': count_messages,
+}
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+
+    def find_spec(self, name, path=None, target=None):
+        after = _AFTER.pop(name, None)
+        if after is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            after(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+if PATH:
+    _file = os.open(PATH, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    sys.meta_path.insert(0, _Finder())
