@@ -26,17 +26,14 @@ import subprocess
 import sys
 import time
 
-import subunit
-import testtools
 import yaml
 
 import harness
+import subunit_stream
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LISTS = ROOT / 'nova' / 'tests' / 'released'
 SUITES = ('unit', 'functional')
-# A test whose process died is in progress, or exists and was never begun.
-FAILED = ('fail', 'uxsuccess', 'inprogress', 'unknown', 'exists')
 PROGRESS_SECONDS = 60
 
 
@@ -112,7 +109,8 @@ class Suite:
             self.results[test['id']] = test['status']
             if test['status'] == 'exists':
                 return
-            if test['status'] in FAILED and test['id'] not in listed:
+            if (test['status'] in subunit_stream.FAILED and
+                    test['id'] not in listed):
                 print('\n%s: %s' % (test['status'], test['id']))
                 for name, content in test['details'].items():
                     if name.startswith('traceback'):
@@ -134,15 +132,9 @@ class Suite:
             '--test-path', str(site / 'nova' / 'tests' / self.name),
             'run', '--subunit', '--concurrency', str(concurrency)]
         command += [pattern(part) for part in self.parts]
-        stream = testtools.StreamToDict(take)
-        stream.startTestRun()
-        with subprocess.Popen(
-                command, cwd=home, stdout=subprocess.PIPE,
-                env=dict(os.environ, NOVA_PENDING='' if layer else 'off'),
-        ) as process:
-            subunit.ByteStreamToStreamResult(
-                process.stdout, non_subunit_name='output').run(stream)
-        stream.stopTestRun()
+        subunit_stream.follow(
+            command, take, cwd=home,
+            env=dict(os.environ, NOVA_PENDING='' if layer else 'off'))
         self.seconds = time.monotonic() - started
         # A test with scenarios exists once and runs under several names.
         begun = {test.partition('(')[0]
@@ -153,7 +145,7 @@ class Suite:
 
     def failed(self):
         return {test for test, status in self.results.items()
-                if status in FAILED}
+                if status in subunit_stream.FAILED}
 
     def count(self, *statuses):
         return sum(status in statuses for status in self.results.values())
