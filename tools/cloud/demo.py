@@ -26,7 +26,9 @@ from tools.cloud import configuration
 from tools.cloud import errors
 
 _IMAGE_BYTES = 1024 * 1024
+# Neutron gives no address outside the pool to a server that names none.
 _ADDRESS = '10.0.0.80'
+_POOL = 'start=10.0.0.100,end=10.0.0.199'
 _TAGS = ['blue']
 _METADATA = {'purpose': 'demo'}
 _KEY = 'key'
@@ -122,7 +124,7 @@ class Demo:
             % _KEY)
         self._client.run(
             'subnet create --network net --subnet-range 10.0.0.0/24 '
-            '--no-dhcp subnet -c name -c cidr')
+            '--allocation-pool %s --no-dhcp subnet -c name -c cidr' % _POOL)
 
     def _fill(self):
         hosts = len(self._cloud.hosts)
