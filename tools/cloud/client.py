@@ -55,6 +55,7 @@ class Client:
         self._write = write
         self._numbers = itertools.count(1)
         self._env = _credentials(cloud, configuration.OWNER)
+        self._secret = cloud.password
         self._commands = set()
 
     def stop(self):
@@ -99,6 +100,7 @@ class Client:
             self._env)
 
     def _show(self, command, code, output, fails):
+        command = command.replace(self._secret, '********')
         self._write('$ openstack %s\n%s' % (command, output))
         if bool(code) != fails:
             raise errors.StepFailed(

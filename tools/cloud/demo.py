@@ -87,6 +87,8 @@ class Demo:
             raise
 
     def _run_steps(self):
+        with self._step('A tenant'):
+            self._make_tenant()
         with self._step('An image, a flavor, a network, a keypair'):
             self._prepare()
         with self._step('Two servers fill both hosts'):
@@ -106,6 +108,15 @@ class Demo:
             self._look_at_rebuilt(web)
         with self._step('Given up by the administrator, rebuilt all the same'):
             self._rebuild_given_up(second)
+
+    def _make_tenant(self):
+        admin, owner = '--os-cloud admin ', configuration.OWNER
+        self._client.run_together(
+            admin + 'project create %s -c name -c enabled' % owner,
+            admin + 'user create --password %s %s -c name -c enabled' % (
+                self._cloud.password, owner))
+        self._client.run(admin + 'role add --project %s --user %s member' % (
+            owner, owner))
 
     def _prepare(self):
         # The client runs in the state directory.

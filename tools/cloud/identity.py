@@ -36,8 +36,8 @@ def connect(cloud, user):
 def seed(cloud):
     """Make what ``keystone-manage bootstrap`` leaves to do.
 
-    The service users with their roles, the endpoints of the services, and a
-    project and a user that own servers.
+    The service users with their roles, the endpoints of the services, and, if
+    the cloud is to have them, a project and a user that own servers.
 
     :param cloud: the settings.Settings
     """
@@ -54,10 +54,11 @@ def seed(cloud):
         for interface in ('public', 'internal'):
             admin.create('endpoint', service_id=entry, interface=interface,
                          region_id=settings.REGION, url=cloud.url(name))
-    project = admin.create('project', name=configuration.OWNER)
-    owner = admin.create('user', name=configuration.OWNER,
-                         password=cloud.password)
-    admin.grant(project, owner, roles['member'])
+    if cloud.owner:
+        project = admin.create('project', name=configuration.OWNER)
+        owner = admin.create('user', name=configuration.OWNER,
+                             password=cloud.password)
+        admin.grant(project, owner, roles['member'])
 
 
 class _Admin:

@@ -205,8 +205,11 @@ def _state(args):
     return (args.state_dir or record.default_state()).absolute()
 
 
-def _new(args, state):
-    """Return the cloud that is asked for, of which nothing is there yet."""
+def _new(args, state, **others):
+    """Return the cloud that is asked for, of which nothing is there yet.
+
+    :param others: of what settings.Settings has, what is not for the user
+    """
     if not nova_pending.laid() and not getattr(args, 'stock', False):
         raise errors.CloudError(
             'nova-pending is not active in this environment: see '
@@ -216,7 +219,7 @@ def _new(args, state):
         args.database_url or os.environ.get('CLOUD_DATABASE_URL'),
         args.bus_url or os.environ.get('CLOUD_BUS_URL'), args.private_servers)
     cloud = profile(*urls, state, given_ports=dict(args.port or ()),
-                    **_choices(args))
+                    **_choices(args), **others)
     cloud.check()
     return cloud
 
@@ -373,7 +376,9 @@ def _restart(args):
 def _demo(args):
     _catch_signals()
     start, show = time.time(), screen.Screen()
-    cloud = _new(args, _state(args) if args.keep else args.state_dir)
+    # The demonstration makes its tenant itself.
+    cloud = _new(args, _state(args) if args.keep else args.state_dir,
+                 owner=False)
     timeline = []
 
     def lap(title, since):

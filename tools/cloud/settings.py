@@ -55,6 +55,7 @@ class Settings:
     :ivar hypervisor: the hypervisor.Hypervisor of that host
     :ivar cinder: whether the cloud has Cinder
     :ivar stock: whether nova-pending is left off
+    :ivar owner: whether the cloud comes up with a user who owns servers
     :ivar workers: how many processes each API and each conductor has
     :ivar conductors: how many conductors work for the whole cloud
     :ivar cells: how many cells there are beside cell0. One shares the bus and
@@ -72,6 +73,7 @@ class Settings:
     hypervisor: object = None
     cinder: bool = True
     stock: bool = False
+    owner: bool = True
     workers: int = 1
     conductors: int = 1
     cells: int = 1

@@ -44,6 +44,8 @@ _TRAIT = 'CUSTOM_CRASH_ROOM'
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SERVICE = _ROOT / 'tools/crash/service.py'
 _CIDR = '10.0.0.0/16'
+# Neutron gives no address outside the pool to a server that names none.
+_POOL = {'start': '10.0.255.1', 'end': '10.0.255.254'}
 
 
 class Services(services.Services):
@@ -158,7 +160,8 @@ class Cloud:
             'network': {'name': 'crash'}}).json()['network']['id']
         self.request('neutron', 'POST', '/v2.0/subnets', {'subnet': {
             'network_id': self.network, 'ip_version': 4,
-            'enable_dhcp': False, 'cidr': _CIDR}})
+            'enable_dhcp': False, 'cidr': _CIDR,
+            'allocation_pools': [_POOL]}})
         # Later versions make no key.
         self.nova('POST', '/os-keypairs', {'keypair': {'name': 'crash'}},
                   version='2.91')

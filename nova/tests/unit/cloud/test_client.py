@@ -65,6 +65,14 @@ class ClientTestCase(base.CloudTestCase):
         self.assertRaises(
             errors.StepFailed, self.client.run, 'server list', fails=True)
 
+    def test_password_is_not_shown(self):
+        error = self.assertRaises(
+            errors.StepFailed, self.client.run,
+            'slow --password ' + self.cloud.password, fails=True)
+        for text in (self.shown[0].splitlines()[0], str(error)):
+            self.assertIn('slow --password ***', text)
+            self.assertNotIn(self.cloud.password, text)
+
     def test_commands_side_by_side_are_shown_in_their_order(self):
         self.client.run_together('slow one', 'two', 'three')
         self.assertEqual(

@@ -68,6 +68,15 @@ class DemoTestCase(base.CloudTestCase):
     def fails(self, function, *args):
         return str(self.assertRaises(errors.StepFailed, function, *args))
 
+    def test_tenant_is_who_owns_the_servers(self):
+        self.demo._make_tenant()
+        made = self.demo._client.run_together.call_args.args
+        self.assertIn('project create owner', made[0])
+        self.assertIn('user create --password %s owner' % self.cloud.password,
+                      made[1])
+        self.assertIn('--project owner --user owner member',
+                      self.demo._client.run.call_args.args[0])
+
     def test_server_that_found_no_room_is_in_error_up_to_2104(self):
         self.assertEqual('x', self.demo._create_in_vain())
         self.hidden = 'PENDING'

@@ -185,7 +185,7 @@ class MainTestCase(testtools.TestCase):
             self.assertEqual(0, main.main(['demo', '--libvirt']))
         shown.return_value.run.assert_called_once_with()
         self.demo.run.assert_not_called()
-        self.assertEqual({'libvirt': True, 'given_ports': {}},
+        self.assertEqual({'libvirt': True, 'owner': False, 'given_ports': {}},
                          self.stack.call_args.kwargs)
 
     def test_kept_cloud_stays_up_and_the_next_line_is_told(self):
