@@ -23,31 +23,30 @@ from nova_pending_tempest_plugin import base
 CONF = config.CONF
 
 
-def skip_without_volumes(cls):
-    """Skip a class in a cloud that cannot re-image a volume."""
-    if not CONF.service_available.cinder:
-        raise cls.skipException('Cinder is not available')
-
-
 def root_volume(server):
     """Return the ID of the one volume of a server."""
     volume, = server['os-extended-volumes:volumes_attached']
     return volume['id']
 
 
-class RebuildVolumeBackedTest(compute_base.BaseV2ComputeTest):
-    """A server that runs, from microversion 2.93 on."""
+class NeedsReimage:
+    """Leaves a class out on a cloud that cannot re-image a volume."""
 
-    credentials = ['primary', 'project_reader', 'alt', 'admin']
-    create_default_network = True
-    min_microversion = '2.93'
-    # The re-image of a volume.
     volume_min_microversion = '3.68'
 
     @classmethod
     def skip_checks(cls):
         super().skip_checks()
-        skip_without_volumes(cls)
+        if not CONF.service_available.cinder:
+            raise cls.skipException('Cinder is not available')
+
+
+class RebuildVolumeBackedTest(NeedsReimage, compute_base.BaseV2ComputeTest):
+    """A server that runs, from microversion 2.93 on."""
+
+    credentials = ['primary', 'project_reader', 'alt', 'admin']
+    create_default_network = True
+    min_microversion = '2.93'
 
     def setUp(self):
         super().setUp()
@@ -106,17 +105,10 @@ class RebuildVolumeBackedTest(compute_base.BaseV2ComputeTest):
         self.assertEqual(self.image_ref, self._image_of_volume())
 
 
-class RebuildVolumeBackedInCell0Test(base.BasePendingTest):
+class RebuildVolumeBackedInCell0Test(NeedsReimage, base.BasePendingTest):
     """A server that waits for a host with a volume that was there before."""
 
     min_microversion = '2.106'
-    # The re-image of a volume.
-    volume_min_microversion = '3.68'
-
-    @classmethod
-    def skip_checks(cls):
-        super().skip_checks()
-        skip_without_volumes(cls)
 
     def setUp(self):
         super().setUp()
