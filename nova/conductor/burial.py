@@ -191,7 +191,7 @@ def bury_again(context, build_request, bury):
 
 
 def hand_over(context, build_request, instance, cell):
-    """Give a server that is being rebuilt to a cell, with its history.
+    """Give a server that is being rebuilt to a cell.
 
     In the moment in which it has no build request any more nothing is left
     to do for which the conductor would still be needed.
@@ -208,7 +208,6 @@ def hand_over(context, build_request, instance, cell):
                 instance.update(changes)
                 instance.save()
 
-    _restore_history(context, instance.uuid, cell)
     return handover.give(
         context, build_request, cell, update,
         functools.partial(_forget, context, instance.uuid, cell))
@@ -249,17 +248,21 @@ def settle(context, instance_uuid):
     except exception.InstanceMappingNotFound:
         return
     if cell is not None:
-        _restore_history(context, instance_uuid, cell)
+        with nova_context.target_cell(context, cell) as cctxt:
+            restore_history(cctxt, instance_uuid)
         _forget(context, instance_uuid, cell)
 
 
-def _restore_history(context, instance_uuid, cell):
+def restore_history(context, instance_uuid):
+    """Create the actions that a server had before its rebuild.
+
+    :param context: a context that is targeted at the cell of its record
+    :param instance_uuid: the server
+    """
     spec = _find_request_spec(context, instance_uuid)
-    if spec is None:
-        return
-    with nova_context.target_cell(context, cell) as cctxt:
+    if spec is not None:
         action_history.unpack(
-            cctxt, instance_uuid, spec.remembered.get('actions', []))
+            context, instance_uuid, spec.remembered.get('actions', []))
 
 
 def _forget(context, instance_uuid, cell):

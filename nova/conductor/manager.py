@@ -176,7 +176,7 @@ class ComputeTaskManager:
         try needs. Nothing is done if the build request is not the one that
         stands for the server any more.
         """
-        with rebuild_scope.rebuilding():
+        with rebuild_scope.rebuilding(burial.restore_history):
             build_request = burial.current(context, build_request)
             if build_request is None:
                 LOG.info('The rebuild of the server in cell0 was undone.',

@@ -11,6 +11,7 @@
 #    under the License.
 
 from nova.compute import instance_actions
+from nova.objects import base
 from nova.objects import rebuild_scope
 import nova_pending
 
@@ -20,10 +21,15 @@ released = nova_pending.released(__name__)
 @nova_pending.over(released.InstanceAction)
 class InstanceAction:
 
-    @staticmethod
-    def pack_action_start(context, instance_uuid, action_name):
+    @classmethod
+    @base.remotable
+    def action_start(cls, context, instance_uuid, action_name,
+                     want_result=True):
         if (action_name == instance_actions.CREATE and
                 rebuild_scope.is_rebuild()):
             action_name = instance_actions.REBUILD
-        return released.InstanceAction.pack_action_start(
-            context, instance_uuid, action_name)
+            # Where two actions began in one second, which is all that MySQL
+            # keeps, the row that was made later is the later one.
+            rebuild_scope.restore_history(context, instance_uuid)
+        return released.InstanceAction.action_start(
+            context, instance_uuid, action_name, want_result=want_result)

@@ -19,14 +19,19 @@ the request spec is saved by it when a volume-backed server is rebuilt.
 import contextlib
 import contextvars
 
-_rebuilding = contextvars.ContextVar('rebuilding_in_cell0', default=False)
+_rebuilding = contextvars.ContextVar('rebuilding_in_cell0', default=None)
 _before = contextvars.ContextVar('before_rebuild', default=None)
 
 
 @contextlib.contextmanager
-def rebuilding():
-    """Mark what runs within as part of a rebuild out of cell0."""
-    token = _rebuilding.set(True)
+def rebuilding(restore_history=lambda context, instance_uuid: None):
+    """Mark what runs within as part of a rebuild out of cell0.
+
+    :param restore_history: called with a context that is targeted at a cell
+        and the ID of a server whose record was made there, before the rebuild
+        is recorded as an action of it
+    """
+    token = _rebuilding.set(restore_history)
     try:
         yield
     finally:
@@ -35,7 +40,12 @@ def rebuilding():
 
 def is_rebuild():
     """Whether the caller runs within rebuilding()."""
-    return _rebuilding.get()
+    return _rebuilding.get() is not None
+
+
+def restore_history(context, instance_uuid):
+    """Do what rebuilding() was given, which the caller must run within."""
+    _rebuilding.get()(context, instance_uuid)
 
 
 @contextlib.contextmanager

@@ -246,10 +246,9 @@ class Demo:
             each['addr'] for each in server['addresses']['net']], [_ADDRESS])
         actions = self._api.get(
             '/servers/%s/os-instance-actions' % web, '2.106')
-        # MariaDB keeps whole seconds, so that no more is said of their order.
-        _expect('actions', sorted(
-            each['action'] for each in actions['instanceActions']),
-            ['create', 'lock', 'rebuild', 'rebuild', 'unlock'])
+        _expect('actions', [
+            each['action'] for each in actions['instanceActions']],
+            ['rebuild', 'rebuild', 'unlock', 'lock', 'create'])
         ports = self._api.get('/servers/%s/os-interface' % web, '2.106')
         _expect('ports', [each['port_id'] for each
                           in ports['interfaceAttachments']], [self._port])

@@ -15,6 +15,8 @@ import re
 from unittest import mock
 
 from oslo_serialization import jsonutils
+from oslo_utils import fixture as utils_fixture
+from oslo_utils import timeutils
 
 from nova.compute import rebuild_in_cell0
 from nova import context as nova_context
@@ -158,6 +160,21 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual(
             [('pending', 'building'), ('building', 'pending'),
              ('pending', 'building'), ('building', 'active')], updates)
+
+    def test_history_of_one_second_is_in_order(self):
+        # MySQL keeps whole seconds of the time at which a row was made.
+        self.useFixture(utils_fixture.TimeFixture(
+            timeutils.utcnow().replace(microsecond=0)))
+        server = self.bury()
+        for room, status, actions in (
+                (False, 'PENDING', ['rebuild', 'create']),
+                (True, 'ACTIVE', ['rebuild', 'rebuild', 'create'])):
+            if room:
+                self.make_room()
+            self.rebuild(server)
+            self.wait_for(server, status)
+            self._wait_for_assert(lambda: self.assertEqual(
+                actions, [a for a, _ in self.actions(server)]))
 
     def test_history_while_it_is_in_no_cell(self):
         server = self.bury()
