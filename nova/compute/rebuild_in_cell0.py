@@ -33,16 +33,19 @@ from nova.compute import handover
 from nova.compute import rebuild_request
 from nova.compute import task_states
 from nova.compute import vm_states
+import nova.conf
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.main import api as main_db_api
 from nova.db.main import models as main_models
 from nova import exception
 from nova.i18n import _
+from nova.notifications import base as notifications
 from nova import objects
 from nova.objects import rebuild_scope
 from nova import safe_utils
 
+CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 #: The microversion from which the rebuild action takes servers out of cell0.
@@ -163,24 +166,41 @@ def _is_deleted(instance):
 def _claim(instance):
     """Let exactly one of several requests have the server.
 
-    :raises: InstanceInvalidState if another one has it
+    :raises: InstanceInvalidState if another one has it, InstanceNotFound
     """
-    claimed = objects.Instance.get_by_uuid(
-        instance._context, instance.uuid, expected_attrs=[])
-    claimed.task_state = task_states.REBUILDING
-    try:
-        claimed.save(expected_vm_state=instance.vm_state,
-                     expected_task_state=[None])
-    except exception.UnexpectedTaskStateError:
-        raise _in_progress(instance)
-    except exception.InstanceUpdateConflict:
+    if not _update_unclaimed(instance):
+        now = objects.Instance.get_by_uuid(
+            instance._context, instance.uuid, expected_attrs=[])
+        if now.task_state is not None:
+            raise _in_progress(instance)
         raise ChangedMeanwhile(instance_uuid=instance.uuid)
+    _notify_claim(instance)
     try:
         # Now that nobody else can rebuild it: what was checked must hold.
         _check_unchanged(instance)
     except ChangedMeanwhile:
         _drop_claim(instance)
         raise
+
+
+@oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+def _update_unclaimed(instance):
+    # The row alone, as in _check_unchanged(): each server is claimed.
+    context = instance._context
+    with main_db_api.get_context_manager(context).writer.using(
+            context) as session:
+        return session.query(main_models.Instance).filter_by(
+            uuid=instance.uuid, deleted=0, vm_state=instance.vm_state,
+            task_state=None).update({'task_state': task_states.REBUILDING})
+
+
+def _notify_claim(instance):
+    if CONF.notifications.notify_on_state_change == 'vm_and_task_state':
+        claimed = objects.Instance.get_by_uuid(
+            instance._context, instance.uuid)
+        notifications.send_update_with_states(
+            instance._context, claimed, instance.vm_state, instance.vm_state,
+            None, task_states.REBUILDING)
 
 
 def _drop_claim(instance):

@@ -150,16 +150,32 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual('Error', history[1][1][0]['result'])
         self.assertEqual('compute__do_build_and_run_instance',
                          history[0][1][0]['event'])
-        updates = [
-            (update['old_state'], update['state']) for update in (
-                n['payload']['nova_object.data']['state_update'][
-                    'nova_object.data']
-                for n in self.notifier.versioned_notifications
-                if n['event_type'] == 'instance.update')
-            if update['old_state'] != update['state']]
         self.assertEqual(
             [('pending', 'building'), ('building', 'pending'),
-             ('pending', 'building'), ('building', 'active')], updates)
+             ('pending', 'building'), ('building', 'active')],
+            [(update['old_state'], update['state'])
+             for update in self.updates()
+             if update['old_state'] != update['state']])
+
+    def updates(self):
+        return [
+            notification['payload']['nova_object.data']['state_update'][
+                'nova_object.data']
+            for notification in self.notifier.versioned_notifications
+            if notification['event_type'] == 'instance.update']
+
+    def test_claim_is_told_where_task_states_are(self):
+        self.flags(notify_on_state_change='vm_and_task_state',
+                   group='notifications')
+        server = self.bury()
+        self.notifier.reset()
+        self.rebuild(server)
+        update = self.updates()[0]
+        self.assertEqual(
+            ('pending', 'pending', 'rebuilding'),
+            tuple(update[key] for key in (
+                'old_state', 'state', 'new_task_state')))
+        self.wait_for(server, 'PENDING')
 
     def test_history_of_one_second_is_in_order(self):
         # MySQL keeps whole seconds of the time at which a row was made.

@@ -638,8 +638,9 @@ class UnreachableTestCase(RefusedTestCase):
 
     def test_cell0_goes_away_meanwhile(self):
         server = self.bury()
-        for target in ('nova.objects.BlockDeviceMappingList.'
-                       'get_by_instance_uuid', 'nova.objects.Instance.save'):
+        for target in (
+                'nova.objects.BlockDeviceMappingList.get_by_instance_uuid',
+                'nova.compute.rebuild_in_cell0._update_unclaimed'):
             with mock.patch(target, side_effect=db_exc.DBConnectionError()):
                 self.refuses(503, 'cannot be reached', server)
 

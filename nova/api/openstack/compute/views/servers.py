@@ -11,6 +11,7 @@
 #    under the License.
 
 from nova.compute import pending
+from nova.compute import rebuild_in_cell0
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -29,3 +30,10 @@ class ViewBuilder:
             server['OS-EXT-STS:vm_state'] = pending.shown(
                 server['OS-EXT-STS:vm_state'])
         return view
+
+    def _add_security_grps(self, request, servers, instances):
+        # What has just left cell0 has no ports that Neutron could be asked
+        # for.
+        if rebuild_in_cell0.taken_out() is None:
+            released.ViewBuilder._add_security_grps(
+                self, request, servers, instances)
