@@ -55,7 +55,9 @@ class Unsupported:
 
 
 def prepare(cloud):
-    """Make what Tempest takes from a cloud: images, flavors, a network.
+    """Make what Tempest takes from a cloud.
+
+    These are images, flavors, a network and a type of volumes.
 
     :param cloud: the settings.Settings of a cloud that is up
     :returns: the options of tempest.conf that name it, by section
@@ -76,6 +78,8 @@ def prepare(cloud):
         admin.network.create_subnet(
             network_id=public.id, ip_version=4, cidr='172.24.4.0/24',
             enable_dhcp=False)
+        shared = admin.block_storage.create_type(
+            name='multiattach', extra_specs={'multiattach': '<is> True'}).name
     return {
         'compute': {
             'image_ref': images[0], 'image_ref_alt': images[1],
@@ -83,6 +87,7 @@ def prepare(cloud):
         'network': {
             'public_network_id': public.id,
             'floating_network_name': public.name},
+        'volume': {'volume_type_multiattach': shared},
     }
 
 
@@ -111,8 +116,11 @@ def render(cloud, prepared, unsupported, folder):
             'max_microversion': 'latest',
             'min_compute_nodes': len(cloud.hosts)},
         'compute-feature-enabled': {
-            'change_password': True, 'resize': True,
-            'swap_volume': True, 'volume_multiattach': True},
+            'block_migration_for_live_migration': True,
+            'change_password': True, 'personality': True, 'resize': True,
+            'scheduler_enabled_filters': 'all', 'shelve_migrate': True,
+            'swap_volume': True, 'volume_backed_live_migration': True,
+            'volume_multiattach': True},
         'placement': {'max_microversion': 'latest'},
         'volume': {'max_microversion': 'latest', 'volume_size': 1},
     }
