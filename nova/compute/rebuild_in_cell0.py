@@ -195,12 +195,13 @@ def _update_unclaimed(instance):
 
 
 def _notify_claim(instance):
-    if CONF.notifications.notify_on_state_change == 'vm_and_task_state':
+    # As Instance.save() does.
+    if CONF.notifications.notify_on_state_change:
         claimed = objects.Instance.get_by_uuid(
             instance._context, instance.uuid)
-        notifications.send_update_with_states(
-            instance._context, claimed, instance.vm_state, instance.vm_state,
-            None, task_states.REBUILDING)
+        before = claimed.obj_clone()
+        before.task_state = None
+        notifications.send_update(instance._context, before, claimed)
 
 
 def _drop_claim(instance):

@@ -164,18 +164,16 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
             for notification in self.notifier.versioned_notifications
             if notification['event_type'] == 'instance.update']
 
-    def test_claim_is_told_where_task_states_are(self):
-        self.flags(notify_on_state_change='vm_and_task_state',
-                   group='notifications')
+    def test_claim_is_told_like_any_change_of_a_server(self):
         server = self.bury()
-        self.notifier.reset()
-        self.rebuild(server)
-        update = self.updates()[0]
-        self.assertEqual(
-            ('pending', 'pending', 'rebuilding'),
-            tuple(update[key] for key in (
-                'old_state', 'state', 'new_task_state')))
-        self.wait_for(server, 'PENDING')
+        for changes in ('vm_state', 'vm_and_task_state'):
+            self.flags(notify_on_state_change=changes, group='notifications')
+            self.notifier.reset()
+            self.rebuild(server)
+            update = self.updates()[0]
+            self.assertEqual('pending', update['state'])
+            self.assertEqual('rebuilding', update['new_task_state'])
+            self.wait_for(server, 'PENDING')
 
     def test_history_of_one_second_is_in_order(self):
         # MySQL keeps whole seconds of the time at which a row was made.

@@ -12,6 +12,7 @@
 
 """Rebuilds of volume-backed servers that Cinder refuses or fails."""
 
+import copy
 import time
 from unittest import mock
 
@@ -40,7 +41,18 @@ from nova.tests.functional import integrated_helpers
 IMAGE = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 OTHER_IMAGE = 'a2459075-d96c-40d5-893e-577ff92e721c'
 
-REFUSALS = {
+
+class _Refusals(dict):
+    """Exceptions, each time a new one.
+
+    One that was raised remembers what it was raised from, in all tests.
+    """
+
+    def __getitem__(self, kind):
+        return copy.copy(super().__getitem__(kind))
+
+
+REFUSALS = _Refusals({
     'bad state': cinder_exception.BadRequest(
         400, 'Invalid volume: its status is wrong'),
     'policy': cinder_exception.Forbidden(
@@ -54,7 +66,7 @@ REFUSALS = {
     'unreachable': keystone_exception.ConnectFailure(
         'Unable to establish connection to cinder'),
     'gateway': cinder_exception.ClientException(504, 'Gateway Timeout'),
-}
+})
 
 
 def without_changes(primitive):
