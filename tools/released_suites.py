@@ -123,8 +123,9 @@ class Suite:
             sys.stdout.flush()
 
         # Away from the checkout, whose tests have the same package names.
-        # The results stay there, for stestr's own commands.
-        home = ROOT / '.stestr' / ('released-%s' % self.name)
+        # The results stay there, for stestr's own commands. It makes no
+        # .stestr for our tests where there is one already.
+        home = ROOT / '.stestr-released' / self.name
         home.mkdir(parents=True, exist_ok=True)
         site = harness.site()
         command = [

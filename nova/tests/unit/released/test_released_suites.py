@@ -15,6 +15,7 @@
 import contextlib
 import io
 import pathlib
+import subprocess
 import sys
 from unittest import mock
 
@@ -126,6 +127,12 @@ class ReleasedSuitesTestCase(testtools.TestCase):
         self.assertThat(lines[-2], testtools.matchers.MatchesRegex(
             r'unit: 4 tests in \d+ s, 2 listed ones failed: 1 without the '
             r'layer too, 1 by design'))
+
+    def test_our_tests_can_run_afterwards(self):
+        self.run_suites('unit')
+        subprocess.run([sys.executable, '-m', 'stestr', 'init'],
+                       cwd=self.root, check=True, capture_output=True)
+        self.assertTrue((self.root / '.stestr/format').exists())
 
     def test_an_unlisted_failure_is_told_with_its_traceback(self):
         self.expect([], [{
