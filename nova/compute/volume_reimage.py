@@ -618,7 +618,9 @@ class Reimage:
             reimage_record.UNFINISHED] = self.root.volume_id
 
     def _attach_again(self):
-        for bdm in self.bdms:
+        # The database gives them in any order: the root is not to wait for
+        # one that cannot be attached.
+        for bdm in sorted(self.bdms, key=lambda bdm: bdm is not self.root):
             if bdm.volume_id in self.had:
                 self._choose_attachment(bdm)
             if bdm.volume_id in self.reserved and (
