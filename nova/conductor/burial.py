@@ -221,11 +221,7 @@ def is_own(context, instance, cell):
     :param cell: the CellMapping of the cell
     :returns: False if another party has made the record that is there now
     """
-    try:
-        mapped = objects.InstanceMapping.get_by_instance_uuid(
-            context, instance.uuid).cell_mapping
-    except exception.InstanceMappingNotFound:
-        mapped = None
+    mapped = cell_of(context, instance.uuid)
     if mapped is not None and mapped.id == cell.id:
         return False
     with nova_context.target_cell(context, cell) as cctxt:
@@ -236,17 +232,22 @@ def is_own(context, instance, cell):
             return False
 
 
+def cell_of(context, instance_uuid):
+    """Return the CellMapping that a server is mapped to, or None."""
+    try:
+        return objects.InstanceMapping.get_by_instance_uuid(
+            context, instance_uuid).cell_mapping
+    except exception.InstanceMappingNotFound:
+        return None
+
+
 def settle(context, instance_uuid):
     """Give a server that has a cell again its history; forget the rest.
 
     :param context: the request context
     :param instance_uuid: a server that was put back into cell0, or scheduled
     """
-    try:
-        cell = objects.InstanceMapping.get_by_instance_uuid(
-            context, instance_uuid).cell_mapping
-    except exception.InstanceMappingNotFound:
-        return
+    cell = cell_of(context, instance_uuid)
     if cell is not None:
         with nova_context.target_cell(context, cell) as cctxt:
             restore_history(cctxt, instance_uuid)

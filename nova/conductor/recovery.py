@@ -204,10 +204,8 @@ def _let_go(context, report_client, instance):
     :param instance: the Instance in cell0, claimed by this recovery
     :returns: whether that was done
     """
-    mapping = _mapping_of(context, instance.uuid)
-    cell0 = rebuild_in_cell0.cell0(context)
-    if mapping is None or mapping.cell_mapping is None or (
-            mapping.cell_mapping.id != cell0.id):
+    cell = burial.cell_of(context, instance.uuid)
+    if cell is None or not cell.is_cell0():
         return _remove_leftover(context, instance)
     clean_up(context, report_client, instance.uuid)
     burial.settle(context, instance.uuid)
@@ -228,14 +226,6 @@ def clean_up(context, report_client, instance_uuid):
     purge(context, instance_uuid)
     report_client.delete_allocation_for_instance(
         context, instance_uuid, force=True)
-
-
-def _mapping_of(context, instance_uuid):
-    try:
-        return objects.InstanceMapping.get_by_instance_uuid(
-            context, instance_uuid)
-    except exception.InstanceMappingNotFound:
-        return None
 
 
 def _remove_leftover(context, instance):

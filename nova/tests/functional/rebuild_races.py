@@ -299,3 +299,28 @@ class RacesBase(rebuild_base.RebuildInCell0Base):
     def recovered(self, server, rebuilt, recovered):
         self.assertIn(rebuilt, (202, 409))
         self.exists(server)
+
+
+class Races:
+    """Mixed into a test case for requests that come at the same time."""
+
+    #: How often each race is run.
+    rounds = 10
+
+    def test_rebuilds_race(self):
+        self.race_of_rebuilds(self.rounds)
+
+    def test_delete_races(self):
+        self.race(self.rounds, (self.ask_rebuild, self.ask_delete),
+                  self.deleted)
+
+    def test_rename_races(self):
+        self.race(self.rounds, (self.ask_rebuild, self.ask_rename),
+                  self.renamed)
+
+    def test_reset_state_races(self):
+        self.race(self.rounds, (self.ask_rebuild, self.ask_reset), self.reset)
+
+    def test_recovery_races(self):
+        self.race(self.rounds, (self.ask_rebuild, self.recover),
+                  self.recovered)

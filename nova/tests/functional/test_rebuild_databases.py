@@ -24,10 +24,8 @@ from nova.db.main import api as main_db_api
 from nova.tests.functional import rebuild_races
 from nova.tests.functional import server_databases
 
-ROUNDS = 10
 
-
-class RebuildOnServer(server_databases.OnDatabaseServer,
+class RebuildOnServer(server_databases.OnDatabaseServer, rebuild_races.Races,
                       rebuild_races.RacesBase):
     """The tests; each class below has them on one kind of server."""
 
@@ -87,21 +85,6 @@ class RebuildOnServer(server_databases.OnDatabaseServer,
             self.until(self.recover_until_settled, server)
             self.assertEqual(['blue'], self.exists(server)['tags'])
             self.end(server)
-
-    def test_rebuilds_race(self):
-        self.race_of_rebuilds(ROUNDS)
-
-    def test_delete_races(self):
-        self.race(ROUNDS, (self.ask_rebuild, self.ask_delete), self.deleted)
-
-    def test_rename_races(self):
-        self.race(ROUNDS, (self.ask_rebuild, self.ask_rename), self.renamed)
-
-    def test_reset_state_races(self):
-        self.race(ROUNDS, (self.ask_rebuild, self.ask_reset), self.reset)
-
-    def test_recovery_races(self):
-        self.race(ROUNDS, (self.ask_rebuild, self.recover), self.recovered)
 
 
 class RebuildOnMariaDBTestCase(RebuildOnServer):

@@ -22,8 +22,6 @@ from nova.conductor import burial
 from nova import objects
 from nova.tests.functional import rebuild_races
 
-ROUNDS = 20
-
 
 class MetAtEachStepTestCase(rebuild_races.RacesBase):
     """A request that comes when the rebuild has come to a step."""
@@ -147,20 +145,7 @@ class WhileItIsBuriedTestCase(rebuild_races.RacesBase):
         self.until(self.exists, server)
 
 
-class RacesTestCase(rebuild_races.RacesBase):
+class RacesTestCase(rebuild_races.Races, rebuild_races.RacesBase):
     """Requests that come at the same time."""
 
-    def test_rebuilds(self):
-        self.race_of_rebuilds(ROUNDS)
-
-    def test_delete(self):
-        self.race(ROUNDS, (self.ask_rebuild, self.ask_delete), self.deleted)
-
-    def test_rename(self):
-        self.race(ROUNDS, (self.ask_rebuild, self.ask_rename), self.renamed)
-
-    def test_reset_state(self):
-        self.race(ROUNDS, (self.ask_rebuild, self.ask_reset), self.reset)
-
-    def test_recovery(self):
-        self.race(ROUNDS, (self.ask_rebuild, self.recover), self.recovered)
+    rounds = 20
