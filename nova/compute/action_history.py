@@ -109,12 +109,8 @@ def find_events(context, instance_uuid, action_id):
 
 
 def _packed_of(context, instance_uuid):
-    try:
-        spec = objects.RequestSpec.get_by_instance_uuid(
-            context, instance_uuid)
-    except exception.RequestSpecNotFound:
-        return
-    for action, events in spec.remembered.get('actions', ()):
+    for action, events in objects.RequestSpec.get_remembered(
+            context, instance_uuid).get('actions', ()):
         yield (base.NovaObject.obj_from_primitive(action),
                [base.NovaObject.obj_from_primitive(event)
                 for event in events])

@@ -152,8 +152,9 @@ def notify_rebuild(context, build_request):
     """
     if not CONF.notifications.notify_on_state_change:
         return
-    spec = _find_request_spec(context, build_request.instance_uuid)
-    if spec is None:
+    remembered = objects.RequestSpec.get_remembered(
+        context, build_request.instance_uuid)
+    if not remembered:
         return  # The server was deleted.
     instance = build_request.instance
     # No row could tell; all else that a notification says is set.
@@ -163,7 +164,7 @@ def notify_rebuild(context, build_request):
     with nova_context.target_cell(context, cell0) as cctxt:
         with instance.obj_alternate_context(cctxt):
             notifications.send_update_with_states(
-                cctxt, instance, spec.remembered.get('vm_state'),
+                cctxt, instance, remembered.get('vm_state'),
                 instance.vm_state, None, instance.task_state,
                 service='conductor')
 
@@ -260,32 +261,15 @@ def restore_history(context, instance_uuid):
     :param context: a context that is targeted at the cell of its record
     :param instance_uuid: the server
     """
-    spec = _find_request_spec(context, instance_uuid)
-    if spec is not None:
-        action_history.unpack(
-            context, instance_uuid, spec.remembered.get('actions', []))
+    action_history.unpack(
+        context, instance_uuid, objects.RequestSpec.get_remembered(
+            context, instance_uuid).get('actions', []))
 
 
 def _forget(context, instance_uuid, cell):
-    spec = _find_request_spec(context, instance_uuid)
-    if spec is None:
-        return
     # A server that was buried again keeps what it was asked for with.
-    spec.remembered = {what: value for what, value in spec.remembered.items()
-                       if what == 'request'}
-    if not cell.is_cell0():
-        spec.is_buried = False
-    spec.touch()
-    spec.save()
-
-
-def _find_request_spec(context, instance_uuid):
-    """Return the RequestSpec of a server, None if it was deleted."""
-    try:
-        return objects.RequestSpec.get_by_instance_uuid(
-            context, instance_uuid)
-    except exception.RequestSpecNotFound:
-        return None
+    objects.RequestSpec.forget(
+        context, instance_uuid, *(['request'] if cell.is_cell0() else []))
 
 
 def current(context, build_request):
@@ -328,5 +312,5 @@ def is_rebuild(context, build_requests):
             'updated_at' in build_requests[0] and
             build_requests[0].updated_at):
         return False
-    spec = _find_request_spec(context, build_requests[0].instance_uuid)
-    return spec is not None and spec.is_buried
+    return bool(objects.RequestSpec.get_remembered(
+        context, build_requests[0].instance_uuid))

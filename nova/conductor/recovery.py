@@ -91,14 +91,11 @@ def _stale_build_requests(context, before):
     for instance_uuid in _old_rows(context, before):
         try:
             # What is kept of the request tells them from those of a create.
-            spec = objects.RequestSpec.get_by_instance_uuid(
-                context, instance_uuid)
-            if spec.is_buried:
+            if objects.RequestSpec.get_remembered(context, instance_uuid):
                 yield (instance_uuid,
                        objects.BuildRequest.get_by_instance_uuid(
                            context, instance_uuid))
-        except (exception.RequestSpecNotFound,
-                exception.BuildRequestNotFound):
+        except exception.BuildRequestNotFound:
             continue
 
 
@@ -121,7 +118,7 @@ def _put_back(context, report_client, build_request, _before):
         def make_record(build_request, _changes=None):
             # As long as there is the build request, what is in cell0 counts
             # for nothing: looked up before, it can be replaced.
-            left = _left_in_cell0(cctxt, build_request.instance_uuid)
+            left = _row_of(cctxt, build_request.instance_uuid)
             if burial.current(context, build_request):
                 _create_record(cctxt, build_request, left)
 
@@ -136,8 +133,8 @@ def _put_back(context, report_client, build_request, _before):
     return _let_go(context, report_client, instance)
 
 
-def _left_in_cell0(cctxt, instance_uuid):
-    """Return the ID of the row that a server has in cell0, or None."""
+def _row_of(cctxt, instance_uuid):
+    """Return the ID of the row of a server in a cell, deleted or not."""
     with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
         return session.query(main_models.Instance.id).filter_by(
             uuid=instance_uuid).scalar()
@@ -288,6 +285,8 @@ def _purge_cell(context, cell, instance_uuid):
     the ID of a server is unique in it.
     """
     with nova_context.target_cell(context, cell) as cctxt:
+        if _row_of(cctxt, instance_uuid) is None:
+            return
         cctxt.read_deleted = 'yes'
         try:
             main_db_api.instance_destroy(

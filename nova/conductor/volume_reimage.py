@@ -49,11 +49,8 @@ def run(context, volume_api, image_api, build_request, bdms):
     :returns: whether the server is still to be built
     :raises: NotReimaged if Cinder has not accepted it, ReimageFailed
     """
-    try:
-        image_id = objects.RequestSpec.get_by_instance_uuid(
-            context, build_request.instance_uuid).remembered.get('reimage')
-    except exception.RequestSpecNotFound:
-        return True
+    image_id = objects.RequestSpec.get_remembered(
+        context, build_request.instance_uuid).get('reimage')
     if image_id is None:
         return True
     root = bdms.root_bdm()

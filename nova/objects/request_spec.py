@@ -12,6 +12,8 @@
 
 from oslo_serialization import jsonutils
 
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
 from nova import objects
 from nova.objects import base
 from nova.objects import rebuild_scope
@@ -23,6 +25,11 @@ released = nova_pending.released(__name__)
 # stock Nova drops it.
 _REMEMBERED = 'nova_pending'
 _BEFORE_REBUILD = 'nova_pending_before_rebuild'
+
+
+def _row(context, instance_uuid):
+    return context.session.query(api_models.RequestSpec).filter_by(
+        instance_uuid=instance_uuid)
 
 
 @nova_pending.over(released.RequestSpec)
@@ -59,6 +66,10 @@ class RequestSpec:
             'requested_destination':
                 destination and destination.obj_to_primitive(),
             'injected_files': list(request_spec.injected_files),
+            'network_metadata': (
+                request_spec.network_metadata.obj_to_primitive()
+                if 'network_metadata' in request_spec and
+                request_spec.network_metadata else None),
         })
         self.is_buried = True
         self.touch()
@@ -83,8 +94,46 @@ class RequestSpec:
         self.injected_files = request['injected_files']
         if not networks:
             return None
+        metadata = request.get('network_metadata')
+        networks.metadata = (
+            metadata and objects.NetworkMetadata.obj_from_primitive(metadata))
         self.requested_networks = networks
         return networks
+
+    @nova_pending.new
+    @staticmethod
+    @api_db_api.context_manager.reader
+    def get_remembered(context, instance_uuid):
+        """Return what is remembered of a server, without its request spec.
+
+        :param context: the request context
+        :param instance_uuid: the server
+        :returns: a dict, empty if the server is deleted or nothing is kept
+        """
+        row = _row(context, instance_uuid).one_or_none()
+        return row and jsonutils.loads(row.spec).get(_REMEMBERED) or {}
+
+    @nova_pending.new
+    @staticmethod
+    @api_db_api.context_manager.writer
+    def forget(context, instance_uuid, *kept):
+        """Forget what was remembered for the rebuild of a server.
+
+        :param context: the request context
+        :param instance_uuid: the server, which can be deleted
+        :param kept: the keys of what is still needed. If there are none, the
+            server is not buried any more.
+        """
+        # The rest of the row stays as it is: a rebuild is not alone with it.
+        row = _row(context, instance_uuid).with_for_update().one_or_none()
+        spec = row and jsonutils.loads(row.spec)
+        if spec and _REMEMBERED in spec:
+            remembered = spec.pop(_REMEMBERED)
+            if kept:
+                spec[_REMEMBERED] = {
+                    what: value for what, value in remembered.items()
+                    if what in kept}
+            row.spec = jsonutils.dumps(spec)
 
     @nova_pending.new
     def touch(self):

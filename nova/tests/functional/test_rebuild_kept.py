@@ -457,6 +457,31 @@ class NetworksTestCase(rebuild_twins.TwinsTestCase):
               net['nova_object.data']['tag']) for net in
              told['nova_object.data']['objects']])
 
+    def test_what_networks_are_laid_over_is_asked_for_once(self):
+        self.neutron._networks[NETWORK] = dict(
+            self.neutron._networks[NETWORK],
+            **{'provider:physical_network': 'physnet4'})
+        request = self.request(networks=[{'uuid': NETWORK}])
+        server = self.bury(networks=request['server']['networks'])
+        with mock.patch.object(self.neutron, 'show_network') as asked:
+            self.rebuild(server)
+            self.wait_for(server, 'PENDING')
+        asked.assert_not_called()
+        server, _twin = self.kept(request, burials=2)
+        told = self.told[server['id']]['request_spec']['nova_object.data']
+        self.assertEqual(
+            ['physnet4'], told['network_metadata']['nova_object.data'][
+                'physnets'])
+
+    def test_what_the_network_of_a_port_is_laid_over_is_asked_again(self):
+        server = self.bury(networks=[{'uuid': NETWORK}, {'port': PORT}])
+        with mock.patch.object(
+                self.neutron, 'show_network',
+                side_effect=self.neutron.show_network) as asked:
+            self.rebuild(server)
+            self.wait_for(server, 'PENDING')
+        asked.assert_called()
+
     def test_networks_are_those_of_the_owner_whoever_rebuilds(self):
         asked = []
         networks = self.neutron.list_networks

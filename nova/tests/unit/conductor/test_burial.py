@@ -116,6 +116,23 @@ class KeepRequestTestCase(test.TestCase):
         self.assertNotIn('aGVsbG8=', jsonutils.dumps(
             [spec.obj_to_primitive(), repr(spec), str(spec)]))
 
+    def test_keeps_what_the_networks_are_laid_over(self):
+        asked = self.asked_with([
+            objects.NetworkRequest(network_id=uuids.network)])
+        asked.network_metadata = objects.NetworkMetadata(
+            physnets={'physnet4'}, tunneled=False)
+        burial.keep_request(self.context, uuids.instance, asked)
+        metadata = self.recalled().requested_networks.metadata
+        self.assertEqual({'physnet4'}, metadata.physnets)
+        self.assertFalse(metadata.tunneled)
+
+    def test_networks_of_an_older_burial_are_asked_again(self):
+        burial.keep_request(self.context, uuids.instance, self.asked_with([
+            objects.NetworkRequest(network_id=uuids.network)]))
+        spec = self.stored()
+        del spec.remembered['request']['network_metadata']
+        self.assertIsNone(spec.recall_request().metadata)
+
     def test_is_not_loaded_for_who_does_not_ask(self):
         asked = self.asked_with([objects.NetworkRequest(port_id=uuids.port)])
         asked.requested_destination = objects.Destination(host='here')
@@ -167,6 +184,19 @@ class KeepRequestTestCase(test.TestCase):
         spec = self.stored()
         self.assertFalse(spec.is_buried)
         self.assertNotIn('requested_networks', spec)
+        self.assertEqual({}, objects.RequestSpec.get_remembered(
+            self.context, uuids.instance))
+
+    def test_forgets_nothing_else(self):
+        burial.keep_request(
+            self.context, uuids.instance, self.asked_with([]))
+        before = self.stored()
+        before.availability_zone = 'other'
+        before.save()
+        objects.RequestSpec.forget(self.context, uuids.instance)
+        after = self.stored()
+        self.assertFalse(after.is_buried)
+        self.assertEqual(before.obj_to_primitive(), after.obj_to_primitive())
 
     def test_does_not_forget_a_server_that_was_buried_again(self):
         self.bury_and_map(objects.CellMapping.get_by_uuid(
@@ -193,6 +223,9 @@ class KeepRequestTestCase(test.TestCase):
 
     def test_forgets_nothing_of_a_deleted_server(self):
         burial.settle(self.context, uuids.other)
+        objects.RequestSpec.forget(self.context, uuids.other)
+        self.assertEqual({}, objects.RequestSpec.get_remembered(
+            self.context, uuids.other))
 
 
 class ServersNamedOnFailureTestCase(test.NoDBTestCase):
