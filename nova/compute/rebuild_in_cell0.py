@@ -257,9 +257,10 @@ class _Rebuild(rebuild_request.Request):
         # The save drops what the release does not persist.
         resources = self.request_spec.requested_resources
         try:
-            self.build_request = _exchange(
-                self.context, build_request, self.request_spec,
-                self.buried.created_at)
+            self.build_request = exchange(
+                self.context, cell0(self.context), build_request,
+                self.buried.created_at, timeutils.utcnow(),
+                self.request_spec)
         except exception.InstanceMappingNotFound:
             raise _in_progress(self.buried)
         except db_exc.DBDuplicateEntry:
@@ -268,7 +269,7 @@ class _Rebuild(rebuild_request.Request):
             raise ChangedMeanwhile(instance_uuid=self.buried.uuid)
         self.request_spec.requested_resources = resources
         try:
-            self._destroy_unchanged()
+            destroy_unchanged(self.buried)
         except (ChangedMeanwhile, exception.ConstraintNotMet,
                 exception.InstanceNotFound) as exc:
             self._put_back()
@@ -278,21 +279,6 @@ class _Rebuild(rebuild_request.Request):
             raise
         LOG.info('The server was taken out of cell0 to be rebuilt.',
                  instance=self.instance)
-
-    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-    def _destroy_unchanged(self):
-        """Delete the record in cell0 if all of it is in the build request.
-
-        :raises: ChangedMeanwhile, ConstraintNotMet if the claim was lost,
-            InstanceNotFound
-        """
-        manager = main_db_api.get_context_manager(self.context)
-        with manager.writer.using(self.context) as session:
-            # Who changes it now, waits, and finds that it is gone.
-            session.query(main_models.Instance.id).filter_by(
-                uuid=self.buried.uuid).with_for_update().all()
-            _check_unchanged(self.buried)
-            destroy_claimed(self.context, self.buried.uuid)
 
     def _put_back(self):
         """Undo the exchange."""
@@ -319,25 +305,51 @@ class _Rebuild(rebuild_request.Request):
 
 @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
 @api_db_api.context_manager.writer
-def _exchange(context, build_request, request_spec, created_at):
-    """Replace a mapping to cell0 by a build request, in one transaction.
+def exchange(context, cell, build_request, created_at, updated_at,
+             request_spec=None):
+    """Replace a mapping to a cell by a build request, in one transaction.
 
+    :param context: the request context
+    :param cell: the CellMapping that the server must be mapped to
+    :param build_request: the BuildRequest, not created yet
     :param created_at: when the server was created. The server has the time
-        of its build request; how long the rebuild takes is told by the time
-        at which the build request was updated.
+        of its build request.
+    :param updated_at: when its rebuild began; recovery takes it for old by
+        this
+    :param request_spec: the RequestSpec to save with it, or None
     :returns: the BuildRequest
-    :raises: InstanceMappingNotFound if the server is not mapped to cell0
+    :raises: InstanceMappingNotFound if the server is not mapped to the cell
     """
     objects.InstanceMapping.exchange_cell(
-        context, build_request.instance_uuid, cell0(context), None)
+        context, build_request.instance_uuid, cell, None)
     # Neither of the two is written a second time if a deadlock has undone it.
     build_request = build_request.obj_clone()
     build_request.created_at = created_at
-    build_request.updated_at = timeutils.utcnow()
+    build_request.updated_at = updated_at
     build_request.create()
-    request_spec.touch()
-    request_spec.save()
+    if request_spec is not None:
+        request_spec.touch()
+        request_spec.save()
     return build_request
+
+
+@oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+def destroy_unchanged(instance, claim=task_states.REBUILDING):
+    """Delete a claimed record for good if all of it is in a build request.
+
+    :param instance: the Instance that the build request was made of
+    :param claim: the task_state that the record must have
+    :raises: ChangedMeanwhile, ConstraintNotMet if the claim was lost,
+        InstanceNotFound
+    """
+    context = instance._context
+    with main_db_api.get_context_manager(context).writer.using(
+            context) as session:
+        # Who changes it now, waits, and finds that it is gone.
+        session.query(main_models.Instance.id).filter_by(
+            uuid=instance.uuid).with_for_update().all()
+        _check_unchanged(instance)
+        destroy_claimed(context, instance.uuid, claim)
 
 
 def destroy_claimed(context, instance_uuid,

@@ -167,6 +167,27 @@ def unsaved(bdm):
     return copy
 
 
+def unsaved_instance(instance):
+    """Return a copy of an instance, as a build request has it.
+
+    :param instance: an Instance that is on no host
+    :returns: an Instance that is being scheduled
+    """
+    new = objects.Instance(instance._context)
+    for field in objects.Instance.fields:
+        if field not in _NOT_CARRIED:
+            setattr(new, field, getattr(instance, field))
+    new.vm_state = vm_states.BUILDING
+    new.task_state = task_states.SCHEDULING
+    new.power_state = power_state.NOSTATE
+    new.progress = 0
+    new.info_cache = objects.InstanceInfoCache(
+        instance_uuid=new.uuid, network_info=network_model.NetworkInfo())
+    new.security_groups = objects.SecurityGroupList()
+    new.old_flavor = new.new_flavor = None
+    return new
+
+
 class Request:
     """The request for a server, made again from its record in cell0.
 
@@ -314,24 +335,13 @@ class Request:
 
     def _make_instance(self):
         """Make the instance of the build request, as a create does."""
-        new = self.instance = objects.Instance(self.context)
-        for field in objects.Instance.fields:
-            if field not in _NOT_CARRIED:
-                setattr(new, field, getattr(self.buried, field))
+        new = self.instance = unsaved_instance(self.buried)
         if self.buried.image_ref:
             new.image_ref = self.image_id
         self._apply_changes(new)
         self._validate_options(new)
         for field in _FROM_IMAGE:
             setattr(new, field, self.options[field])
-        new.vm_state = vm_states.BUILDING
-        new.task_state = task_states.SCHEDULING
-        new.power_state = power_state.NOSTATE
-        new.progress = 0
-        new.info_cache = objects.InstanceInfoCache(
-            instance_uuid=new.uuid, network_info=network_model.NetworkInfo())
-        new.security_groups = objects.SecurityGroupList()
-        new.old_flavor = new.new_flavor = None
         new.system_metadata = {
             key: value for key, value in self.buried.system_metadata.items()
             if not key.startswith(utils.SM_IMAGE_PROP_PREFIX)}

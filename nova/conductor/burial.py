@@ -195,7 +195,7 @@ def hand_over(context, build_request, instance, cell):
     """Give a server that is being rebuilt to a cell.
 
     In the moment in which it has no build request any more nothing is left
-    to do for which the conductor would still be needed.
+    to do for which the conductor would still be needed, but to ask a host.
 
     :param context: the request context
     :param build_request: the BuildRequest that the instance was made of
@@ -211,7 +211,20 @@ def hand_over(context, build_request, instance, cell):
 
     return handover.give(
         context, build_request, cell, update,
-        functools.partial(_forget, context, instance.uuid, cell))
+        # What no host was asked for yet must be remembered.
+        functools.partial(_forget, context, instance.uuid, cell)
+        if cell.is_cell0() else None)
+
+
+def forget_built(context, instance_uuid):
+    """Forget what a server was asked for with, which a host knows now.
+
+    :param context: the request context
+    :param instance_uuid: a server that a rebuild has given to a cell, or not
+    """
+    cell = cell_of(context, instance_uuid)
+    if cell is not None and not cell.is_cell0():
+        _forget(context, instance_uuid, cell)
 
 
 def is_own(context, instance, cell):

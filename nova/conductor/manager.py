@@ -21,6 +21,7 @@ from oslo_utils import excutils
 from nova.compute import reimage_record
 from nova.compute import vm_states
 from nova.conductor import burial
+from nova.conductor import cleaning
 from nova.conductor import recovery
 from nova.conductor import volume_reimage
 import nova.conf
@@ -30,6 +31,9 @@ import nova_pending
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
+
+# What was left while no conductor ran is found by the first run.
+_LOOK_BACK_SECONDS = 24 * 60 * 60
 
 released = nova_pending.released(__name__)
 
@@ -53,7 +57,7 @@ class ComputeTaskManager:
                 if not burial.found_no_host(exc) and burial.current(
                         context, build_requests[0]):
                     # One was found, and the release leaves it allocated.
-                    recovery.give_back(context, self.report_client,
+                    cleaning.give_back(context, self.report_client,
                                        request_spec.instance_uuid)
                 return burial.bury_again(
                     context, build_requests[0], functools.partial(
@@ -132,7 +136,7 @@ class ComputeTaskManager:
         if (rebuild_scope.is_rebuild() and
                 burial.current(context, build_requests[0])):
             # The release leaves it in a cell, without a request spec.
-            recovery.clean_up(context, self.report_client,
+            cleaning.clean_up(context, self.report_client,
                               build_requests[0].instance_uuid)
             return self._bury_in_cell0(
                 context, request_specs[0], exc, build_requests=build_requests,
@@ -186,7 +190,7 @@ class ComputeTaskManager:
                     context, instance_uuid=request_spec.instance_uuid
                 ).destroy()
                 return
-            recovery.clear_the_way(context, self.report_client,
+            cleaning.clear_the_way(context, self.report_client,
                                    build_request.instance_uuid)
             burial.notify_rebuild(context, build_request)
             try:
@@ -204,6 +208,7 @@ class ComputeTaskManager:
                 context, [build_request], [request_spec], image,
                 admin_password, injected_files, requested_networks,
                 block_device_mapping, tags)
+            burial.forget_built(context, build_request.instance_uuid)
 
 
 @nova_pending.over(released.ConductorManager)
@@ -213,6 +218,7 @@ class ConductorManager:
         released.ConductorManager.__init__(self, *args, **kwargs)
         self.add_periodic_task(
             ConductorManager._recover_rebuilds_in_cell0)
+        self._look_back = None
 
     @nova_pending.new
     @periodic_task.periodic_task(spacing=60)
@@ -222,4 +228,5 @@ class ConductorManager:
                 CONF.conductor.rebuild_in_cell0_timeout):
             recovery.recover(
                 context, self.compute_task_mgr.report_client,
-                CONF.conductor.rebuild_in_cell0_timeout)
+                CONF.conductor.rebuild_in_cell0_timeout, self._look_back)
+            self._look_back = _LOOK_BACK_SECONDS

@@ -16,22 +16,27 @@ A rebuild moves a server through two databases and over the bus, and what does
 it can die after each step. What then stands is told by three things: a build
 request, the record in cell0 and its claim (its task_state). Whoever deletes
 the row of the build request has the server, as in the release, so that
-neither a slow conductor nor another recovery can have it too.
+neither a slow conductor nor another recovery can have it too. After that a
+fourth thing tells that no host was asked to build it: what it was asked for
+with is still remembered. It gets a build request again then.
 """
 
 import datetime
+import functools
 
 from oslo_log import log as logging
 from oslo_utils import timeutils
 import sqlalchemy as sa
 
 from nova.compute import action_history
+from nova.compute import handover
 from nova.compute import rebuild_in_cell0
 from nova.compute import rebuild_request
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.conductor import burial
+from nova.conductor import cleaning
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
@@ -54,19 +59,24 @@ class RebuildInterrupted(exception.NovaException):
                 "again.")
 
 
-def recover(context, report_client, age):
+def recover(context, report_client, age, look_back=None):
     """Undo the rebuilds in cell0 that were asked for too long ago.
 
     :param context: an administrator's context
     :param report_client: the client of the placement service
     :param age: how long ago, in seconds
+    :param look_back: how long before that it may have been that a server was
+        handed over to a cell, in seconds. It takes a look at each request
+        spec to find them all, which is what it does by default.
     :returns: how many servers were put back or let go, and for how many it
         failed; the log says why
     """
     before = timeutils.utcnow() - datetime.timedelta(seconds=age)
     recovered, failed = set(), set()
     for function, things in ((_put_back, _stale_build_requests),
-                             (_take_over, _stale_claims)):
+                             (_take_over, _stale_claims),
+                             (_take_back, functools.partial(
+                                 _handed_over, look_back=look_back))):
         for instance_uuid, thing in things(context, before):
             try:
                 if function(context, report_client, thing, before):
@@ -111,6 +121,21 @@ def _stale_claims(context, before):
                 instance.updated_at or instance.created_at) < before]
 
 
+@api_db_api.context_manager.reader
+def _handed_over(context, before, look_back):
+    """Find the servers with a cell whose request is still remembered."""
+    mapping, spec = api_models.InstanceMapping, api_models.RequestSpec
+    query = context.session.query(mapping.instance_uuid).join(
+        spec, spec.instance_uuid == mapping.instance_uuid).filter(
+            mapping.cell_id != rebuild_in_cell0.cell0(context).id,
+            mapping.updated_at < before,
+            objects.RequestSpec.remembers(spec))
+    if look_back is not None:
+        query = query.filter(mapping.updated_at > before - datetime.timedelta(
+            seconds=look_back))
+    return [(row.instance_uuid, row.instance_uuid) for row in query]
+
+
 def _put_back(context, report_client, build_request, _before):
     """Bury a server again that only a build request stands for."""
     with nova_context.target_cell(
@@ -118,7 +143,7 @@ def _put_back(context, report_client, build_request, _before):
         def make_record(build_request, _changes=None):
             # As long as there is the build request, what is in cell0 counts
             # for nothing: looked up before, it can be replaced.
-            left = _row_of(cctxt, build_request.instance_uuid)
+            left = cleaning.row_of(cctxt, build_request.instance_uuid)
             if burial.current(context, build_request):
                 _create_record(cctxt, build_request, left)
 
@@ -133,11 +158,86 @@ def _put_back(context, report_client, build_request, _before):
     return _let_go(context, report_client, instance)
 
 
-def _row_of(cctxt, instance_uuid):
-    """Return the ID of the row of a server in a cell, deleted or not."""
-    with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
-        return session.query(main_models.Instance.id).filter_by(
-            uuid=instance_uuid).scalar()
+def _take_back(context, report_client, instance_uuid, before):
+    """Put a server back into cell0 that no host was asked to build.
+
+    :returns: whether that was done
+    """
+    cell = burial.cell_of(context, instance_uuid)
+    if cell is None or cell.is_cell0():
+        return False
+    with nova_context.target_cell(context, cell) as cctxt:
+        instance = _unbuilt(cctxt, instance_uuid)
+        claimed = instance and _claim_unbuilt(cctxt, instance, before)
+    if instance is None:
+        # A host has it, or it is deleted.
+        burial.forget_built(context, instance_uuid)
+    if not claimed:
+        return False
+    try:
+        build_request = _ask_again(context, cell, instance, before)
+    except exception.InstanceNotFound:
+        return False  # Its owner has deleted it.
+    try:
+        rebuild_in_cell0.destroy_unchanged(instance, CLAIM)
+    except (exception.ConstraintNotMet, exception.InstanceNotFound,
+            rebuild_in_cell0.ChangedMeanwhile):
+        # Its owner is deleting it there, or has changed it.
+        handover.give(context, build_request, cell,
+                      lambda _build_request, _changes: None)
+        return False
+    compute_utils.delete_arqs_if_needed(context, instance)
+    return _put_back(context, report_client, build_request, before)
+
+
+def _unbuilt(cctxt, instance_uuid):
+    """Return the Instance in a cell, None if it is not as a handover left it.
+
+    A host that begins to build it sets its task_state first.
+    """
+    try:
+        instance = objects.Instance.get_by_uuid(cctxt, instance_uuid)
+    except exception.InstanceNotFound:
+        return None
+    if (instance.host is None and instance.vm_state == vm_states.BUILDING and
+            instance.task_state in (task_states.SCHEDULING, CLAIM)):
+        return instance
+    return None
+
+
+def _claim_unbuilt(cctxt, instance, before):
+    """Keep a host and other recoveries from a server that is not built."""
+    row = main_models.Instance
+    with main_db_api.get_context_manager(cctxt).writer.using(cctxt) as session:
+        return session.query(row).filter_by(
+            uuid=instance.uuid, deleted=0, host=None).filter(
+                sa.or_(row.task_state == task_states.SCHEDULING,
+                       sa.and_(row.task_state == CLAIM,
+                               row.updated_at < before))).update(
+                    {'task_state': CLAIM, 'updated_at': timeutils.utcnow()},
+                    synchronize_session=False)
+
+
+def _ask_again(context, cell, instance, before):
+    """Replace the mapping of a server to a cell by a build request.
+
+    :param instance: the Instance in that cell
+    :param before: how old the build request is to be
+    :returns: the BuildRequest
+    """
+    unsaved = rebuild_request.unsaved_instance(instance)
+    # In a cell it is that of the host.
+    unsaved.availability_zone = objects.RequestSpec.get_by_instance_uuid(
+        context, instance.uuid).availability_zone
+    bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+        instance._context, instance.uuid)
+    return rebuild_in_cell0.exchange(
+        context, cell, objects.BuildRequest(
+            context, instance=unsaved, instance_uuid=instance.uuid,
+            project_id=instance.project_id, tags=instance.tags,
+            block_device_mappings=objects.BlockDeviceMappingList(objects=[
+                rebuild_request.unsaved(bdm) for bdm in bdms])),
+        instance.created_at, before - datetime.timedelta(seconds=1))
 
 
 def _create_record(cctxt, build_request, left):
@@ -204,25 +304,13 @@ def _let_go(context, report_client, instance):
     cell = burial.cell_of(context, instance.uuid)
     if cell is None or not cell.is_cell0():
         return _remove_leftover(context, instance)
-    clean_up(context, report_client, instance.uuid)
+    cleaning.clean_up(context, report_client, instance.uuid)
     burial.settle(context, instance.uuid)
     instance.task_state = None
     instance.save(expected_task_state=[CLAIM])
     LOG.warning('The server, whose rebuild was interrupted, is back in cell0.',
                 instance=instance)
     return True
-
-
-def clean_up(context, report_client, instance_uuid):
-    """Delete what builds of a server have left in the cells and in placement.
-
-    :param context: the request context
-    :param report_client: the client of the placement service
-    :param instance_uuid: a server that is on no host
-    """
-    purge(context, instance_uuid)
-    report_client.delete_allocation_for_instance(
-        context, instance_uuid, force=True)
 
 
 def _remove_leftover(context, instance):
@@ -235,63 +323,3 @@ def _remove_leftover(context, instance):
         rebuild_in_cell0.destroy_claimed(
             instance._context, instance.uuid, claim=instance.task_state)
         return True
-
-
-def clear_the_way(context, report_client, instance_uuid):
-    """Do what clean_up() does as far as it can be done, before a build.
-
-    The build can do without the rest: no host is chosen in a cell that is
-    down, and none at all without the placement service.
-    """
-    for cell in _cells_with_hosts(context):
-        try:
-            _purge_cell(context, cell, instance_uuid)
-        except Exception:
-            LOG.exception('Cell %s cannot be searched for what an earlier '
-                          'build has left.', cell.identity,
-                          instance_uuid=instance_uuid)
-    give_back(context, report_client, instance_uuid)
-
-
-def give_back(context, report_client, instance_uuid):
-    """Delete the allocations of a server that is on no host, if possible."""
-    try:
-        report_client.delete_allocation_for_instance(
-            context, instance_uuid, force=True)
-    except Exception:
-        LOG.exception('What a build has allocated cannot be given back.',
-                      instance_uuid=instance_uuid)
-
-
-def purge(context, instance_uuid):
-    """Delete for good what builds of a server have left in the cells.
-
-    :param context: the request context
-    :param instance_uuid: a server that is on no host
-    """
-    for cell in _cells_with_hosts(context):
-        _purge_cell(context, cell, instance_uuid)
-
-
-def _cells_with_hosts(context):
-    return [cell for cell in objects.CellMappingList.get_all(context)
-            if not cell.is_cell0()]
-
-
-def _purge_cell(context, cell, instance_uuid):
-    """Delete the row of a server for good.
-
-    One that is only marked as deleted keeps the next build out of the cell:
-    the ID of a server is unique in it.
-    """
-    with nova_context.target_cell(context, cell) as cctxt:
-        if _row_of(cctxt, instance_uuid) is None:
-            return
-        cctxt.read_deleted = 'yes'
-        try:
-            main_db_api.instance_destroy(
-                cctxt, instance_uuid, hard_delete=True,
-                constraint=main_db_api.constraint(
-                    host=main_db_api.equal_any(None)))
-        except exception.InstanceNotFound:
-            pass

@@ -136,6 +136,15 @@ class RequestSpec:
             row.spec = jsonutils.dumps(spec)
 
     @nova_pending.new
+    @staticmethod
+    def remembers(rows):
+        """Return a condition: there is what get_remembered() returns.
+
+        :param rows: the model of request specs, as a query names it
+        """
+        return rows.spec.contains('"%s": ' % _REMEMBERED, autoescape=True)
+
+    @nova_pending.new
     def touch(self):
         """Make the next save() write, though no field has changed."""
         self.requested_destination = self.requested_destination

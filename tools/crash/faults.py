@@ -43,8 +43,8 @@ _TASKS = 'nova.conductor.manager:ComputeTaskManager.'
 TARGETS = {
     'nova-api': (
         'nova.compute.rebuild_in_cell0:_claim',
-        'nova.compute.rebuild_in_cell0:_exchange',
-        'nova.compute.rebuild_in_cell0:_Rebuild._destroy_unchanged',
+        'nova.compute.rebuild_in_cell0:exchange',
+        'nova.compute.rebuild_in_cell0:destroy_unchanged',
         'nova.compute.rebuild_in_cell0:_Rebuild.move',
         'nova.compute.rebuild_in_cell0:remove_leftover',
         'nova.conductor.rpcapi:ComputeTaskAPI.rebuild_instance_in_cell0',
@@ -62,7 +62,7 @@ TARGETS = {
         'select_destinations',
         'nova.compute.handover:give',
         'nova.conductor.recovery:_create_record',
-        'nova.conductor.recovery:purge',
+        'nova.conductor.cleaning:purge',
         'nova.compute.rebuild_in_cell0:put_back',
     ),
     'nova-compute': (

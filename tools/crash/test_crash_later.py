@@ -48,7 +48,7 @@ class SecondCrashTestCase(base.CrashTestCase):
         point = 'before %sremove_leftover' % _REBUILD
         self.make_waiting()
         self.cloud.set_room(True)
-        self.fail_at('after %s_exchange' % _REBUILD, 'kill', *self.servers)
+        self.fail_at('after %sexchange' % _REBUILD, 'kill', *self.servers)
         for server in self.servers:
             self.cloud.arm(point, 'kill')
             with contextlib.suppress(exceptions.ConnectFailure):

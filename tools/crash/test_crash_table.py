@@ -88,24 +88,24 @@ class CrashTableTestCase(base.CrashTestCase):
     # Step 3: the exchange in the API database.
 
     def test_api_database_gone_at_the_exchange(self):
-        self.row('in %s_exchange' % _REBUILD, 'statement', status='REBUILD')
+        self.row('in %sexchange' % _REBUILD, 'statement', status='REBUILD')
 
     def test_api_database_gone_at_the_commit_of_the_exchange(self):
-        self.row('in %s_exchange' % _REBUILD, 'commit', status='REBUILD')
+        self.row('in %sexchange' % _REBUILD, 'commit', status='REBUILD')
 
     def test_api_database_gone_before_it_confirms_the_exchange(self):
-        self.row('in %s_exchange' % _REBUILD, 'answer')
+        self.row('in %sexchange' % _REBUILD, 'answer')
 
     def test_api_killed_after_the_exchange(self):
-        self.row('after %s_exchange' % _REBUILD)
+        self.row('after %sexchange' % _REBUILD)
 
     # Step 4: the delete in cell0.
 
     def test_cell0_gone_at_the_delete(self):
-        self.row('in %s_Rebuild._destroy_unchanged' % _REBUILD, 'statement')
+        self.row('in %sdestroy_unchanged' % _REBUILD, 'statement')
 
     def test_cell0_gone_before_it_confirms_the_delete(self):
-        self.row('in %s_Rebuild._destroy_unchanged' % _REBUILD, 'answer')
+        self.row('in %sdestroy_unchanged' % _REBUILD, 'answer')
 
     def test_api_killed_after_the_delete(self):
         self.row('after %s_Rebuild.move' % _REBUILD)

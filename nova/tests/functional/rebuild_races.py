@@ -41,8 +41,8 @@ PORT = neutron_fixture.NeutronFixture.port_1['id']
 #: Where a rebuild of a server that finds a host comes by, in this order.
 STEPS = (
     (rebuild_in_cell0, '_claim'),
-    (rebuild_in_cell0, '_exchange'),
-    (rebuild_in_cell0._Rebuild, '_destroy_unchanged'),
+    (rebuild_in_cell0, 'exchange'),
+    (rebuild_in_cell0, 'destroy_unchanged'),
     (conductor_rpcapi.ComputeTaskAPI, 'rebuild_instance_in_cell0'),
     (burial, 'notify_rebuild'),
     (manager.ComputeTaskManager, '_schedule_instances'),

@@ -73,8 +73,8 @@ class RebuildOnServer(server_databases.OnDatabaseServer, rebuild_races.Races,
         return self.is_settled(server)
 
     def test_recovered(self):
-        for where, name in ((rebuild_in_cell0, '_exchange'),
-                            (rebuild_in_cell0._Rebuild, '_destroy_unchanged'),
+        for where, name in ((rebuild_in_cell0, 'exchange'),
+                            (rebuild_in_cell0, 'destroy_unchanged'),
                             (burial, 'notify_rebuild'),
                             (handover, '_replace')):
             server = self.waiting(tags=['blue'])

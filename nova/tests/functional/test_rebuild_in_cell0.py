@@ -355,14 +355,14 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual('deleting', after['instances'][0]['task_state'])
 
     def test_deleted_between_the_claim_and_the_move(self):
-        exchange = rebuild_in_cell0._exchange
+        exchange = rebuild_in_cell0.exchange
 
         def deleted_first(*args):
             self.api.delete_server(self.server['id'])
             return exchange(*args)
 
         before = self.before['request_specs'][0]['spec']
-        with mock.patch.object(rebuild_in_cell0, '_exchange', deleted_first):
+        with mock.patch.object(rebuild_in_cell0, 'exchange', deleted_first):
             self.refused(409, self.server,
                          imageRef=glance_fixture.GlanceFixture.image2['id'])
         self._wait_until_deleted(self.server)
@@ -375,14 +375,14 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual([], self.api.get_servers())
 
     def test_state_reset_between_the_claim_and_the_move(self):
-        exchange = rebuild_in_cell0._exchange
+        exchange = rebuild_in_cell0.exchange
 
         def reset_first(*args):
             self.admin_api.post_server_action(
                 self.server['id'], {'os-resetState': {'state': 'error'}})
             return exchange(*args)
 
-        with mock.patch.object(rebuild_in_cell0, '_exchange', reset_first):
+        with mock.patch.object(rebuild_in_cell0, 'exchange', reset_first):
             self.refused(409, self.server)
         self.assertEqual('ERROR',
                          self.api.get_server(self.server['id'])['status'])
@@ -392,14 +392,14 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
         self.wait_for(self.server, 'ACTIVE')
 
     def test_deleted_while_it_is_moved(self):
-        destroy = rebuild_in_cell0._Rebuild._destroy_unchanged
+        destroy = rebuild_in_cell0.destroy_unchanged
 
         def deleted_first(rebuilt):
             self.api.delete_server(self.server['id'])
             destroy(rebuilt)
 
-        with mock.patch.object(rebuild_in_cell0._Rebuild,
-                               '_destroy_unchanged', deleted_first):
+        with mock.patch.object(rebuild_in_cell0, 'destroy_unchanged',
+                               deleted_first):
             self.refused(409, self.server)
         self._wait_until_deleted(self.server)
         self.assertEqual([], self.api.get_servers())

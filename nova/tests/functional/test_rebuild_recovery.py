@@ -10,14 +10,21 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import datetime
 from unittest import mock
 
 from oslo_serialization import jsonutils
 
+from nova.compute import build_results
 from nova.compute import handover
+from nova.compute import manager as compute_manager
 from nova.compute import rebuild_in_cell0
+from nova.compute import rpcapi
+from nova.conductor import cleaning
 from nova.conductor import recovery
 from nova import context as nova_context
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
 from nova import exception
 from nova import objects
 from nova.scheduler.client import report
@@ -26,6 +33,7 @@ from nova.tests.functional.api import client as api_client
 from nova.tests.functional import rebuild_base
 
 CONDUCTOR = 'nova.conductor.manager.ComputeTaskManager.'
+BUILD = 'nova.compute.rpcapi.ComputeAPI.build_and_run_instance'
 
 
 class Killed(BaseException):
@@ -228,7 +236,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.stop_the_conductor_at('_recheck_quota')
         self.can_be_deleted()
 
-    # After the build request is gone there is nothing to recover.
+    # The build request is gone, and what is remembered tells of the rebuild.
 
     def has_its_history_and_keeps(self, *kept):
         self.assertEqual([], self.stored(self.server)['build_requests'])
@@ -240,16 +248,209 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
             self.stored(self.server)['request_specs'][0]['spec'])
         self.assertEqual(list(kept), list(spec.get('nova_pending', ())))
 
-    def test_conductor_stopped_after_the_build_request_is_deleted(self):
+    def handed_over(self):
+        """Stop the conductor before it asks a host to build the server."""
         self.make_room()
-        with mock.patch('nova.compute.rpcapi.ComputeAPI.'
-                        'build_and_run_instance',
+        with mock.patch(BUILD, side_effect=Down()) as stopped:
+            self.rebuild(self.server)
+            self._wait_for_assert(stopped.assert_called)
+        self.has_its_history_and_keeps(
+            'request', 'vm_state', 'actions', 'reimage')
+        return stopped.call_args
+
+    def test_conductor_stopped_after_the_handover(self):
+        self.handed_over()
+        self.assertEqual('BUILD', self.status())
+        self.assertEqual((1, 0), self.recover())
+        self.is_back()
+        self.assertIsNone(self.admin_api.get_server(self.server['id'])[
+            'OS-EXT-SRV-ATTR:host'])
+        self.assertEqual(
+            '', self.api.get_server(self.server['id'])[
+                'OS-EXT-AZ:availability_zone'])
+        self.assertEqual((0, 0), self.recover())
+        self.can_be_rebuilt()
+
+    def test_conductor_stopped_after_the_handover_and_deleted(self):
+        self.handed_over()
+        self.can_be_deleted()
+
+    def test_handover_that_is_young_is_left_alone(self):
+        self.handed_over()
+        self.assertEqual((0, 0), self.recover(age=600))
+        self.assertEqual('BUILD', self.status())
+
+    def handed_over_long_ago(self):
+        self.handed_over()
+        context = nova_context.get_admin_context()
+        with api_db_api.context_manager.writer.using(context) as session:
+            session.query(api_models.InstanceMapping).update(
+                {'updated_at': datetime.datetime(2020, 1, 2)})
+
+    def test_handover_of_long_ago_is_found_by_who_looks_for_it(self):
+        self.handed_over_long_ago()
+        self.assertEqual((0, 0), recovery.recover(
+            nova_context.get_admin_context(), self.report_client, -1,
+            look_back=3600))
+        self.assertEqual((1, 0), self.recover())
+        self.is_back()
+
+    def test_change_after_the_handover_is_kept(self):
+        self.handed_over()
+        self.server = self.api.put_server(
+            self.server['id'], {'server': {'name': 'renamed'}})['server']
+        self.server = dict(
+            self.admin_api.get_server(self.server['id']),
+            **{'OS-EXT-STS:task_state': None})
+        self.recover()
+        self.is_back()
+
+    def test_host_that_is_asked_while_the_server_is_taken_back(self):
+        asked = self.handed_over()
+
+        results = []
+        build = compute_manager.ComputeManager._do_build_and_run_instance
+
+        def record(*args, **kwargs):
+            results.append(build(*args, **kwargs))
+            return results[-1]
+
+        def ask(*args):
+            rpcapi.ComputeAPI().build_and_run_instance(
+                *asked.args, **asked.kwargs)
+            self._wait_for_assert(
+                lambda: self.assertEqual([build_results.FAILED], results))
+            return ask_again(*args)
+
+        ask_again = recovery._ask_again
+        with mock.patch.object(recovery, '_ask_again', ask), \
+                mock.patch.object(compute_manager.ComputeManager,
+                                  '_do_build_and_run_instance', record):
+            self.assertEqual((1, 0), self.recover())
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_host_that_is_asked_before_the_server_is_taken_back(self):
+        asked = self.handed_over()
+
+        def claim(*args):
+            rpcapi.ComputeAPI().build_and_run_instance(
+                *asked.args, **asked.kwargs)
+            self.wait_for(self.server, 'ACTIVE')
+            return claim_unbuilt(*args)
+
+        claim_unbuilt = recovery._claim_unbuilt
+        with mock.patch.object(recovery, '_claim_unbuilt', claim):
+            self.assertEqual((0, 0), self.recover())
+        self.assertEqual('ACTIVE', self.status())
+        self.assertEqual((0, 0), self.recover())
+        self.has_its_history_and_keeps()
+
+    def test_deleted_while_it_is_taken_back(self):
+        self.handed_over()
+
+        def delete(*args):
+            build_request = ask_again(*args)
+            self.api.delete_server(self.server['id'])
+            return build_request
+
+        ask_again = recovery._ask_again
+        with mock.patch.object(recovery, '_ask_again', delete):
+            self.assertEqual((0, 0), self.recover())
+        self.assertEqual([], self.api.get_servers())
+        self.assertEqual([], self.stored(self.server)['build_requests'])
+        self.recover()
+        self.assertEqual([], self.api.get_servers())
+        self.assertEqual({}, self.allocations())
+
+    def test_deleted_before_it_is_taken_back(self):
+        self.handed_over()
+
+        def delete(*args):
+            self.api.delete_server(self.server['id'])
+            return ask_again(*args)
+
+        ask_again = recovery._ask_again
+        with mock.patch.object(recovery, '_ask_again', delete):
+            self.assertEqual((0, 0), self.recover())
+        self.assertEqual([], self.api.get_servers())
+        self.assertEqual([], self.stored(self.server)['build_requests'])
+        self.assertEqual((0, 0), self.recover())
+        self.assertEqual([], self.api.get_servers())
+
+    def test_changed_while_it_is_taken_back(self):
+        self.handed_over()
+
+        def rename(*args):
+            build_request = ask_again(*args)
+            context = nova_context.get_admin_context()
+            with nova_context.target_cell(
+                    context, self.cell_mappings['cell1']) as cctxt:
+                instance = objects.Instance.get_by_uuid(
+                    cctxt, self.server['id'])
+                instance.display_name = 'renamed'
+                instance.save()
+            return build_request
+
+        ask_again = recovery._ask_again
+        with mock.patch.object(recovery, '_ask_again', rename):
+            self.assertEqual((0, 0), self.recover())
+        self.assertEqual('BUILD', self.status())
+        self.assertEqual((1, 0), self.recover())
+        self.server['name'] = 'renamed'
+        self.is_back()
+
+    def recovery_stopped_while_it_takes_a_server_back(self, name):
+        self.handed_over()
+        module = recovery if hasattr(recovery, name) else rebuild_in_cell0
+        released = getattr(module, name)
+
+        def stopped(*args, **kwargs):
+            released(*args, **kwargs)
+            raise Killed()
+
+        with mock.patch.object(module, name, stopped):
+            self.assertRaises(Killed, self.recover)
+        self.assertEqual('BUILD', self.status())
+        self.assertEqual([self.server['id']],
+                         [s['id'] for s in self.api.get_servers()])
+        self.recover()
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_recovery_stopped_after_it_claimed_a_server(self):
+        self.recovery_stopped_while_it_takes_a_server_back('_claim_unbuilt')
+
+    def test_recovery_stopped_after_it_asked_for_a_server_again(self):
+        self.recovery_stopped_while_it_takes_a_server_back('_ask_again')
+
+    def test_recovery_stopped_after_it_deleted_a_server_in_its_cell(self):
+        self.recovery_stopped_while_it_takes_a_server_back(
+            'destroy_unchanged')
+
+    def test_two_recoveries_of_a_server_that_was_handed_over(self):
+        self.handed_over_long_ago()
+
+        def other_first(*args):
+            with mock.patch.object(recovery, '_ask_again', ask_again):
+                self.assertEqual((0, 0), self.recover(age=60))
+            return ask_again(*args)
+
+        ask_again = recovery._ask_again
+        with mock.patch.object(recovery, '_ask_again', other_first):
+            self.assertEqual((1, 0), self.recover(age=60))
+        self.is_back()
+
+    def test_what_a_host_was_asked_for_is_forgotten(self):
+        self.make_room()
+        with mock.patch('nova.conductor.burial.forget_built',
                         side_effect=Down()) as stopped:
             self.rebuild(self.server)
             self._wait_for_assert(stopped.assert_called)
-        self.has_its_history_and_keeps()
+        self.wait_for(self.server, 'ACTIVE')
         self.assertEqual((0, 0), self.recover())
         self.has_its_history_and_keeps()
+        self.assertEqual('ACTIVE', self.status())
 
     def test_conductor_stopped_after_it_buried_the_server_again(self):
         give = handover.give
@@ -356,7 +557,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
     def test_recovery_stopped_half_way(self):
         self.killed_after_the_delete()
         for target in ('put_back', 'purge'):
-            module = (rebuild_in_cell0 if target == 'put_back' else recovery)
+            module = (rebuild_in_cell0 if target == 'put_back' else cleaning)
             with mock.patch.object(module, target, side_effect=Killed()):
                 self.assertRaises(Killed, self.recover)
         self.recover()
@@ -393,8 +594,11 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
             recover.assert_not_called()
             self.flags(rebuild_in_cell0_timeout=60, group='conductor')
             manager._recover_rebuilds_in_cell0(context)
-            recover.assert_called_once_with(context, mock.ANY, 60)
+            recover.assert_called_once_with(context, mock.ANY, 60, None)
+            # A look at all there is, is not taken every minute.
+            manager._recover_rebuilds_in_cell0(context)
+            recover.assert_called_with(context, mock.ANY, 60, 24 * 60 * 60)
             # The conductor of a cell.
             self.flags(connection=None, group='api_database')
             manager._recover_rebuilds_in_cell0(context)
-            recover.assert_called_once()
+            self.assertEqual(2, recover.call_count)

@@ -585,7 +585,7 @@ class DeletedMeanwhileTestCase(RefusedTestCase):
                 (rebuild_in_cell0, '_claim'),
                 # From here on it is put back: all of it, but saved later.
                 (rebuild_in_cell0._Rebuild, 'move'),
-                (rebuild_in_cell0, '_exchange')):
+                (rebuild_in_cell0, 'exchange')):
             server = self.bury(imageRef='', block_device_mapping_v2=[
                 {'source_type': 'volume', 'destination_type': 'volume',
                  'boot_index': 0, 'uuid': VOLUME}])

@@ -91,7 +91,7 @@ class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
         self.useFixture(fixtures.MockPatch(
             'nova.conductor.burial.current', return_value=build_request))
         self.useFixture(fixtures.MockPatch(
-            'nova.conductor.recovery.clear_the_way', steps.clear_the_way))
+            'nova.conductor.cleaning.clear_the_way', steps.clear_the_way))
         self.useFixture(fixtures.MockPatch(
             'nova.conductor.burial.notify_rebuild', steps.notify_rebuild))
         self.useFixture(fixtures.MockPatch(
