@@ -25,11 +25,12 @@ ALL_OPTS = released.ALL_OPTS + [
         help="""
 Seconds after which an interrupted rebuild of a server in cell0 is undone.
 
-A rebuild takes the server out of cell0 and hands it to the scheduler. If the
-nova-api or the nova-conductor that does so dies, or loses a database or the
-message bus, the server would stay in ``BUILD`` for ever. Once this time has
-passed since the rebuild was asked for, any nova-conductor puts the server
-back where it was; its owner can rebuild it again.
+A rebuild takes the server out of cell0, has it scheduled and asks a host to
+build it. If the nova-api or the nova-conductor that does so dies, or loses a
+database or the message bus, the server would stay in ``BUILD`` for ever. Once
+this time has passed since the rebuild was asked for, or since the server was
+given to the cell of its host, any nova-conductor puts the server back where it
+was; its owner can rebuild it again.
 
 A rebuild that is merely slow is undone too, so the value should be longer
 than a build request can wait for a conductor.

@@ -61,6 +61,9 @@ TARGETS = {
         'nova.scheduler.client.query:SchedulerQueryClient.'
         'select_destinations',
         'nova.compute.handover:give',
+        'nova.conductor.recovery:_claim_unbuilt',
+        'nova.conductor.recovery:_ask_again',
+        'nova.compute.rebuild_in_cell0:destroy_unchanged',
         'nova.conductor.recovery:_create_record',
         'nova.conductor.cleaning:purge',
         'nova.compute.rebuild_in_cell0:put_back',

@@ -25,15 +25,18 @@ _RECOVERY = 'nova.conductor.recovery:'
 class SecondCrashTestCase(base.CrashTestCase):
     """What cleans up is killed, too."""
 
-    def test_conductor_killed_as_it_recovers(self):
-        points = ('after %s_create_record' % _RECOVERY,
-                  'after %sput_back' % _REBUILD,
-                  'after %spurge' % _RECOVERY)
+    def recovery_killed(self, where, *points):
+        """Kill the conductor at each of these points as it recovers.
+
+        :param where: where the rebuild fails before
+        """
+        points += ('after %s_create_record' % _RECOVERY,
+                   'after %sput_back' % _REBUILD,
+                   'after nova.conductor.cleaning:purge')
         self.make_waiting()
         self.cloud.set_room(True)
         with self.watched(*self.servers):
-            self.fail_at('after %s_Rebuild.move' % _REBUILD, 'kill',
-                         *self.servers)
+            self.fail_at(where, 'kill', *self.servers)
             for point in points:
                 self.cloud.arm(point, 'kill')
             with self.cloud.recovery():
@@ -43,6 +46,17 @@ class SecondCrashTestCase(base.CrashTestCase):
                     self.back_in_time(server)
             for server in self.servers:
                 self.can_be_rebuilt(server)
+
+    def test_conductor_killed_as_it_recovers(self):
+        self.recovery_killed('after %s_Rebuild.move' % _REBUILD)
+
+    def test_conductor_killed_as_it_takes_back(self):
+        self.recovery_killed(
+            'after nova.conductor.manager:ComputeTaskManager.'
+            '_delete_build_request',
+            'after %s_claim_unbuilt' % _RECOVERY,
+            'after %s_ask_again' % _RECOVERY,
+            'after %sdestroy_unchanged' % _REBUILD)
 
     def test_api_killed_as_it_deletes(self):
         point = 'before %sremove_leftover' % _REBUILD

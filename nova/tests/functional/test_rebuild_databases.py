@@ -17,6 +17,7 @@ from unittest import mock
 
 from nova.compute import handover
 from nova.compute import rebuild_in_cell0
+from nova.compute import rpcapi
 from nova.conductor import burial
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
@@ -85,6 +86,24 @@ class RebuildOnServer(server_databases.OnDatabaseServer, rebuild_races.Races,
             self.until(self.recover_until_settled, server)
             self.assertEqual(['blue'], self.exists(server)['tags'])
             self.end(server)
+
+    def test_taken_back_from_its_cell(self):
+        server = self.waiting(tags=['blue'], metadata={'a': 'b'})
+        self.make_room()
+        with mock.patch.object(rpcapi.ComputeAPI, 'build_and_run_instance',
+                               side_effect=ZeroDivisionError()) as down:
+            self.assertEqual(202, self.ask_rebuild(server))
+            self.until(down.assert_called)
+        self.assertEqual(
+            'BUILD', self.api.get_server(server['id'])['status'])
+        self.assertEqual((1, 0), self.recover())
+        again = self.until(self.exists, server)
+        self.assertEqual('PENDING', again['status'])
+        for key in ('name', 'created', 'tags', 'metadata'):
+            self.assertEqual(server[key], again[key], key)
+        self.assertEqual(202, self.ask_rebuild(server))
+        self.wait_for(server, 'ACTIVE')
+        self.end(server)
 
 
 class RebuildOnMariaDBTestCase(RebuildOnServer):
