@@ -29,7 +29,6 @@ from oslo_utils import timeutils
 import sqlalchemy as sa
 
 from nova.compute import action_history
-from nova.compute import handover
 from nova.compute import rebuild_in_cell0
 from nova.compute import rebuild_request
 from nova.compute import task_states
@@ -183,8 +182,7 @@ def _take_back(context, report_client, instance_uuid, before):
     except (exception.ConstraintNotMet, exception.InstanceNotFound,
             rebuild_in_cell0.ChangedMeanwhile):
         # Its owner is deleting it there, or has changed it.
-        handover.give(context, build_request, cell,
-                      lambda _build_request, _changes: None)
+        burial.hand_over(context, build_request, instance, cell)
         return False
     compute_utils.delete_arqs_if_needed(context, instance)
     return _put_back(context, report_client, build_request, before)

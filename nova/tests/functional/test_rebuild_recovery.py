@@ -388,8 +388,11 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
                     context, self.cell_mappings['cell1']) as cctxt:
                 instance = objects.Instance.get_by_uuid(
                     cctxt, self.server['id'])
-                instance.display_name = 'renamed'
+                instance.display_description = 'described'
                 instance.save()
+            # It is the build request that is renamed.
+            self.api.put_server(
+                self.server['id'], {'server': {'name': 'renamed'}})
             return build_request
 
         ask_again = recovery._ask_again
@@ -399,6 +402,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual((1, 0), self.recover())
         self.server['name'] = 'renamed'
         self.is_back()
+        self.assertEqual('described', self.api.get_server(
+            self.server['id'])['description'])
 
     def recovery_stopped_while_it_takes_a_server_back(self, name):
         self.handed_over()
