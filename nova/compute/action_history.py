@@ -18,6 +18,7 @@ from nova.db.main import api as main_db_api
 from nova import exception
 from nova import objects
 from nova.objects import base
+from nova.objects import request_memory
 
 
 def pack(context, instance_uuid):
@@ -109,7 +110,7 @@ def find_events(context, instance_uuid, action_id):
 
 
 def _packed_of(context, instance_uuid):
-    for action, events in objects.RequestSpec.get_remembered(
+    for action, events in request_memory.get(
             context, instance_uuid).get('actions', ()):
         yield (base.NovaObject.obj_from_primitive(action),
                [base.NovaObject.obj_from_primitive(event)

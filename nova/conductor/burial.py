@@ -32,6 +32,7 @@ from nova.db.api import models as api_models
 from nova import exception
 from nova.notifications import base as notifications
 from nova import objects
+from nova.objects import request_memory
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ def notify_rebuild(context, build_request):
     """
     if not CONF.notifications.notify_on_state_change:
         return
-    remembered = objects.RequestSpec.get_remembered(
+    remembered = request_memory.get(
         context, build_request.instance_uuid)
     if not remembered:
         return  # The server was deleted.
@@ -275,13 +276,13 @@ def restore_history(context, instance_uuid):
     :param instance_uuid: the server
     """
     action_history.unpack(
-        context, instance_uuid, objects.RequestSpec.get_remembered(
+        context, instance_uuid, request_memory.get(
             context, instance_uuid).get('actions', []))
 
 
 def _forget(context, instance_uuid, cell):
     # A server that was buried again keeps what it was asked for with.
-    objects.RequestSpec.forget(
+    request_memory.forget(
         context, instance_uuid, *(['request'] if cell.is_cell0() else []))
 
 
@@ -325,5 +326,5 @@ def is_rebuild(context, build_requests):
             'updated_at' in build_requests[0] and
             build_requests[0].updated_at):
         return False
-    return bool(objects.RequestSpec.get_remembered(
+    return bool(request_memory.get(
         context, build_requests[0].instance_uuid))

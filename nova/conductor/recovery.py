@@ -44,6 +44,7 @@ from nova.db.main import models as main_models
 from nova import exception
 from nova.i18n import _
 from nova import objects
+from nova.objects import request_memory
 from nova import utils
 
 LOG = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ def _stale_build_requests(context, before):
     for instance_uuid in _old_rows(context, before):
         try:
             # What is kept of the request tells them from those of a create.
-            if objects.RequestSpec.get_remembered(context, instance_uuid):
+            if request_memory.get(context, instance_uuid):
                 yield (instance_uuid,
                        objects.BuildRequest.get_by_instance_uuid(
                            context, instance_uuid))
@@ -128,7 +129,7 @@ def _handed_over(context, before, look_back):
         spec, spec.instance_uuid == mapping.instance_uuid).filter(
             mapping.cell_id != rebuild_in_cell0.cell0(context).id,
             mapping.updated_at < before,
-            objects.RequestSpec.remembers(spec))
+            request_memory.is_there())
     if look_back is not None:
         query = query.filter(mapping.updated_at > before - datetime.timedelta(
             seconds=look_back))

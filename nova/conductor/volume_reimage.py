@@ -26,7 +26,7 @@ from nova.conductor import burial
 import nova.conf
 from nova import exception
 from nova.i18n import _
-from nova import objects
+from nova.objects import request_memory
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def run(context, volume_api, image_api, build_request, bdms):
     :returns: whether the server is still to be built
     :raises: NotReimaged if Cinder has not accepted it, ReimageFailed
     """
-    image_id = objects.RequestSpec.get_remembered(
+    image_id = request_memory.get(
         context, build_request.instance_uuid).get('reimage')
     if image_id is None:
         return True

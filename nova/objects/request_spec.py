@@ -12,24 +12,16 @@
 
 from oslo_serialization import jsonutils
 
-from nova.db.api import api as api_db_api
-from nova.db.api import models as api_models
 from nova import objects
 from nova.objects import base
 from nova.objects import rebuild_scope
+from nova.objects import request_memory
 import nova_pending
 
 released = nova_pending.released(__name__)
 
-# Beside the object in its row, where the release does not look: a save by
-# stock Nova drops it.
-_REMEMBERED = 'nova_pending'
+# Beside the object in its row, as request_memory.KEY.
 _BEFORE_REBUILD = 'nova_pending_before_rebuild'
-
-
-def _row(context, instance_uuid):
-    return context.session.query(api_models.RequestSpec).filter_by(
-        instance_uuid=instance_uuid)
 
 
 @nova_pending.over(released.RequestSpec)
@@ -101,50 +93,6 @@ class RequestSpec:
         return networks
 
     @nova_pending.new
-    @staticmethod
-    @api_db_api.context_manager.reader
-    def get_remembered(context, instance_uuid):
-        """Return what is remembered of a server, without its request spec.
-
-        :param context: the request context
-        :param instance_uuid: the server
-        :returns: a dict, empty if the server is deleted or nothing is kept
-        """
-        row = _row(context, instance_uuid).one_or_none()
-        return row and jsonutils.loads(row.spec).get(_REMEMBERED) or {}
-
-    @nova_pending.new
-    @staticmethod
-    @api_db_api.context_manager.writer
-    def forget(context, instance_uuid, *kept):
-        """Forget what was remembered for the rebuild of a server.
-
-        :param context: the request context
-        :param instance_uuid: the server, which can be deleted
-        :param kept: the keys of what is still needed. If there are none, the
-            server is not buried any more.
-        """
-        # The rest of the row stays as it is: a rebuild is not alone with it.
-        row = _row(context, instance_uuid).with_for_update().one_or_none()
-        spec = row and jsonutils.loads(row.spec)
-        if spec and _REMEMBERED in spec:
-            remembered = spec.pop(_REMEMBERED)
-            if kept:
-                spec[_REMEMBERED] = {
-                    what: value for what, value in remembered.items()
-                    if what in kept}
-            row.spec = jsonutils.dumps(spec)
-
-    @nova_pending.new
-    @staticmethod
-    def remembers(rows):
-        """Return a condition: there is what get_remembered() returns.
-
-        :param rows: the model of request specs, as a query names it
-        """
-        return rows.spec.contains('"%s": ' % _REMEMBERED, autoescape=True)
-
-    @nova_pending.new
     def touch(self):
         """Make the next save() write, though no field has changed."""
         self.requested_destination = self.requested_destination
@@ -154,7 +102,7 @@ class RequestSpec:
         if updates and self.is_buried:
             updates['spec'] = jsonutils.dumps(
                 {**jsonutils.loads(updates['spec']),
-                 _REMEMBERED: self.remembered})
+                 request_memory.KEY: self.remembered})
         # The released rebuild saves what it has read before that was kept.
         before = rebuild_scope.before_rebuild()
         if not before or 'request_id' not in before:
@@ -192,8 +140,9 @@ class RequestSpec:
     def _from_db_object(context, spec, db_spec):
         spec = released.RequestSpec._from_db_object(context, spec, db_spec)
         # Lists load many specs, and hardly one is that of a buried server.
-        if '"%s"' % _REMEMBERED in db_spec['spec']:
-            remembered = jsonutils.loads(db_spec['spec']).get(_REMEMBERED)
+        if '"%s"' % request_memory.KEY in db_spec['spec']:
+            remembered = jsonutils.loads(db_spec['spec']).get(
+                request_memory.KEY)
             if remembered is not None:
                 spec.is_buried = True
                 spec.remembered = remembered

@@ -24,6 +24,7 @@ from nova.conductor import manager
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova.objects import request_memory
 from nova import test
 from nova.tests.unit import fake_request_spec
 
@@ -184,7 +185,7 @@ class KeepRequestTestCase(test.TestCase):
         spec = self.stored()
         self.assertFalse(spec.is_buried)
         self.assertNotIn('requested_networks', spec)
-        self.assertEqual({}, objects.RequestSpec.get_remembered(
+        self.assertEqual({}, request_memory.get(
             self.context, uuids.instance))
 
     def test_forgets_nothing_else(self):
@@ -193,7 +194,7 @@ class KeepRequestTestCase(test.TestCase):
         before = self.stored()
         before.availability_zone = 'other'
         before.save()
-        objects.RequestSpec.forget(self.context, uuids.instance)
+        request_memory.forget(self.context, uuids.instance)
         after = self.stored()
         self.assertFalse(after.is_buried)
         self.assertEqual(before.obj_to_primitive(), after.obj_to_primitive())
@@ -223,8 +224,8 @@ class KeepRequestTestCase(test.TestCase):
 
     def test_forgets_nothing_of_a_deleted_server(self):
         burial.settle(self.context, uuids.other)
-        objects.RequestSpec.forget(self.context, uuids.other)
-        self.assertEqual({}, objects.RequestSpec.get_remembered(
+        request_memory.forget(self.context, uuids.other)
+        self.assertEqual({}, request_memory.get(
             self.context, uuids.other))
 
 
