@@ -97,6 +97,8 @@ class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
         self.useFixture(fixtures.MockPatch(
             'nova.conductor.volume_reimage.run', steps.reimage))
         self.useFixture(fixtures.MockPatch(
+            'nova.conductor.burial.forget_built', steps.forget_built))
+        self.useFixture(fixtures.MockPatch(
             'nova.scheduler.client.report.report_client_singleton',
             return_value=mock.sentinel.report_client))
         task.volume_api = mock.sentinel.volume_api
@@ -115,5 +117,6 @@ class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
                  context, [build_request], [arguments['request_spec']],
                 arguments['image'], 'secret', [],
                 arguments['requested_networks'],
-                arguments['block_device_mapping'], arguments['tags'])],
+                arguments['block_device_mapping'], arguments['tags']),
+             mock.call.forget_built(context, uuids.instance)],
             steps.mock_calls)
