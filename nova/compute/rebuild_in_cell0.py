@@ -244,11 +244,6 @@ class _Rebuild(rebuild_request.Request):
         :raises: InstanceInvalidState if the claim was lost,
             InstanceNotFound if the server was deleted
         """
-        build_request = objects.BuildRequest(
-            self.context, instance=self.instance,
-            instance_uuid=self.instance.uuid,
-            project_id=self.instance.project_id,
-            block_device_mappings=self.bdms, tags=self.tags)
         self.request_spec.remembered = dict(
             self.request_spec.remembered,
             vm_state=self.buried.vm_state,
@@ -258,8 +253,8 @@ class _Rebuild(rebuild_request.Request):
         resources = self.request_spec.requested_resources
         try:
             self.build_request = exchange(
-                self.context, cell0(self.context), build_request,
-                self.buried.created_at, timeutils.utcnow(),
+                self.context, cell0(self.context), self.instance, self.bdms,
+                self.tags, self.buried.created_at, timeutils.utcnow(),
                 self.request_spec)
         except exception.InstanceMappingNotFound:
             raise _in_progress(self.buried)
@@ -305,13 +300,15 @@ class _Rebuild(rebuild_request.Request):
 
 @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
 @api_db_api.context_manager.writer
-def exchange(context, cell, build_request, created_at, updated_at,
+def exchange(context, cell, instance, bdms, tags, created_at, updated_at,
              request_spec=None):
     """Replace a mapping to a cell by a build request, in one transaction.
 
     :param context: the request context
     :param cell: the CellMapping that the server must be mapped to
-    :param build_request: the BuildRequest, not created yet
+    :param instance: the Instance, unsaved, that the build request is to have
+    :param bdms: its BlockDeviceMappingList
+    :param tags: its TagList
     :param created_at: when the server was created. The server has the time
         of its build request.
     :param updated_at: when its rebuild began; recovery takes it for old by
@@ -320,14 +317,14 @@ def exchange(context, cell, build_request, created_at, updated_at,
     :returns: the BuildRequest
     :raises: InstanceMappingNotFound if the server is not mapped to the cell
     """
-    objects.InstanceMapping.exchange_cell(
-        context, build_request.instance_uuid, cell, None)
-    # Neither of the two is written a second time if a deadlock has undone it.
-    build_request = build_request.obj_clone()
-    build_request.created_at = created_at
-    build_request.updated_at = updated_at
+    objects.InstanceMapping.exchange_cell(context, instance.uuid, cell, None)
+    build_request = objects.BuildRequest(
+        context, instance=instance, instance_uuid=instance.uuid,
+        project_id=instance.project_id, block_device_mappings=bdms, tags=tags,
+        created_at=created_at, updated_at=updated_at)
     build_request.create()
     if request_spec is not None:
+        # Or it is not written a second time if a deadlock has undone it.
         request_spec.touch()
         request_spec.save()
     return build_request

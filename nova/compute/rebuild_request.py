@@ -167,6 +167,20 @@ def unsaved(bdm):
     return copy
 
 
+def unsaved_bdms(instance):
+    """Return copies of the block device mappings of an instance.
+
+    :param instance: the Instance
+    :returns: a BlockDeviceMappingList that can be created anew
+    """
+    # Devices get their names in this order; the database has none.
+    return objects.BlockDeviceMappingList(objects=[
+        unsaved(bdm) for bdm in sorted(
+            objects.BlockDeviceMappingList.get_by_instance_uuid(
+                instance._context, instance.uuid),
+            key=lambda bdm: bdm.id)])
+
+
 def unsaved_instance(instance):
     """Return a copy of an instance, as a build request has it.
 
@@ -261,12 +275,7 @@ class Request:
     # The image.
 
     def _find_image(self):
-        # Devices get their names in this order; the database has none.
-        self.bdms = objects.BlockDeviceMappingList(objects=[
-            unsaved(bdm) for bdm in sorted(
-                objects.BlockDeviceMappingList.get_by_instance_uuid(
-                    self.context, self.buried.uuid),
-                key=lambda bdm: bdm.id)])
+        self.bdms = unsaved_bdms(self.buried)
         self.root = self.bdms.root_bdm()
         made_from = self.buried.image_ref or (self.root and self.root.image_id)
         self.image_id = self.image_href or made_from

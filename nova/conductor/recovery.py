@@ -207,14 +207,24 @@ def _unbuilt(cctxt, instance_uuid):
 def _claim_unbuilt(cctxt, instance, before):
     """Keep a host and other recoveries from a server that is not built."""
     row = main_models.Instance
+    return _claim(
+        cctxt, instance, row.host.is_(None),
+        sa.or_(row.task_state == task_states.SCHEDULING,
+               sa.and_(row.task_state == CLAIM, row.updated_at < before)))
+
+
+def _claim(cctxt, instance, *conditions):
+    """Claim a record if it is as it should be, and no other recovery does.
+
+    :param conditions: what must hold of its row
+    :returns: whether that was done
+    """
+    row = main_models.Instance
     with main_db_api.get_context_manager(cctxt).writer.using(cctxt) as session:
-        return session.query(row).filter_by(
-            uuid=instance.uuid, deleted=0, host=None).filter(
-                sa.or_(row.task_state == task_states.SCHEDULING,
-                       sa.and_(row.task_state == CLAIM,
-                               row.updated_at < before))).update(
-                    {'task_state': CLAIM, 'updated_at': timeutils.utcnow()},
-                    synchronize_session=False)
+        return bool(session.query(row).filter(
+            row.uuid == instance.uuid, row.deleted == 0, *conditions).update(
+                {'task_state': CLAIM, 'updated_at': timeutils.utcnow()},
+                synchronize_session=False))
 
 
 def _ask_again(context, cell, instance, before):
@@ -228,15 +238,10 @@ def _ask_again(context, cell, instance, before):
     # In a cell it is that of the host.
     unsaved.availability_zone = objects.RequestSpec.get_by_instance_uuid(
         context, instance.uuid).availability_zone
-    bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-        instance._context, instance.uuid)
     return rebuild_in_cell0.exchange(
-        context, cell, objects.BuildRequest(
-            context, instance=unsaved, instance_uuid=instance.uuid,
-            project_id=instance.project_id, tags=instance.tags,
-            block_device_mappings=objects.BlockDeviceMappingList(objects=[
-                rebuild_request.unsaved(bdm) for bdm in bdms])),
-        instance.created_at, before - datetime.timedelta(seconds=1))
+        context, cell, unsaved, rebuild_request.unsaved_bdms(instance),
+        instance.tags, instance.created_at,
+        before - datetime.timedelta(seconds=1))
 
 
 def _create_record(cctxt, build_request, left):
@@ -279,17 +284,11 @@ def _take_over(context, report_client, instance, before):
 
     :returns: whether that was done
     """
-    cctxt = instance._context
-    with main_db_api.get_context_manager(cctxt).writer.using(cctxt) as session:
-        if not session.query(main_models.Instance).filter_by(
-                uuid=instance.uuid, task_state=instance.task_state,
-                deleted=0).filter(
-                    sa.func.coalesce(
-                        main_models.Instance.updated_at,
-                        main_models.Instance.created_at) < before).update(
-                    {'task_state': CLAIM, 'updated_at': timeutils.utcnow()},
-                    synchronize_session=False):
-            return False
+    row = main_models.Instance
+    if not _claim(instance._context, instance,
+                  row.task_state == instance.task_state,
+                  sa.func.coalesce(row.updated_at, row.created_at) < before):
+        return False
     instance.refresh()
     return _let_go(context, report_client, instance)
 
