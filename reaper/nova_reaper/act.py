@@ -1,0 +1,288 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The steps of an attempt: check, hold or make room, rebuild, watch.
+
+A step is done in one call that may be repeated: it looks at Nova and
+Placement first. It returns the attempt as it stands then, with the time at
+which to go on, or its outcome. What was done for an attempt that does not go
+on is undone by the step that finds out.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import time
+
+from oslo_config import cfg
+from oslo_log import log
+
+from nova_reaper import attempt
+from nova_reaper.attempt import Attempt
+from nova_reaper.attempt import Outcome
+from nova_reaper.attempt import Result
+from nova_reaper.attempt import Step
+from nova_reaper import clients
+from nova_reaper import ending
+from nova_reaper import holds
+from nova_reaper import metrics
+from nova_reaper import model
+from nova_reaper import nova
+from nova_reaper import owners
+from nova_reaper import placement
+from nova_reaper import preempt
+
+LOG = log.getLogger(__name__)
+# Seconds between two looks at a server that is being built; a notification
+# comes first as a rule.
+WATCH = (1.0, 2.0, 5.0, 10.0)
+# After an answer that never came.
+AGAIN = 5.0
+# Seconds in which a check has to be answered: what is not begun gives way.
+PATIENCE = 60.0
+
+
+class Actor:
+    """Does the steps of attempts.
+
+    :param allowed: the mode that is in force at the moment
+    :param clock: monotonic seconds
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
+                 room: placement.Placement, held: holds.Holds,
+                 ends: ending.Victims, named: owners.Owners,
+                 meters: metrics.Metrics,
+                 allowed: Callable[[], model.Mode],
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf.reaper
+        self._nova = compute
+        self._placement = room
+        self._holds = held
+        self._owners = named
+        self._metrics = meters
+        self._allowed = allowed
+        self._clock = clock
+        self._preempt = preempt.Preempt(
+            conf, compute, room, held, ends, named, meters, allowed, clock)
+        self._steps: dict[Step, Callable[[Attempt], Attempt | Outcome]] = {
+            Step.CHECK: self._check,
+            Step.HOLD: self._hold,
+            Step.NOTICE: self._preempt.notice,
+            Step.GRACE: self._preempt.grace,
+            Step.SWAP: self._preempt.swap,
+            Step.END: self._preempt.end,
+            Step.REBUILD: self._rebuild,
+            Step.WATCH: self._watch}
+
+    def advance(self, current: Attempt) -> Attempt | Outcome:
+        """Do the next step.
+
+        A service that does not answer, or refuses what no step expects, is
+        asked again: nothing is undone for it, since nothing may be possible.
+        """
+        try:
+            return self._steps[current.step](current)
+        except clients.RequestFailed as error:
+            now = self._clock()
+            if current.step == Step.CHECK and now - current.since > PATIENCE:
+                return Outcome(current, Result.CONFLICT, str(error),
+                               model.Reason.UNKNOWN)
+            LOG.warning('Server %s stays at the step %s: %s', current.id,
+                        current.step, error)
+            return dataclasses.replace(current, wake_at=now + AGAIN)
+
+    def _check(self, current: Attempt) -> Attempt | Outcome:
+        """Look at the server itself, and ask Nova about the host."""
+        found = self._find(current)
+        if isinstance(found, Outcome):
+            return found
+        if current.waiting.shelved:
+            return current.at(Step.HOLD, self._clock())
+        refusal = self._verdict(current, found)
+        if refusal:
+            return refusal
+        if current.victims:
+            return self._preempt.check(current)
+        return current.at(Step.HOLD, self._clock())
+
+    def _find(self, current: Attempt) -> nova.NovaServer | Outcome:
+        """The server; why nothing is to be done for it any more."""
+        try:
+            server = self._nova.server(current.id)
+        except clients.NotFound:
+            return Outcome(current, Result.GONE, 'It has been deleted.')
+        if current.waiting.shelved:
+            if server.shelved and attempt.SHELVED_AT in server.metadata:
+                return server
+        elif server.waits:
+            return server
+        return Outcome(current, Result.GONE,
+                       f'It is {server.status} and does not wait any more.')
+
+    def _verdict(self, current: Attempt, server: nova.NovaServer
+                 ) -> Outcome | None:
+        """Why Nova would not build the server on the host that was chosen."""
+        needed = None
+        if self._nova.has_pending_route:
+            try:
+                answer = self._nova.pending(current.id, [current.host])
+            except clients.NotFound:
+                return Outcome(current, Result.GONE, 'It waits no more.')
+            except clients.Conflict:
+                return Outcome(current, Result.GONE, 'It is being rebuilt.')
+            refusal = preempt.verdict(current, answer)
+            if refusal:
+                return refusal
+            needed = answer.token_required
+        objection = self._owners.objection(server, needed)
+        return preempt.needs_owner(current, objection) if objection else None
+
+    def _hold(self, current: Attempt) -> Attempt | Outcome:
+        """Hold the free room; what Placement offers for the host is exact."""
+        if self._allowed() == model.Mode.OBSERVE:
+            return Outcome(current, Result.WITHDRAWN,
+                           'The reaper only observes now.')
+        for request in current.requests:
+            amounts = self._placement.candidate(request, current.provider)
+            if amounts is not None:
+                break
+        else:
+            return Outcome(
+                current, Result.CONFLICT, f'{current.host} has no room for '
+                f'it any more.', model.Reason.NO_ROOM)
+        # An unshelve asks for a host with room in it, and the rebuild of a
+        # Nova without 2.107 begins with a delete of what the server has.
+        if not current.waiting.shelved and self._holds.kept and (
+                self._nova.has_pending_route):
+            try:
+                held = self._holds.take(current.id, amounts, current.held)
+            except (clients.Conflict, clients.BadRequest) as error:
+                self._metrics.conflicts.labels('hold').inc()
+                return Outcome(current, Result.CONFLICT, error.message,
+                               model.Reason.NO_ROOM)
+            current = dataclasses.replace(current, held=held)
+        return current.at(Step.REBUILD, self._clock())
+
+    def _rebuild(self, current: Attempt) -> Attempt | Outcome:
+        """Have Nova build it."""
+        try:
+            if current.waiting.shelved:
+                self._nova.unshelve(current.id, current.host)
+            else:
+                self._owners.rebuild(current.id, current.waiting.project)
+        except clients.Unavailable as error:
+            # It may have been done all the same.
+            LOG.info('Whether server %s is being rebuilt is looked at: %s',
+                     current.id, error)
+            return current.at(Step.WATCH, self._clock(),
+                              wake_at=self._clock() + AGAIN)
+        except clients.RequestFailed as error:
+            return self._refused(current, error)
+        if current.freed_at:
+            self._metrics.freed_to_issued.observe(
+                self._clock() - current.freed_at)
+        LOG.info('Server %s (%s) is being %s on %s.', current.id,
+                 current.waiting.name,
+                 'unshelved' if current.waiting.shelved else 'rebuilt',
+                 current.host)
+        return current.at(Step.WATCH, self._clock(), sent=True,
+                          wake_at=self._clock() + WATCH[0])
+
+    def _refused(self, current: Attempt, error: clients.RequestFailed
+                 ) -> Outcome:
+        self._release(current)
+        if isinstance(error, clients.Conflict):
+            self._metrics.conflicts.labels('rebuild').inc()
+            return Outcome(current, Result.CONFLICT, error.message)
+        if isinstance(error, clients.NotFound):
+            return Outcome(current, Result.GONE, 'It has been deleted.')
+        kind = (nova.Refusal.of(error) if isinstance(error, clients.Forbidden)
+                else None)
+        if kind == nova.Refusal.VOLUMES:
+            return preempt.needs_owner(current, error.message)
+        return Outcome(
+            current, Result.REFUSED, error.message, model.Reason.QUOTA
+            if kind == nova.Refusal.QUOTA else model.Reason.REFUSED)
+
+    def _watch(self, current: Attempt) -> Attempt | Outcome:
+        """Look whether it runs, or waits again."""
+        now = self._clock()
+        try:
+            server = self._nova.server(current.id)
+        except clients.NotFound:
+            return Outcome(current, Result.GONE,
+                           'It was deleted while it was built.')
+        if server.status in ('ACTIVE', 'SHUTOFF'):
+            self._returned(current)
+            if current.held:
+                self._holds.judge(True)
+            return Outcome(current, Result.ACTIVE,
+                           f'It runs on {server.host}.')
+        if server.waits or server.shelved:
+            if not current.sent:
+                # The answer that never came: nothing had been done.
+                return current.at(Step.REBUILD, now)
+            return self._waits_again(current)
+        if server.status == 'ERROR' and not server.task_state:
+            self._release(current)
+            return Outcome(current, Result.ERROR, 'Its build failed.',
+                           model.Reason.BUILD_FAILED)
+        if now - current.since > self._conf.rebuild_timeout:
+            return Outcome(current, Result.TIMEOUT,
+                           f'It is {server.status} for too long.')
+        waited = now - current.since
+        pause = next((step for step in WATCH if waited < 4 * step), WATCH[-1])
+        return dataclasses.replace(current, wake_at=now + pause)
+
+    def _waits_again(self, current: Attempt) -> Outcome:
+        self._release(current)
+        reason, detail = model.Reason.UNKNOWN, 'It waits again.'
+        if self._nova.has_pending_route and not current.waiting.shelved:
+            try:
+                answer = self._nova.pending(current.id, [current.host])
+                reason, detail = answer.reason, answer.message or detail
+            except clients.RequestFailed as error:
+                LOG.info('Why server %s waits again is not known: %s',
+                         current.id, error)
+        if current.held and reason == model.Reason.NO_ROOM:
+            self._holds.judge(False)
+        return Outcome(current, Result.PENDING, detail, reason)
+
+    def _returned(self, current: Attempt) -> None:
+        """A shelved one is back: it is to be shelved no more by its mark."""
+        if not current.waiting.shelved:
+            return
+        try:
+            self._nova.delete_metadata(current.id, (
+                attempt.SHELVED_AT, attempt.TERMINATE_AT, attempt.FOR))
+        except clients.RequestFailed as error:
+            LOG.warning('The mark of server %s, which is back, stays: %s',
+                        current.id, error)
+
+    def _release(self, current: Attempt) -> None:
+        if current.held:
+            self._holds.release(current.id)
+
+    def give_up(self, waiting: model.Waiting) -> bool:
+        """Set a server that waits to ERROR.
+
+        :returns: whether it has been done; not if it waits no more
+        :raises: clients.RequestFailed
+        """
+        try:
+            if not self._nova.server(waiting.id).waits:
+                return False
+            self._nova.set_error(waiting.id)
+        except (clients.NotFound, clients.Conflict):
+            return False
+        self._holds.release(waiting.id)
+        return True

@@ -1,0 +1,167 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""One attempt to have a server built: where it stands, and how it ended.
+
+Nothing here is kept beyond the process: what a restart needs is in Nova and
+Placement, and resume.py reads it there.
+"""
+
+import dataclasses
+import datetime
+import enum
+from typing import Any
+
+from nova_reaper import model
+from nova_reaper import placement
+
+# Of a victim's metadata: the notice that its guest can read.
+TERMINATE_AT = 'reaper:terminate_at'
+FOR = 'reaper:for'
+# Of one that was shelved for another: it is to come back.
+SHELVED_AT = 'reaper:shelved_at'
+
+
+class Step(enum.StrEnum):
+    """What is to be done next."""
+
+    CHECK = 'check'        # is the decision still right, Nova's verdict
+    HOLD = 'hold'          # of free room
+    NOTICE = 'notice'      # to the victims
+    GRACE = 'grace'        # until the time of the notice has come
+    SWAP = 'swap'          # the victims' room for a hold
+    END = 'end'            # stop, then delete or shelve the victims
+    REBUILD = 'rebuild'    # or unshelve
+    WATCH = 'watch'        # until it runs, or waits again
+
+
+# As /v1/pending has it.
+SHOWN = {Step.CHECK: 'holding', Step.HOLD: 'holding', Step.NOTICE: 'notice',
+         Step.GRACE: 'notice', Step.SWAP: 'notice', Step.END: 'ending',
+         Step.REBUILD: 'rebuilding', Step.WATCH: 'rebuilding'}
+
+
+class Stage(enum.StrEnum):
+    """Where a victim stands."""
+
+    CHOSEN = 'chosen'
+    NOTICED = 'noticed'
+    STOPPING = 'stopping'
+    ENDING = 'ending'
+    ENDED = 'ended'
+
+
+class Result(enum.StrEnum):
+    """How an attempt ended."""
+
+    ACTIVE = 'active'        # it runs
+    PENDING = 'pending'      # it waits again in spite of the room
+    ERROR = 'error'
+    REFUSED = 'refused'      # Nova would not have it, whatever the room
+    GONE = 'gone'            # deleted, or somebody else's affair now
+    TIMEOUT = 'timeout'
+    CONFLICT = 'conflict'    # somebody was faster: decide again
+    STUCK = 'stuck'          # a victim did not end
+    WITHDRAWN = 'withdrawn'  # the mode or the safeguard allows it no more
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Victim:
+    """A preemptible server that is to be ended.
+
+    :ivar consumer: with the amounts that it had before the swap
+    :ivar since: when its stage began, by the monotonic clock
+    """
+
+    id: str
+    name: str
+    project: str
+    action: model.Action
+    consumer: placement.Consumer | None = None
+    stage: Stage = Stage.CHOSEN
+    since: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is gone or off its host."""
+        return self.stage == Stage.ENDED
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt, as it stands.
+
+    :ivar provider: UUID of the host's resource provider
+    :ivar requests: queries for Placement, as Nova gives them, in order
+    :ivar terminate_at: when the notice to the victims is over
+    :ivar held: the hold as it was written last
+    :ivar swapped: whether the victims' allocations are gone
+    :ivar ended: how many victims were ended by the reaper
+    :ivar wake_at: when to go on, by the monotonic clock; 0 is at once
+    :ivar since: when the step began, by the monotonic clock
+    :ivar sent: whether the rebuild was accepted
+    """
+
+    waiting: model.Waiting
+    host: str
+    provider: str
+    step: Step = Step.CHECK
+    requests: tuple[str, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    terminate_at: datetime.datetime | None = None
+    held: placement.Consumer | None = None
+    swapped: bool = False
+    ended: int = 0
+    wake_at: float = 0.0
+    since: float = 0.0
+    sent: bool = False
+    freed_at: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """Of the server that waits."""
+        return self.waiting.id
+
+    @property
+    def shown(self) -> str:
+        """The step in the words of /v1/pending."""
+        if self.step == Step.CHECK and self.victims:
+            return 'notice'
+        return SHOWN[self.step]
+
+    def at(self, step: Step, now: float, **changes: Any) -> 'Attempt':
+        """The same at the begin of another step."""
+        changes.setdefault('wake_at', 0.0)
+        return dataclasses.replace(self, step=step, since=now, **changes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended.
+
+    :ivar reason: why the server waits now, None if it does not
+    :ivar hindrance: what of the reaper's own keeps it waiting
+    :ivar avoid: IDs of victims that are not to be chosen for a time
+    :ivar refused_by: the filter of Nova's that refuses the host
+    :ivar apart: whether the server asks for something else than its like
+    :ivar history: attempts and the time of the last, where Nova knows of more
+    """
+
+    attempt: Attempt
+    result: Result
+    detail: str
+    reason: model.Reason | None = None
+    hindrance: model.Hindrance | None = None
+    avoid: tuple[str, ...] = ()
+    refused_by: str = ''
+    apart: bool = False
+    history: tuple[int, datetime.datetime | None] | None = None

@@ -1,0 +1,287 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Where a waiting server goes, and who is ended for it.
+
+Pure functions over the index. The order of preference is lexicographic: a
+host with room before any with victims, then the fewest victims, then what the
+scorers say, one after another, then the host that was listed first.
+"""
+
+from collections.abc import Callable, Mapping
+import datetime
+
+import numpy as np
+
+from nova_reaper import covering
+from nova_reaper import index as index_module
+from nova_reaper import model
+from nova_reaper import slots
+from nova_reaper import victims
+
+Scorer = Callable[[index_module.Index, model.Shape, covering.Sets], slots.Ints]
+
+
+def score_priority(index: index_module.Index, shape: model.Shape,
+                   sets: covering.Sets) -> slots.Ints:
+    """The highest priority of a set, then the second highest, and so on."""
+    return -np.sort(-index.slots.priority[sets.members], axis=1)
+
+
+def score_leftover(index: index_module.Index, shape: model.Shape,
+                   sets: covering.Sets) -> slots.Ints:
+    """What of RAM, then VCPUs, then disk is left over on the host."""
+    asked = shape.amounts
+    columns = []
+    for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
+        column = index.classes[name]
+        free = index.free[column][sets.rows]
+        freed = index.slots.amounts[column][sets.members].sum(
+            axis=1, dtype=np.int64)
+        columns.append(np.where(free == index_module.NONE, 0,
+                                free + freed - asked.get(name, 0)))
+    return np.stack(columns, axis=1)
+
+
+def score_youngest(index: index_module.Index, shape: model.Shape,
+                   sets: covering.Sets) -> slots.Ints:
+    """The time for which the servers of a set have run, all together."""
+    launched: slots.Ints = index.slots.launched[sets.members].sum(axis=1)
+    return -launched[:, np.newaxis]
+
+
+# The smaller the better; columns are compared from left to right.
+SCORERS: Mapping[str, Scorer] = {
+    'priority': score_priority,
+    'leftover': score_leftover,
+    'youngest': score_youngest,
+}
+
+
+def best(index: index_module.Index, shape: model.Shape,
+         options: model.Options, sets: covering.Sets) -> covering.Sets:
+    """Those of the sets that no other is better than."""
+    for name in options.scorers:
+        if len(sets) == 1:
+            break
+        scores = SCORERS[name](index, shape, sets)
+        which = np.arange(len(sets))
+        for column in range(scores.shape[1]):
+            values = scores[which, column]
+            which = which[values == values.min()]
+        sets = sets.take(which)
+    return sets
+
+
+def decide(index: index_module.Index, waiting: model.Waiting,
+           options: model.Options, now: datetime.datetime, *,
+           ends_left: Mapping[str, int] | None = None,
+           reserved: str | None = None) -> model.Decision:
+    """Decide what becomes of a waiting server.
+
+    In mode ``observe`` it is what would be decided in mode ``preempt``.
+
+    :param now: the time by which servers are still protected or not
+    :param ends_left: how many servers may still be ended, of the projects for
+        which that is limited
+    :param reserved: the name of a host that is kept for another
+    """
+    shape = waiting.shape
+    if shape.host is not None and shape.host not in index.rows:
+        return _wait(waiting, model.Reason.NO_SUCH_HOST,
+                     f'There is no host {shape.host}.')
+    fits = index.fits(shape)
+    if not fits.any():
+        return _wait(waiting, model.Reason.NOTHING_FITS,
+                     _why_nothing_fits(index, shape))
+    enabled = fits & index.enabled
+    room = enabled & _room(index, shape, fits)
+    refused = index.refused(shape)
+    eligible = enabled if refused is None else enabled & ~refused
+    allowed = _without(index, eligible, reserved)
+    nobody = np.flatnonzero(room & allowed)
+    if len(nobody):
+        chosen = best(index, shape, options, covering.Sets(
+            nobody, np.zeros((len(nobody), 0), np.int64)))
+        host = _name(index, int(chosen.rows.min()))
+        return model.Decision(waiting.id, model.Verdict.ROOM, host,
+                              detail=f'{host} has room.')
+    return _without_room(index, waiting, options, slots.to_micros(now),
+                         ends_left or {}, fits, room, eligible, allowed)
+
+
+def _without_room(index: index_module.Index, waiting: model.Waiting,
+                  options: model.Options, now: int,
+                  ends_left: Mapping[str, int], fits: slots.Bools,
+                  room: slots.Bools, eligible: slots.Bools,
+                  allowed: slots.Bools) -> model.Decision:
+    shape, demand = waiting.shape, waiting.demand
+    reason, detail = _why_no_room(index, shape, fits, room, eligible)
+    if (room & eligible & ~allowed).any():
+        return _wait(waiting, reason, f'{detail} There is room only on a '
+                     'host that is kept for one that waits before it.',
+                     model.Hindrance.RESERVED)
+    if shape.fill_only:
+        return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
+                     'that needs more than the host\'s own provider.')
+    result = victims.fewest(
+        index, demand, allowed, now, ends_left,
+        lambda sets: best(index, shape, options, sets),
+        options.scorers[:1] == ('priority',))
+    if result.sets is not None:
+        row = int(result.sets.rows.min())
+        slot = result.sets.members[result.sets.rows == row][0]
+        host = _name(index, row)
+        ids = tuple(server.id for server in (index.slots.servers[at]
+                                             for at in slot) if server)
+        would = (f'{len(ids)} preemptible server{"s"[:len(ids) > 1]} on '
+                 f'{host} would have to go.')
+        if not result.exact:
+            would += ' Fewer might do: there were too many sets to try all.'
+        if options.mode is model.Mode.FILL:
+            return _wait(waiting, reason, f'{detail} {would} The mode is '
+                         'fill: nobody is ended.', model.Hindrance.MODE)
+        return model.Decision(waiting.id, model.Verdict.PREEMPT, host, ids,
+                              reason, would)
+    if not result.exact:
+        return _wait(waiting, reason, f'{detail} There were too many sets of '
+                     'preemptible servers to try them all.')
+    protected = _would_help(index, demand, eligible)
+    if protected.any():
+        return _wait(waiting, reason, f'{detail} Preemptible servers on '
+                     f'{int(protected.sum())} of the hosts would free enough '
+                     'and are protected for now.', model.Hindrance.PROTECTED)
+    return _wait(waiting, reason, f'{detail} No preemptible servers on one '
+                 'host would free enough.')
+
+
+def protected_until(index: index_module.Index, waiting: model.Waiting,
+                    now: datetime.datetime) -> datetime.datetime | None:
+    """When the first server is safe no longer whose end could help.
+
+    :returns: None if time alone changes nothing
+    """
+    demand, table = waiting.demand, index.slots
+    hosts = _would_help(index, demand,
+                        index.fits(demand.shape) & index.enabled)
+    safe = table.endable & hosts[table.host_of] & (
+        table.safe_until > slots.to_micros(now))
+    if demand.below is not None:
+        safe &= table.priority < demand.below
+    if demand.shape.fill_only or not safe.any():
+        return None
+    return slots.from_micros(int(table.safe_until[safe].min()))
+
+
+def worth_reserving(index: index_module.Index, waiting: model.Waiting
+                    ) -> str | None:
+    """The host that comes nearest to room for a server that cannot be placed.
+
+    :returns: the name of the host of those that could take it that lacks the
+        least, as a share of what is asked for; None if there is none
+    """
+    shape = waiting.shape
+    eligible = index.fits(shape) & index.enabled
+    refused = index.refused(shape)
+    if refused is not None:
+        eligible &= ~refused
+    rows = np.flatnonzero(eligible)
+    if not len(rows):
+        return None
+    lacking = np.zeros(len(rows), np.float64)
+    for name, amount in shape.resources:
+        free = index.free[index.classes[name]][rows]
+        lacking += np.maximum(amount - free, 0) / amount
+    return _name(index, int(rows[lacking.argmin()]))
+
+
+def _wait(waiting: model.Waiting, reason: model.Reason, detail: str,
+          hindrance: model.Hindrance | None = None) -> model.Decision:
+    return model.Decision(waiting.id, model.Verdict.WAIT, reason=reason,
+                          detail=detail, hindrance=hindrance)
+
+
+def _name(index: index_module.Index, row: int) -> str:
+    host = index.hosts[row]
+    assert host is not None
+    return host.name
+
+
+def _without(index: index_module.Index, rows: slots.Bools,
+             reserved: str | None) -> slots.Bools:
+    if reserved is None or reserved not in index.rows:
+        return rows
+    rows = rows.copy()
+    rows[index.rows[reserved]] = False
+    return rows
+
+
+def _room(index: index_module.Index, shape: model.Shape,
+          fits: slots.Bools) -> slots.Bools:
+    room = fits.copy()
+    for name, amount in shape.resources:
+        room &= index.free[index.classes[name]] >= amount
+    return room
+
+
+def _would_help(index: index_module.Index, demand: model.Demand,
+                rows: slots.Bools) -> slots.Bools:
+    """The hosts on which there was room without any preemptible server."""
+    table = index.slots
+    mine = table.preemptible
+    if demand.below is not None:
+        mine = mine & (table.priority < demand.below)
+    host_of = table.host_of[mine]
+    rows = rows.copy()
+    for name, amount in demand.shape.resources:
+        column = index.classes[name]
+        freed = np.bincount(host_of, table.amounts[column][mine],
+                            len(rows)).astype(np.int64)
+        rows &= index.free[column] + freed >= amount
+    return rows
+
+
+def _why_nothing_fits(index: index_module.Index, shape: model.Shape) -> str:
+    if not index.rows:
+        return 'There is no host at all.'
+    for name, amount in shape.resources:
+        column = index.classes.get(name)
+        most = -1 if column is None else int(index.capacity[column].max())
+        if most < 0:
+            return f'No host has {name}.'
+        if most < amount:
+            return (f'It asks for {amount} of {name}, and the largest host '
+                    f'has {most}.')
+    if shape.host is not None:
+        return f'{shape.host} could not take it, were it empty.'
+    return ('No host has all that it asks for at once: resources, traits and '
+            'aggregates.')
+
+
+def _why_no_room(index: index_module.Index, shape: model.Shape,
+                 fits: slots.Bools, room: slots.Bools, eligible: slots.Bools
+                 ) -> tuple[model.Reason, str]:
+    could = f'{int(fits.sum())} of {len(index.rows)} hosts could take it;'
+    refused = room & ~eligible
+    if refused.any():
+        filters = index.refusals(shape)
+        names = sorted({filters[_name(index, int(row))]
+                        for row in np.flatnonzero(refused)})
+        return (model.Reason.REFUSED,
+                f'{could} those with room are refused by {", ".join(names)}.')
+    if not (fits & index.enabled).any():
+        if _room(index, shape, fits).any():
+            return (model.Reason.REFUSED,
+                    f'{could} all of them are disabled or down.')
+        return (model.Reason.NO_ROOM,
+                f'{could} none has room, and all are disabled or down.')
+    return model.Reason.NO_ROOM, f'{could} none has room.'

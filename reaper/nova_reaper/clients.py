@@ -1,0 +1,340 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Sessions with Keystone, and requests that are limited, repeated and counted.
+
+All requests to OpenStack go this way; nova.py, placement.py and keystone.py
+say what is asked.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import copy
+import dataclasses
+import threading
+import time
+from typing import Any
+from urllib import parse
+
+from keystoneauth1 import adapter
+from keystoneauth1 import exceptions
+from keystoneauth1 import loading
+from keystoneauth1 import plugin
+from oslo_config import cfg
+from oslo_log import log
+import requests
+
+from nova_reaper import conf as reaper_conf
+
+LOG = log.getLogger(__name__)
+PAGE = 1000
+
+# service, HTTP status or None for no answer, seconds
+Observer = Callable[[str, int | None, float], None]
+
+
+class RequestFailed(Exception):
+    """A request was refused or got no answer.
+
+    :ivar status: of HTTP, None if there was no answer
+    :ivar code: Placement's word for the error, '' elsewhere
+    """
+
+    def __init__(self, service: str, what: str, message: str,
+                 status: int | None = None, code: str = '') -> None:
+        super().__init__(f'{service}: {what}: {status or "no answer"}: '
+                         f'{message}')
+        self.message = message
+        self.status = status
+        self.code = code
+
+
+class BadRequest(RequestFailed):
+    """400."""
+
+
+class Forbidden(RequestFailed):
+    """401 or 403."""
+
+
+class NotFound(RequestFailed):
+    """404."""
+
+
+class Conflict(RequestFailed):
+    """409: something has changed meanwhile, or the state does not allow it."""
+
+
+class Unavailable(RequestFailed):
+    """No answer in time, or one that says that the service has a fault."""
+
+
+class TooOld(RequestFailed):
+    """The service does not have the microversion that the request needs."""
+
+
+FAILURES: dict[int, type[RequestFailed]] = {
+    400: BadRequest, 401: Forbidden, 403: Forbidden, 404: NotFound,
+    409: Conflict}
+
+
+class _Pace:
+    """At most so many starts a second.
+
+    keystoneauth's rate_limit saves up what an idle client has not used, and
+    lets a flood through after an idle hour.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._interval = 1.0 / rate if rate else 0.0
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def wait(self) -> None:
+        if not self._interval:
+            return
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._next)
+            self._next = start + self._interval
+        if start > now:
+            time.sleep(start - now)
+
+
+def parse_microversion(version: str) -> tuple[int, int]:
+    """The two numbers of a microversion, to compare it by."""
+    major, minor = version.split('.')
+    return int(major), int(minor)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """What one request of a list has given, and where the next begins."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+
+
+class Client:
+    """Requests to one service.
+
+    :param name: of its group in the configuration
+    :param newest: the newest microversion that is understood
+    :param oldest: the oldest that will do
+    :param observe: is told of each request
+    """
+
+    def __init__(self, name: str, service: adapter.Adapter, *,
+                 oldest: str | None = None, newest: str | None = None,
+                 rate_limit: float = 0, observe: Observer | None = None
+                 ) -> None:
+        self.name = name
+        self._adapter = service
+        self._oldest = oldest
+        self._newest = newest
+        self._pace = _Pace(rate_limit)
+        self._observe = observe
+        self._microversion: str | None = None
+
+    def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Client':
+        """The same with another token; the limits are those of both."""
+        other = copy.copy(self)
+        other._adapter = copy.copy(self._adapter)
+        other._adapter.auth = auth
+        return other
+
+    @property
+    def microversion(self) -> str | None:
+        """The newest microversion that both sides have.
+
+        :raises: TooOld if the service has none that will do; Unavailable
+        """
+        if self._newest and self._microversion is None:
+            self._microversion = self._discover()
+        return self._microversion
+
+    def forget_microversion(self) -> None:
+        """Ask again with the next request: the service may be upgraded."""
+        self._microversion = None
+
+    def has(self, microversion: str) -> bool:
+        """Whether the service has this microversion."""
+        current = self.microversion
+        return current is not None and (
+            parse_microversion(current) >= parse_microversion(microversion))
+
+    def _discover(self) -> str:
+        assert self._newest and self._oldest
+        try:
+            data = self._adapter.get_endpoint_data()
+        except exceptions.ClientException as error:
+            raise Unavailable(self.name, 'version discovery',
+                              str(error)) from error
+        offered = data.max_microversion if data else None
+        if not offered or offered < parse_microversion(self._oldest):
+            raise TooOld(
+                self.name, 'version discovery',
+                f'microversion {self._oldest} is needed, and '
+                f'{".".join(map(str, offered)) if offered else "none"} is '
+                f'the newest that is offered')
+        return min(self._newest, '.'.join(map(str, offered)),
+                   key=parse_microversion)
+
+    def request(self, method: str, path: str, *, json: Any = None,
+                microversion: str | None = None, repeat: int | None = None
+                ) -> Any:
+        """Send a request; returns what the body of the answer has.
+
+        Reads are repeated on 502 to 504. Writes are so by the one who
+        asks: whether one was done is for Nova and Placement to say.
+
+        :raises: RequestFailed
+        """
+        if repeat is None:
+            repeat = 3 if method == 'GET' else 0
+        what = f'{method} {path.partition("?")[0]}'
+        status: int | None = None
+        begun = time.monotonic()
+        self._pace.wait()
+        try:
+            response = self._adapter.request(
+                path, method, json=json, raise_exc=False,
+                microversion=microversion or self.microversion,
+                status_code_retries=repeat,
+                retriable_status_codes=[502, 503, 504],
+                headers={'Accept': 'application/json'})
+            status = response.status_code
+        except exceptions.HTTPClientError as error:
+            # Of Keystone, which gives no token any more.
+            status = error.http_status
+            raise _kind(status)(self.name, what, str(error), status) from error
+        except exceptions.ClientException as error:
+            raise Unavailable(self.name, what, str(error)) from error
+        finally:
+            if self._observe:
+                self._observe(self.name, status, time.monotonic() - begun)
+        if status >= 400:
+            raise _failure(self.name, what, response)
+        return response.json() if response.content else None
+
+    def page(self, path: str, key: str, microversion: str | None = None,
+             **query: Any) -> Page:
+        """One page of a list."""
+        answer = self.request('GET', with_query(path, **query),
+                              microversion=microversion)
+        links = answer.get(f'{key}_links') or []
+        following = next((link['href'] for link in links
+                          if link.get('rel') == 'next'), None)
+        return Page(answer[key], following)
+
+    def list(self, path: str, key: str, microversion: str | None = None,
+             **query: Any) -> Iterator[dict[str, Any]]:
+        """All of a list, page by page."""
+        query.setdefault('limit', PAGE)
+        page = self.page(path, key, microversion, **query)
+        while True:
+            yield from page.items
+            if not page.next:
+                return
+            # The link may name a host that only clients outside can reach.
+            following = parse.parse_qsl(parse.urlsplit(page.next).query)
+            page = self.page(with_query(path) + '?' +
+                             parse.urlencode(following), key, microversion)
+
+
+def with_query(path: str, **query: Any) -> str:
+    """A path with the query; what is None is left out."""
+    given = {key: value for key, value in query.items() if value is not None}
+    if not given:
+        return path
+    return f'{path}?{parse.urlencode(given, doseq=True)}'
+
+
+def _failure(service: str, what: str, response: requests.Response
+             ) -> RequestFailed:
+    message, code = response.reason or '', ''
+    try:
+        body = response.json()
+        if not isinstance(body, dict):
+            pass
+        elif 'errors' in body:  # Placement
+            message = body['errors'][0].get('detail', '').strip()
+            code = body['errors'][0].get('code', '')
+        elif body:            # Nova, Keystone
+            message = next(iter(body.values())).get('message', message)
+    except (ValueError, AttributeError, LookupError, StopIteration):
+        pass
+    status = response.status_code
+    return _kind(status)(service, what, message, status, code)
+
+
+def _kind(status: int) -> type[RequestFailed]:
+    return FAILURES.get(status, Unavailable if status >= 500 or status == 429
+                        else RequestFailed)
+
+
+def load_session(conf: cfg.ConfigOpts) -> Any:
+    """A session with Keystone, by the options of [nova_reaper].
+
+    :raises: keystoneauth1.exceptions.ClientException where they are wrong
+    """
+    auth = loading.load_auth_from_conf_options(conf, reaper_conf.AUTH_GROUP)
+    return loading.load_session_from_conf_options(
+        conf, reaper_conf.AUTH_GROUP, auth=auth)
+
+
+def log_in(conf: cfg.ConfigOpts, session: Any, project: str
+           ) -> plugin.BaseAuthPlugin:
+    """A token of another project for the user of [nova_reaper].
+
+    :raises: Unavailable if Keystone does not answer, Forbidden if it gives
+        none
+    """
+    group = conf[reaper_conf.AUTH_GROUP].auth_section or reaper_conf.AUTH_GROUP
+    scope = dict.fromkeys((
+        'project_name', 'project_domain_id', 'project_domain_name',
+        'tenant_id', 'tenant_name', 'domain_id', 'domain_name',
+        'system_scope', 'trust_id')) | {'project_id': project}
+    known = {option.dest for option
+             in loading.get_plugin_options(conf[group].auth_type)}
+    what = 'token of a project'
+    if 'project_id' not in known:
+        raise Forbidden('keystone', what, f'the auth_type '
+                        f'{conf[group].auth_type} knows no projects')
+    try:
+        auth = loading.load_auth_from_conf_options(
+            conf, reaper_conf.AUTH_GROUP, **{
+                name: value for name, value in scope.items()
+                if name in known})
+        got = auth.get_access(session).project_id
+    except exceptions.ClientException as error:
+        refused = isinstance(error, exceptions.AuthPluginException) or (
+            isinstance(error, exceptions.HTTPClientError) and
+            error.http_status != 429)
+        raise (Forbidden if refused else Unavailable)(
+            'keystone', what, str(error)) from error
+    if got != project:
+        raise Forbidden('keystone', what, f'the auth_type '
+                        f'{conf[group].auth_type} is bound to project {got}')
+    return auth
+
+
+def load_client(conf: cfg.ConfigOpts, session: Any, name: str, *,
+                oldest: str | None = None, newest: str | None = None,
+                observe: Observer | None = None) -> Client:
+    """The client of the service whose options are in the group name."""
+    group = conf[name]
+    service = loading.load_adapter_from_conf_options(
+        conf, name, session=session, auth=session.auth,
+        concurrency=group.concurrency)
+    return Client(name, service, oldest=oldest, newest=newest,
+                  rate_limit=group.rate_limit, observe=observe)

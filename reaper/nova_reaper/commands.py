@@ -1,0 +1,164 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The commands that ask a cloud: run, once, snapshot, status."""
+
+import argparse
+from concurrent import futures
+import json
+import secrets
+import sys
+from typing import Any
+
+from keystoneauth1 import exceptions
+from oslo_config import cfg
+import requests
+
+from nova_reaper import clients
+from nova_reaper import conf as reaper_conf
+from nova_reaper import metrics
+from nova_reaper import model
+from nova_reaper import service
+from nova_reaper import simulate
+from nova_reaper import snapshot
+
+# As Nagios and its like have it.
+STATUS_CODES = {'ok': 0, 'degraded': 1, 'failed': 2}
+
+
+def add_parsers(commands: Any) -> None:
+    """Add the commands to those of a parser."""
+    for name, run, text, more in (
+            ('run', _run, 'run the service',
+             'Run the service until SIGTERM. SIGHUP reads the configuration '
+             'again.'),
+            ('once', _once, 'look at the cloud once',
+             'Look at the cloud once and print what would be done; nothing '
+             'is done without --do.'),
+            ('snapshot', _snapshot, 'write the cloud to a file',
+             'Write the cloud as it is now as a file for "simulate".'),
+            ('status', _status, 'ask the service on this machine how it is',
+             'Ask the service on this machine how it is. The exit code is 0 '
+             'for ok, 1 for degraded, 2 for failed.')):
+        command = commands.add_parser(name, help=text, description=more)
+        command.set_defaults(run=run)
+        command.add_argument(
+            '--config-file', action='append', metavar='FILE',
+            help='a configuration file; may be repeated. Default: '
+            '/etc/nova-reaper/nova-reaper.conf')
+        if name in ('once', 'status'):
+            command.add_argument('--json', action='store_true',
+                                 help='print JSON')
+        if name == 'once':
+            command.add_argument(
+                '--do', action='store_true', help='do it, as the mode of '
+                'the configuration allows')
+            command.add_argument(
+                '--timeout', type=int, default=3600, metavar='SECONDS',
+                help='with --do: stop after so long (3600)')
+        if name == 'snapshot':
+            command.add_argument(
+                'file', metavar='FILE', nargs='?', default='-',
+                help='where to write; standard output by default')
+            command.add_argument(
+                '--hash', action='store_true', help='write hashes in place '
+                'of IDs and names, by a key that is thrown away')
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run a command of :func:`add_parsers`; returns its exit code."""
+    try:
+        conf = reaper_conf.load([], options.config_file)
+        code: int = options.run(conf, options)
+        return code
+    except cfg.Error as error:
+        print(f'The configuration is refused: {error}', file=sys.stderr)
+    except (clients.RequestFailed, exceptions.ClientException) as error:
+        print(f'The cloud cannot be asked: {error}', file=sys.stderr)
+    return 2
+
+
+def _run(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
+    return service.run(conf)
+
+
+def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
+    meters = metrics.Metrics()
+    services = service.connect(conf, meters)
+    if options.do:
+        return _once_done(conf, services, meters, options.timeout)
+    decisions = [decision for _, decision in service.once(conf, services)]
+    if options.json:
+        print(json.dumps({'decisions': [decision.to_dict()
+                                        for decision in decisions]}))
+    else:
+        print(simulate.table(decisions))
+    return 0
+
+
+def _once_done(conf: cfg.ConfigOpts, services: service.Services,
+               meters: metrics.Metrics, timeout: int) -> int:
+    if conf.reaper.mode == model.Mode.OBSERVE:
+        print('The mode is "observe": nothing is done.', file=sys.stderr)
+        return 2
+    with futures.ThreadPoolExecutor(conf.reaper.workers) as pool, (
+            futures.ThreadPoolExecutor(conf.placement.concurrency)) as hosts:
+        engine = service.build(conf, services, meters, pool, hosts)
+        done = service.work_off(engine, timeout)
+        engine.jobs.stopping = True
+    if engine.guard.reason:
+        print(engine.guard.reason, file=sys.stderr)
+        return 1
+    if not done:
+        print('It was not done in time; the next start goes on with it.',
+              file=sys.stderr)
+    return 0 if done else 1
+
+
+def _snapshot(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
+    cloud = service.take_snapshot(
+        conf, service.connect(conf, metrics.Metrics()))
+    if options.hash:
+        cloud = snapshot.hashed(cloud, secrets.token_bytes(32))
+    text = json.dumps(snapshot.to_document(cloud), indent=1) + '\n'
+    if options.file == '-':
+        sys.stdout.write(text)
+    else:
+        with open(options.file, 'w', encoding='utf-8') as file:
+            file.write(text)
+    return 0
+
+
+def _status(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
+    scheme = 'https' if conf.http.certificate else 'http'
+    listen = {'0.0.0.0': '127.0.0.1', '::': '::1'}.get(
+        conf.http.listen, conf.http.listen)
+    host = f'[{listen}]' if ':' in listen else listen
+    try:
+        # Its certificate is for the name that others know it by.
+        answer = requests.get(f'{scheme}://{host}:{conf.http.port}/healthz',
+                              timeout=10, verify=False).json()
+    except (requests.RequestException, ValueError) as error:
+        print(f'nova-reaper does not answer: {error}', file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(answer))
+    else:
+        print(f'{answer["status"]}; '
+              f'{"active" if answer["active"] else "stands by"}; '
+              f'mode {answer["mode"]} (configured: '
+              f'{answer["configured_mode"]})')
+        if answer['safeguard']:
+            print(f'safeguard: {answer["safeguard"]}')
+        for check in answer['checks']:
+            print(f'{check["name"]}: {check["status"]}: {check["detail"]}')
+    return STATUS_CODES.get(answer['status'], 2)

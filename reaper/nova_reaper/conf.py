@@ -1,0 +1,412 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Every option of nova-reaper.
+
+``oslo-config-generator --namespace nova_reaper`` writes a sample of them.
+"""
+
+import itertools
+
+from keystoneauth1 import loading
+from oslo_config import cfg
+from oslo_config import types
+from oslo_log import log
+
+from nova_reaper import choose
+from nova_reaper import model
+
+AUTH_GROUP = 'nova_reaper'
+DEFAULTS = model.Options()
+
+reaper_opts = [
+    cfg.StrOpt(
+        'mode', default=DEFAULTS.mode.value, mutable=True,
+        choices=[
+            ('observe', 'Say what would be done, and do nothing.'),
+            ('fill', 'Rebuild servers that wait where there is free room.'),
+            ('preempt', 'Also end preemptible servers where there is none.')],
+        help="""
+How far the reaper may go.
+
+Begin with ``observe`` and read for some days what the reaper says that it
+would do. ``fill`` needs the right to rebuild servers and to write allocations;
+``preempt`` also the right to stop, delete and shelve servers. A change takes
+effect on SIGHUP: what has been begun is brought to its end, or undone if
+nobody has been ended yet.
+"""),
+    cfg.IntOpt(
+        'min_run_time', default=DEFAULTS.min_run_time, min=0, mutable=True,
+        help="""
+Seconds for which a preemptible server is safe after its launch. Tell the
+tenants: it is what they can count on.
+"""),
+    cfg.IntOpt(
+        'max_ends_per_project_hour',
+        default=DEFAULTS.max_ends_per_project_hour, min=0, mutable=True,
+        help="""
+At most so many preemptible servers of one project are ended within an hour.
+0 is no limit. The count is kept in memory: for an hour after a start the
+reaper takes for ended what it was told of since then only.
+"""),
+    cfg.IntOpt(
+        'repeat_protection', default=DEFAULTS.repeat_protection, min=0,
+        mutable=True,
+        help="""
+Seconds for which a server is safe that was shelved for another and has come
+back.
+"""),
+    cfg.IntOpt(
+        'pending_timeout', default=DEFAULTS.pending_timeout, min=0,
+        mutable=True,
+        help="""
+Seconds after which a server that waits is given up and set to ERROR. 0 is
+never. The extra spec ``reaper:pending_timeout`` of a flavor and the property
+of the same name of a project go before the option, in this order.
+"""),
+    cfg.IntOpt(
+        'nothing_fits_timeout', default=0, min=0, mutable=True,
+        help="""
+Seconds after which a server that no host could ever take, were it empty, is
+given up and set to ERROR. 0 is never. Hosts may be added, so leave some time.
+"""),
+    cfg.IntOpt(
+        'retry_interval', default=DEFAULTS.retry_interval, min=1,
+        mutable=True,
+        help="""
+Seconds until a server is tried again for which a rebuild did not end with a
+running server. Doubled with each attempt, up to ``max_retry_interval``.
+"""),
+    cfg.IntOpt(
+        'max_retry_interval', default=DEFAULTS.max_retry_interval, min=1,
+        mutable=True,
+        help='The longest interval in seconds between two attempts.'),
+    cfg.IntOpt(
+        'build_failed_retry_interval',
+        default=DEFAULTS.build_failed_retry_interval, min=1, mutable=True,
+        help="""
+The first interval in seconds where a host took the server and its build
+failed there. Such a failure is rarely cured by time.
+"""),
+    cfg.IntOpt(
+        'fair_share_half_life', default=DEFAULTS.fair_share_half_life, min=0,
+        mutable=True,
+        help="""
+Seconds after which what a project was given counts half as much when it is
+compared with what others were given. 0: it is never forgotten.
+"""),
+    cfg.BoolOpt(
+        'reserve', default=DEFAULTS.reserve, mutable=True,
+        help="""
+Whether a server that cannot be placed keeps those behind it in the queue from
+the room that it could use. Off, small servers pass large ones, which may then
+wait for long; on, room may lie idle.
+"""),
+    cfg.ListOpt(
+        'scorers', default=list(DEFAULTS.scorers), mutable=True,
+        item_type=types.String(choices=sorted(choose.SCORERS)),
+        help="""
+How sets of victims are told apart that have the same, smallest number of
+servers. In this order: ``priority`` prefers the lowest priority, ``leftover``
+what frees the least more than is needed, ``youngest`` what has run shortest.
+"""),
+    cfg.IntOpt(
+        'grace_period', default=120, min=0, mutable=True,
+        help="""
+Seconds between the notice to a preemptible server and its end. The guest sees
+the notice in its metadata within [api] metadata_cache_expiration of Nova, 15
+seconds unless configured. 0 ends servers at once: the notice is still written,
+and no guest has the time to read it.
+"""),
+    cfg.IntOpt(
+        'stop_timeout', default=60, min=0, mutable=True,
+        help="""
+Seconds that a guest is given to shut down (ACPI) before its server is
+deleted or shelved. 0 does not stop it first: a delete is then a power cut.
+"""),
+    cfg.IntOpt(
+        'end_timeout', default=600, min=30, mutable=True,
+        help="""
+Seconds in which a victim must have ended once it is told to. Then the room is
+given back to it, and it is left alone for ``stuck_exclusion``. A shelved
+server may have to upload its disk in this time.
+"""),
+    cfg.IntOpt(
+        'stuck_exclusion', default=3600, min=0, mutable=True,
+        help="""
+Seconds for which a server that did not end in time is not chosen again.
+"""),
+    cfg.IntOpt(
+        'rebuild_timeout', default=1800, min=60, mutable=True,
+        help="""
+Seconds in which a rebuild should lead to a running server. After them the
+reaper counts it as failed and watches it no longer; it cancels nothing.
+"""),
+    cfg.BoolOpt(
+        'strict_accounting', default=False, mutable=True,
+        help="""
+Off, the room of the victims goes to the waiting server before they end, in one
+transaction: nobody else can take it, nobody is ended in vain, and for some
+moments a victim runs without an allocation. On, they keep theirs until they
+have ended: never a guest without an allocation, and a gap in which a third
+server may take the room.
+"""),
+    cfg.IntOpt(
+        'max_rebuilds', default=20, min=1, mutable=True,
+        help='At most so many servers are being rebuilt at the same time.'),
+    cfg.IntOpt(
+        'max_preemptions', default=5, min=1, mutable=True,
+        help="""
+For at most so many waiting servers others are under notice, or being ended, at
+the same time.
+"""),
+    cfg.IntOpt(
+        'max_misses', default=3, min=1, mutable=True,
+        help="""
+Nobody is ended any more for a kind of server (its flavor, image, zone and so
+on) of which so many did not run after others had been ended for them: Nova
+cannot foresee NUMA, huge pages and pinned CPUs of a host without its servers.
+Forgotten after ``stuck_exclusion``.
+"""),
+    cfg.IntOpt(
+        'hold_timeout', default=1800, min=60, mutable=True,
+        help="""
+Seconds after which held room is given free that the reaper does not work with
+itself. Room whose server is not PENDING or BUILD is given free at once.
+"""),
+    cfg.IntOpt(
+        'pending_list_interval', default=60, min=5, mutable=True,
+        help="""
+Seconds between two lists of the servers that wait. It heals what no
+notification told; without notifications it is what the reaper lives from.
+"""),
+    cfg.IntOpt(
+        'full_list_interval', default=600, min=5, mutable=True,
+        help="""
+Seconds between two lists of everything: hosts, their inventories and
+allocations, preemptible servers, holds, notices.
+"""),
+    cfg.IntOpt(
+        'safeguard_shrink_percent', default=30, min=1, max=100, mutable=True,
+        help="""
+A full list of hosts that is empty, or has lost more than this share since the
+list before, is not believed: the reaper only observes until
+``safeguard_lists`` lists in a row agree. An empty one is never believed.
+"""),
+    cfg.IntOpt(
+        'safeguard_lists', default=3, min=1, mutable=True,
+        help='How many full lists in a row have to agree to be believed.'),
+    cfg.IntOpt(
+        'max_index_age', default=900, min=60, mutable=True,
+        help="""
+Nobody is ended while the last full list is older than so many seconds.
+"""),
+    cfg.IntOpt(
+        'workers', default=16, min=1, max=256,
+        help='Threads that ask Nova and Placement.'),
+    cfg.URIOpt(
+        'notice_url', schemes=['http', 'https'], mutable=True,
+        help="""
+Where to POST each notice to a preemptible server, as JSON: ``server``,
+``project_id``, ``terminate_at``, ``action``, ``for``. A failure is logged and
+changes nothing.
+"""),
+]
+
+notifications_opts = [
+    cfg.BoolOpt(
+        'enabled', default=True,
+        help="""
+Whether to listen to Nova's notifications. Off, the reaper lives from its
+lists alone, and is as slow as they are.
+"""),
+    cfg.ListOpt(
+        'topics', default=['reaper_notifications'],
+        help="""
+Topics to listen on. They must be the reaper's own: of each message on a
+topic one listener gets one copy, so a shared topic would take messages from
+others. In the nova.conf of every Nova service name it beside the default:
+``[notifications] versioned_notifications_topics``,
+``notification_format = versioned`` (or ``both``) and
+``notify_on_state_change = vm_state``; ``[oslo_messaging_notifications] driver
+= messagingv2``.
+"""),
+    cfg.StrOpt(
+        'transport_url', secret=True,
+        help="""
+Where the notifications are, as in ``[DEFAULT] transport_url``, which is used
+if this is not set.
+"""),
+    cfg.IntOpt(
+        'batch_size', default=100, min=1,
+        help='At most so many notifications are looked at in one go.'),
+    cfg.FloatOpt(
+        'batch_timeout', default=0.1, min=0.01,
+        help='Seconds to wait until a batch is full.'),
+    cfg.IntOpt(
+        'silence', default=900, min=60,
+        help="""
+Seconds without any notification after which /healthz says that it is
+degraded.
+"""),
+]
+
+coordination_opts = [
+    cfg.StrOpt(
+        'backend_url', secret=True,
+        help="""
+Where the reapers of a cloud find out which of them is the active one, as a
+tooz URL: ``redis://host:6379``, ``etcd3+http://host:2379`` or, for reapers on
+one machine, ``file:///var/lib/nova-reaper/lock``. Not set for a single reaper.
+Two active ones do no harm; they do work twice.
+"""),
+    cfg.StrOpt(
+        'lock_name', default='nova-reaper',
+        help='The name of the lock; another one for each cloud of a backend.'),
+    cfg.FloatOpt(
+        'check_interval', default=2.0, min=0.1,
+        help='Seconds between two heartbeats or tries to become active.'),
+]
+
+http_opts = [
+    cfg.BoolOpt(
+        'enabled', default=True,
+        help='Whether to serve /metrics, /healthz and /v1.'),
+    cfg.HostAddressOpt(
+        'listen', default='127.0.0.1', help='The address to listen on.'),
+    cfg.PortOpt('port', default=8782, help='The port to listen on.'),
+    cfg.IntOpt(
+        'threads', default=8, min=1, help='Requests served at a time.'),
+    cfg.StrOpt(
+        'certificate',
+        help='File with the certificate, for TLS; with ``private_key``.'),
+    cfg.StrOpt('private_key', help='File with the key of the certificate.'),
+]
+
+
+def _client_opts(rate_limit: float, concurrency: int) -> list[cfg.Opt]:
+    return [
+        cfg.FloatOpt(
+            'rate_limit', default=rate_limit, min=0,
+            help='At most so many requests a second; 0 is no limit.'),
+        cfg.IntOpt(
+            'concurrency', default=concurrency, min=1,
+            help='At most so many requests at a time.'),
+    ]
+
+
+# By group; what keystoneauth has of its own comes on top.
+OPTIONS: dict[str, list[cfg.Opt]] = {
+    'reaper': reaper_opts,
+    'notifications': notifications_opts,
+    'coordination': coordination_opts,
+    'http': http_opts,
+    'nova': _client_opts(rate_limit=50, concurrency=10),
+    'placement': _client_opts(rate_limit=200, concurrency=10),
+    'keystone': _client_opts(rate_limit=10, concurrency=2),
+}
+SERVICE_TYPES = {'nova': 'compute', 'placement': 'placement',
+                 'keystone': 'identity'}
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register all options of nova-reaper with conf."""
+    for group, opts in OPTIONS.items():
+        conf.register_opts(opts, group=group)
+    loading.register_auth_conf_options(conf, AUTH_GROUP)
+    loading.register_session_conf_options(conf, AUTH_GROUP)
+    conf.set_default('timeout', 60, group=AUTH_GROUP)
+    for group, service_type in SERVICE_TYPES.items():
+        loading.register_adapter_conf_options(conf, group)
+        conf.set_default('service_type', service_type, group=group)
+        conf.set_default('valid_interfaces', ['internal', 'public'],
+                         group=group)
+        conf.set_default('connect_retries', 2, group=group)
+    # Its endpoint in the catalogue may be without a version.
+    conf.set_default('min_version', '3', group='keystone')
+    conf.set_default('max_version', '3.latest', group='keystone')
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """The options by group, for oslo-config-generator."""
+    auth = itertools.chain(
+        loading.get_session_conf_options(),
+        loading.get_auth_common_conf_options(),
+        loading.get_auth_plugin_conf_options('password'))
+    adapter = loading.get_adapter_conf_options(include_deprecated=False)
+    listed = [(group, opts + adapter if group in SERVICE_TYPES else opts)
+              for group, opts in OPTIONS.items()]
+    listed.append((AUTH_GROUP, list({opt.dest: opt for opt in auth}.values())))
+    return listed
+
+
+def load(arguments: list[str], files: list[str] | None = None
+         ) -> cfg.ConfigOpts:
+    """Read the configuration and set up logging.
+
+    :param arguments: of the command line, those that oslo.config knows
+    :param files: configuration files, None for those of the usual places
+    :raises: oslo_config.cfg.Error where a value is none
+    """
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    log.register_options(conf)
+    # Nobody wants to see each request twice; keystoneauth hides the tokens.
+    log.set_defaults(default_log_levels=log.get_default_log_levels() + [
+        'keystoneauth=WARNING', 'tooz=WARNING'])
+    conf(arguments, project='nova-reaper', prog='nova-reaper',
+         default_config_files=files)
+    check(conf)
+    log.setup(conf, 'nova-reaper')
+    return conf
+
+
+def check(conf: cfg.ConfigOpts) -> None:
+    """See that each value is one; oslo.config looks when one is used.
+
+    :raises: oslo_config.cfg.Error where it is none
+    """
+    for group, opts in OPTIONS.items():
+        for opt in opts:
+            getattr(conf[group], opt.dest)
+
+
+def mutate(conf: cfg.ConfigOpts) -> None:
+    """Take over what may change of the configuration files.
+
+    :raises: oslo_config.cfg.Error where a value is none; nothing has changed
+        then
+    """
+    wanted = cfg.ConfigOpts()
+    register_opts(wanted)
+    log.register_options(wanted)
+    wanted([], default_config_files=conf.config_file,
+           default_config_dirs=conf.config_dir)
+    check(wanted)
+    conf.mutate_config_files()
+
+
+def options(conf: cfg.ConfigOpts) -> model.Options:
+    """What of the configuration the queue and the choice need."""
+    group = conf.reaper
+    return model.Options(
+        mode=model.Mode(group.mode),
+        min_run_time=group.min_run_time,
+        max_ends_per_project_hour=group.max_ends_per_project_hour,
+        repeat_protection=group.repeat_protection,
+        pending_timeout=group.pending_timeout,
+        retry_interval=group.retry_interval,
+        max_retry_interval=group.max_retry_interval,
+        build_failed_retry_interval=group.build_failed_retry_interval,
+        fair_share_half_life=group.fair_share_half_life,
+        reserve=group.reserve,
+        scorers=tuple(group.scorers))

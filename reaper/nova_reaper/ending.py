@@ -1,0 +1,196 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Notice to preemptible servers, its withdrawal, and their end."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+import datetime
+
+from oslo_config import cfg
+from oslo_log import log
+
+from nova_reaper import announce
+from nova_reaper import attempt
+from nova_reaper.attempt import Stage
+from nova_reaper.attempt import Victim
+from nova_reaper import clients
+from nova_reaper import facts
+from nova_reaper import metrics
+from nova_reaper import model
+from nova_reaper import nova
+
+LOG = log.getLogger(__name__)
+# Statuses in which Nova takes metadata, a stop and a delete.
+ENDABLE = frozenset({'ACTIVE', 'PAUSED', 'SUSPENDED', 'SHUTOFF'})
+OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
+POLL = 2.0
+
+
+class Victims:
+    """Does to victims what a step of an attempt asks for.
+
+    Each method can be repeated: it looks at what Nova says first.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, service: nova.Nova,
+                 announcer: announce.Announcer, meters: metrics.Metrics,
+                 clock: Callable[[], float]) -> None:
+        self._conf = conf.reaper
+        self._nova = service
+        self._announcer = announcer
+        self._metrics = meters
+        self._clock = clock
+
+    def find(self, uuid: str) -> nova.NovaServer | None:
+        """A server as it is now, None if it is gone."""
+        try:
+            return self._nova.server(uuid)
+        except clients.NotFound:
+            return None
+
+    def objection(self, server: nova.NovaServer, host: str,
+                  waiting: str) -> str | None:
+        """Why a server may not be ended for another, None if it may.
+
+        The choice was made from a picture of a moment ago; this is the look
+        right before the deed.
+        """
+        if not facts.is_preemptible(server.flavor):
+            return 'is not preemptible'
+        if server.host != host:
+            return f'is not on {host}'
+        if server.task_state or server.status not in ENDABLE:
+            return f'is {server.status} with the task {server.task_state}'
+        other = server.metadata.get(attempt.FOR)
+        if other and other != waiting:
+            return f'is under notice for {other}'
+        return None
+
+    def notify(self, victims: Sequence[Victim], waiting: str, host: str,
+               terminate_at: datetime.datetime) -> tuple[Victim, ...]:
+        """Give notice to victims.
+
+        :raises: clients.RequestFailed if one cannot be told; notices that
+            were given are withdrawn then
+        """
+        told: list[Victim] = []
+        until = terminate_at.strftime('%Y-%m-%dT%H:%M:%SZ')
+        try:
+            for victim in victims:
+                self._nova.set_metadata(victim.id, {
+                    attempt.TERMINATE_AT: until, attempt.FOR: waiting})
+                told.append(dataclasses.replace(
+                    victim, stage=Stage.NOTICED, since=self._clock()))
+        except clients.RequestFailed:
+            self.withdraw(told, 'another one could not be told')
+            raise
+        for victim in told:
+            self._metrics.notices_given.labels('given').inc()
+            self._announcer.notice(victim, waiting, host, until)
+            LOG.info('Server %s (%s) has notice until %s: %s would run in '
+                     'its place on %s.', victim.id, victim.name, until,
+                     waiting, host)
+        return tuple(told)
+
+    def withdraw(self, victims: Sequence[Victim], why: str) -> None:
+        """Take notices back; what cannot be done now a list finds."""
+        for victim in victims:
+            if victim.stage in (Stage.CHOSEN, Stage.ENDED):
+                continue
+            try:
+                self._nova.delete_metadata(
+                    victim.id, (attempt.TERMINATE_AT, attempt.FOR))
+                self._resume(victim)
+            except clients.RequestFailed as error:
+                LOG.warning('The notice to server %s is not withdrawn: %s',
+                            victim.id, error)
+                continue
+            self._metrics.notices_given.labels('withdrawn').inc()
+            self._announcer.withdrawal(victim)
+            LOG.info('The notice to server %s (%s) is withdrawn: %s.',
+                     victim.id, victim.name, why)
+
+    def _resume(self, victim: Victim) -> None:
+        """Start a guest again that was stopped, and lives on."""
+        if victim.stage not in (Stage.STOPPING, Stage.ENDING):
+            return
+        server = self.find(victim.id)
+        if server and server.status == 'SHUTOFF' and not server.task_state:
+            self._nova.start(victim.id)
+
+    def look(self, victim: Victim, host: str) -> Victim:
+        """The victim, ended if it has left its host by itself."""
+        if victim.ended:
+            return victim
+        server = self.find(victim.id)
+        if (server is None or server.status in OFF_HOST or
+                server.host != host):
+            return dataclasses.replace(victim, stage=Stage.ENDED)
+        return victim
+
+    def end(self, victim: Victim, host: str, waiting: str) -> Victim:
+        """Go one step further with the end of a victim.
+
+        :raises: clients.RequestFailed
+        """
+        server = self.find(victim.id)
+        if (server is None or server.status in OFF_HOST or
+                server.host != host):
+            self._count(victim)
+            return dataclasses.replace(victim, stage=Stage.ENDED)
+        # The first look at a server that was soft-deleted or is on its way.
+        if server.task_state:
+            return victim
+        if not facts.is_preemptible(server.flavor):
+            return victim
+        try:
+            return self._end(victim, server)
+        except clients.Conflict as error:
+            self._metrics.conflicts.labels('end').inc()
+            LOG.info('Server %s cannot be ended at the moment: %s',
+                     victim.id, error)
+            return victim
+
+    def _end(self, victim: Victim, server: nova.NovaServer) -> Victim:
+        now = self._clock()
+        timeout = self._conf.stop_timeout
+        if victim.stage == Stage.NOTICED and timeout and (
+                server.status == 'ACTIVE'):
+            self._nova.stop(victim.id)
+            return dataclasses.replace(victim, stage=Stage.STOPPING, since=now)
+        if (victim.stage == Stage.STOPPING and server.status == 'ACTIVE' and
+                now - victim.since < timeout):
+            return victim
+        if victim.action == model.Action.DELETE:
+            self._nova.force_delete(victim.id)
+        elif server.status == 'SHELVED':
+            self._nova.shelve_offload(victim.id)
+        elif attempt.SHELVED_AT not in server.metadata:
+            # Before it is shelved: offloaded it takes no metadata.
+            self._nova.set_metadata(victim.id, {
+                attempt.SHELVED_AT: datetime.datetime.now(
+                    datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')})
+            self._nova.shelve(victim.id)
+        else:
+            self._nova.shelve(victim.id)
+        if victim.stage == Stage.ENDING:
+            return victim
+        return dataclasses.replace(victim, stage=Stage.ENDING, since=now)
+
+    def _count(self, victim: Victim) -> None:
+        self._metrics.notices_given.labels('kept').inc()
+        if victim.stage == Stage.ENDING:
+            self._metrics.victims.labels(victim.action.value).inc()
+            LOG.info('Server %s (%s) has been ended (%s).', victim.id,
+                     victim.name, victim.action.value)

@@ -1,0 +1,400 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The loop: hints wake it, lists heal it, decisions become attempts.
+
+One thread owns what is known (world.py) and what is under way; it asks
+nobody. Everything that asks Nova or Placement is done by a pool of threads,
+and what those find comes back as a call that the one thread makes.
+"""
+
+from concurrent import futures
+import dataclasses
+import functools
+import threading
+import time
+
+from oslo_config import cfg
+from oslo_log import log
+
+from nova_reaper import act
+from nova_reaper.attempt import Attempt
+from nova_reaper.attempt import Outcome
+from nova_reaper.attempt import Step
+from nova_reaper import conf as reaper_conf
+from nova_reaper import events
+from nova_reaper import guard
+from nova_reaper import jobs
+from nova_reaper import lists
+from nova_reaper import metrics
+from nova_reaper import model
+from nova_reaper import nova
+from nova_reaper import outcomes
+from nova_reaper import reader
+from nova_reaper import recovery
+from nova_reaper import shapes
+from nova_reaper import world
+
+LOG = log.getLogger(__name__)
+DECISIONS = 200  # in one turn; then hints are looked at again
+ASKING = frozenset({Step.HOLD, Step.REBUILD, Step.WATCH})
+HELD = frozenset({Step.END, Step.REBUILD, Step.WATCH})
+ENDING = frozenset(Step) - ASKING - {Step.CHECK}
+
+
+class Engine:
+    """Runs a reaper; everything that it needs is given to it.
+
+    :ivar attempts: what is under way, by the ID of the server that waits
+    :ivar recovered: whether all is known, and what was begun is found
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, source: reader.Reader,
+                 forms: shapes.Shapes, actor: act.Actor,
+                 finder: recovery.Recovery, safe: guard.Guard,
+                 known: world.World, meters: metrics.Metrics,
+                 pool: futures.Executor, announcer: outcomes.GivenUp
+                 ) -> None:
+        self._conf = conf
+        self._reader = source
+        self._shapes = forms
+        self._actor = actor
+        self._recovery = finder
+        self.guard = safe
+        self.world = known
+        self.metrics = meters
+        self._lists = lists.Lists(source, forms)
+        self.mailbox = events.Mailbox()
+        self.jobs = jobs.Jobs(pool, self.mailbox.wake, self._failed)
+        self.lock = threading.RLock()
+        self.attempts: dict[str, Attempt] = {}
+        self.observed: dict[str, model.Decision] = {}
+        self.decisions: dict[str, model.Decision] = {}
+        self.outcomes = outcomes.Outcomes(conf, source, known, meters,
+                                          announcer)
+        self._dirty: set[str] = set()
+        self._freed: dict[str, float] = {}
+        self._calendar = lists.Calendar(conf)
+        self.recovered = False
+
+    def turn(self, longest: float = 1.0) -> None:
+        """One turn: wait for something, then do what is to be done."""
+        hints = self.mailbox.take(self._pause(longest))
+        with self.lock:
+            if not self.guard.active:
+                self._stand_by()
+                return
+            self.jobs.take()
+            for hint in hints:
+                self._hint(hint)
+            self._start_lists()
+            self._use_mode()
+            if self.recovered:
+                self._plan()
+                self._go_on()
+            self._give_up()
+
+    def _pause(self, longest: float) -> float:
+        if self.jobs.waiting:
+            return 0.0
+        now = time.monotonic()
+        due = [self._calendar.pending, self._calendar.full]
+        due += [current.wake_at for server, current in self.attempts.items()
+                if f'attempt {server}' not in self.jobs]
+        return min([longest] + [when - now for when in due if when > now])
+
+    def _stand_by(self) -> None:
+        """What is under way is another's now; lists keep what is known."""
+        if self.recovered:
+            LOG.info('%d attempts are left to the active reaper.',
+                     len(self.attempts))
+        self._undo_observed()
+        for server in self.attempts:
+            self.world.leave(server, self.decisions.get(server))
+        self.attempts.clear()
+        self.decisions.clear()
+        self.recovered = False
+        self._calendar.resume = True
+        self.jobs.take()
+        self._start_lists()
+
+    def _failed(self, name: str, why: str) -> None:
+        self.guard.failed(name, why)
+        self._calendar.failed(name)
+        current = self.attempts.get(name.removeprefix('attempt '))
+        if current is not None:
+            self.attempts[current.id] = dataclasses.replace(
+                current, wake_at=time.monotonic() + act.AGAIN)
+
+    # Hints.
+
+    def _hint(self, hint: events.Hint) -> None:
+        if hint.kind == events.Kind.HOST:
+            self._freed.setdefault(hint.host, hint.at)
+            self.refresh(hint.host)
+        elif hint.kind == events.Kind.WAITS:
+            self._wake(hint.server)
+            self._read_one(hint.server)
+        elif hint.kind == events.Kind.SHAPE:
+            self._calendar.read_soon()
+        else:
+            self._server_changed(hint)
+
+    def _server_changed(self, hint: events.Hint) -> None:
+        self._wake(hint.server)
+        if hint.server in self.world.servers and (
+                hint.server not in self.attempts):
+            self._read_one(hint.server)
+        if hint.preemptible or hint.server in self._reader.preemptible:
+            self.jobs.start(
+                f'server {hint.server}',
+                functools.partial(self._reader.read_server, hint.server),
+                lambda server: self.refresh(
+                    server.host if server else hint.host))
+
+    def _wake(self, server: str) -> None:
+        """Go on with what waits for a server."""
+        for key, current in self.attempts.items():
+            if key == server or any(victim.id == server
+                                    for victim in current.victims):
+                self.attempts[key] = dataclasses.replace(
+                    current, wake_at=0.0)
+
+    def refresh(self, host: str, whole: bool = False) -> None:
+        """Read a host again, or at least what is allocated of it."""
+        if not host or host not in self._reader.hypervisors:
+            return
+        if not self.jobs.start(
+                f'host {host}', functools.partial(
+                    self._reader.read_host, host,
+                    before=None if whole else self.world.views.get(host)),
+                functools.partial(self._refreshed, host)):
+            self._dirty.add(host)
+
+    def _refreshed(self, host: str, view: reader.HostView | None) -> None:
+        if view is not None:
+            # What is held shows in the host itself from now on.
+            for server, current in self.attempts.items():
+                if current.host == host and current.held and (
+                        current.step in HELD):
+                    self.world.index.drop_plan(server)
+            self.world.put_host(view)
+        if host in self._dirty:
+            self._dirty.discard(host)
+            self.refresh(host)
+
+    def _read_one(self, server: str) -> None:
+        self.jobs.start(
+            f'server {server}', functools.partial(
+                self._lists.read_one, server, self.world.classes()),
+            functools.partial(self._one, server))
+
+    def _one(self, server: str, found: tuple[nova.NovaServer, shapes.Answer] |
+             None) -> None:
+        self.world.learn()
+        if found:
+            self.world.put_server(*found, busy=server in self.attempts)
+        elif server not in self.attempts and server not in (
+                item.id for item in self._reader.shelved()):
+            self._forget(server)
+
+    def _forget(self, server: str) -> None:
+        self.observed.pop(server, None)
+        self.world.discard(server)
+
+    # Lists.
+
+    def _start_lists(self) -> None:
+        due = self._calendar.due(self.guard.active, self.recovered)
+        if due == lists.WAITING:
+            started = self.jobs.start(due, functools.partial(
+                self._lists.read_waiting, self.world.classes()),
+                self._waiting)
+        elif due == lists.CHANGES:
+            started = self.jobs.start(lists.FULL, functools.partial(
+                self._lists.read_changes, self._calendar.read_at,
+                dict(self.world.views)), self._full)
+        else:
+            started = due == lists.FULL and self.jobs.start(
+                due, self._lists.read_all, self._full)
+        if started:
+            self._calendar.began(due)
+
+    def _waiting(self, found: lists.WaitingList, full: bool = False
+                 ) -> None:
+        self.metrics.last_list.labels('pending').set_to_current_time()
+        if not full:
+            self.metrics.list.labels('pending').observe(found.seconds)
+        self._undo_observed()
+        self.world.learn()
+        for uuid, server in found.servers.items():
+            answer = found.answers.get(uuid)
+            if answer and self.world.put_server(
+                    server, answer, uuid in self.attempts) and (
+                        self.recovered):
+                self.metrics.poll_only_finds.labels('waits').inc()
+        for uuid in set(self.world.servers) - set(found.servers):
+            if uuid not in self.attempts:
+                self.metrics.poll_only_finds.labels('ended').inc()
+                self._forget(uuid)
+        self.guard.listed_at = world.utcnow()
+        if self.guard.active:
+            self.world.show()
+
+    def _full(self, found: lists.FullList) -> None:
+        self.metrics.last_list.labels('full').set_to_current_time()
+        self.metrics.list.labels('full').observe(found.seconds)
+        believed = self.guard.judge(len(found.hypervisors), found.unknown)
+        if believed:
+            self._reader.keep_hypervisors(found.hypervisors)
+            for name in set(self.world.views) - set(found.hypervisors):
+                self.world.remove_host(name)
+        for view in found.hosts.values():
+            if view and self.world.put_host(view) and self.recovered:
+                self.metrics.poll_only_finds.labels('host').inc()
+        self._calendar.read_at = found.read_at
+        self._waiting(found.waiting, full=True)
+        if self.guard.active:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Look for what was left behind; at the start that is all there is."""
+        consumers = {consumer for view in self.world.views.values()
+                     for consumer in view.consumers}
+        age = self._conf.reaper.hold_timeout if self.recovered else 0.0
+        self.jobs.start('sweep', functools.partial(
+            self._recovery.look, consumers, set(self.world.servers),
+            set(self.attempts), age, self.guard.mode), self._found)
+
+    def _found(self, found: recovery.Found) -> None:
+        if not self.guard.active:
+            return
+        self.outcomes.show_holds(found.holds, found.oldest,
+                                 self.attempts.values())
+        for current in found.attempts:
+            if current.id not in self.attempts:
+                self.attempts[current.id] = current
+                self.world.queue.discard(current.id)
+        if not self.recovered:
+            self.recovered = True
+            LOG.info('%d servers wait; %d attempts go on.',
+                     len(self.world.servers), len(self.attempts))
+
+    # Decisions and attempts.
+
+    def _use_mode(self) -> None:
+        options = dataclasses.replace(
+            reaper_conf.options(self._conf), mode=self.guard.mode)
+        self.world.max_misses = self._conf.reaper.max_misses
+        self.world.forget_misses = self._conf.reaper.stuck_exclusion
+        if options != self.world.options:
+            self.observed.clear()
+            self.world.use(options, self.decisions)
+
+    def _undo_observed(self) -> None:
+        """What was only looked at may be decided otherwise now."""
+        for decision in self.observed.values():
+            self.world.planner.undo(decision, world.utcnow())
+        self.observed.clear()
+
+    def _plan(self) -> None:
+        limit = self._conf.reaper.max_rebuilds
+        for _ in range(DECISIONS):
+            unstarted = sum(current.step == Step.CHECK
+                            for current in self.attempts.values())
+            if unstarted > limit:
+                return
+            begun = time.perf_counter()
+            found = self.world.planner.next(world.utcnow())
+            if found is None:
+                return
+            self.metrics.decision.observe(time.perf_counter() - begun)
+            waiting, decision = found
+            self.world.say(waiting, decision)
+            if decision.verdict == model.Verdict.WAIT:
+                continue
+            if self.world.options.mode == model.Mode.OBSERVE:
+                self.observed[waiting.id] = decision
+            else:
+                self._begin(waiting, decision)
+        self.mailbox.wake()
+
+    def _begin(self, waiting: model.Waiting, decision: model.Decision
+               ) -> None:
+        made = self.outcomes.begin(waiting, decision,
+                                   self._freed.get(decision.host or '', 0.0))
+        if made is None:
+            self.world.planner.undo(decision, world.utcnow())
+            return
+        self.attempts[waiting.id] = made
+        self.decisions[waiting.id] = decision
+
+    def _go_on(self) -> None:
+        now, group = time.monotonic(), self._conf.reaper
+        asking = sum(current.step in ASKING
+                     for current in self.attempts.values())
+        ending = sum(bool(current.victims) and current.step in ENDING
+                     for current in self.attempts.values())
+        for server, current in list(self.attempts.items()):
+            if current.wake_at > now or f'attempt {server}' in self.jobs:
+                continue
+            if current.step == Step.CHECK:
+                if current.victims and ending >= group.max_preemptions or (
+                        asking >= group.max_rebuilds):
+                    continue
+                ending += bool(current.victims)
+                asking += not current.victims
+            self.jobs.start(
+                f'attempt {server}', functools.partial(
+                    self._actor.advance, current), self._advanced)
+        self.outcomes.show(self.attempts.values())
+
+    def _advanced(self, result: Attempt | Outcome) -> None:
+        if isinstance(result, Attempt):
+            before = self.attempts.get(result.id)
+            if before is None:
+                return
+            self.attempts[result.id] = result
+            if before.step != result.step and result.step in (
+                    Step.END, Step.REBUILD):
+                self._freed.pop(result.host, None)
+                self.refresh(result.host)
+            return
+        server = result.attempt.id
+        if self.attempts.pop(server, None) is None:
+            return
+        decision = self.decisions.pop(server, None)
+        self.outcomes.finish(result, decision)
+        if result.apart:
+            self._shapes.set_apart(server)
+        item = self.world.servers.get(server)
+        if item is not None:
+            if result.refused_by:
+                self._shapes.forget(item)
+            self._read_one(server)
+        self.refresh(result.attempt.host, whole=True)
+
+    def _give_up(self) -> None:
+        if self.world.options.mode == model.Mode.OBSERVE:
+            return
+        for waiting, reason in self.outcomes.hopeless(self.attempts):
+            self.jobs.start(
+                f'give up {waiting.id}',
+                functools.partial(self._actor.give_up, waiting),
+                functools.partial(self._gave_up, waiting, reason))
+
+    def _gave_up(self, waiting: model.Waiting, reason: str, done: bool
+                 ) -> None:
+        if done:
+            self.outcomes.gave_up(waiting, reason)
+        else:
+            self._read_one(waiting.id)

@@ -1,0 +1,165 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Room that is held for a server: its own allocation, before it has a host.
+
+Placement writes several consumers in one transaction, and refuses all of it if
+one of them has changed: that is the proof that there is room, the hold, and
+the lock between two reapers.
+"""
+
+from collections.abc import Sequence
+import time
+
+from oslo_log import log
+
+from nova_reaper import clients
+from nova_reaper import placement
+
+LOG = log.getLogger(__name__)
+TRIES = 4
+# So many holds in a row that led to nothing, and no more are written for so
+# many seconds.
+IN_VAIN = 3
+AGAIN = 3600.0
+
+
+class Holds:
+    """Takes, swaps and releases holds.
+
+    :param project: the reaper's own, so that the quota of the server's owner
+        does not count it twice
+    """
+
+    def __init__(self, service: placement.Placement, project: str,
+                 user: str) -> None:
+        self._placement = service
+        self.project = project
+        self._user = user
+        self._in_vain = 0
+        self._since = 0.0
+
+    @property
+    def kept(self) -> bool:
+        """Whether Nova builds servers in the room that is held for them."""
+        return (self._in_vain < IN_VAIN or
+                time.monotonic() - self._since > AGAIN)
+
+    def judge(self, landed: bool) -> None:
+        """A server for which room was held runs, or finds no room again.
+
+        A scheduler that does not know holds looks for room beside them.
+        """
+        if landed:
+            self._in_vain = 0
+            return
+        self._in_vain += 1
+        self._since = time.monotonic()
+        if self._in_vain == IN_VAIN:
+            LOG.error('%d servers in a row found no room although it was held '
+                      'for them: is nova-pending installed where '
+                      'nova-scheduler and nova-conductor run? Room is not '
+                      'held any more, and nobody is ended, for %d seconds.',
+                      IN_VAIN, AGAIN)
+
+    def find(self, server: str) -> placement.Consumer | None:
+        """The hold of a server, None if it has none."""
+        consumer = self._placement.consumer(server)
+        return consumer if consumer.is_hold else None
+
+    def take(self, server: str, amounts: placement.Amounts,
+             held: placement.Consumer | None = None) -> placement.Consumer:
+        """Hold room, or more of it.
+
+        :param held: what the caller holds already
+        :raises: clients.Conflict if there is no room, or the server has an
+            allocation that the caller does not know of
+        """
+        self._placement.write([self._hold(server, amounts, held)])
+        return self._written(server)
+
+    def swap(self, server: str, amounts: placement.Amounts,
+             held: placement.Consumer | None,
+             victims: Sequence[placement.Consumer]) -> placement.Consumer:
+        """Take the room of the victims and hold it for a server.
+
+        :param victims: as they were read when the decision was checked
+        :raises: clients.Conflict if anything has changed since, or the room
+            is too small even so; nothing has changed then
+        """
+        self._placement.write(
+            [victim.with_amounts({}) for victim in victims] +
+            [self._hold(server, amounts, held)])
+        return self._written(server)
+
+    def give_back(self, server: str,
+                  victims: Sequence[placement.Consumer]) -> bool:
+        """The reverse swap: victims that did not end get their room again.
+
+        What the hold has beyond that becomes free.
+
+        :param victims: with the amounts that they had
+        :returns: whether it has been done
+        """
+        for _ in range(TRIES):
+            writes: list[placement.Consumer] = []
+            for victim in victims:
+                now = self._placement.consumer(victim.id)
+                if not now.amounts:
+                    writes.append(placement.Consumer(
+                        victim.id, victim.amounts, victim.project,
+                        victim.user, victim.type))
+            held = self.find(server)
+            if held:
+                writes.append(held.with_amounts({}))
+            if not writes:
+                return True
+            try:
+                self._placement.write(writes)
+                return True
+            except clients.Conflict as error:
+                LOG.info('Room is not given back yet: %s', error)
+        return False
+
+    def release(self, server: str) -> bool:
+        """Give the hold of a server free.
+
+        :returns: whether there was one
+        """
+        for _ in range(TRIES):
+            held = self.find(server)
+            if not held:
+                return False
+            try:
+                # An allocation that a build has claimed meanwhile has
+                # another generation, and stays.
+                self._placement.write([held.with_amounts({})])
+                return True
+            except clients.Conflict:
+                continue
+        LOG.warning('The hold of server %s changes all the time; a sweep '
+                    'looks at it again.', server)
+        return False
+
+    def _hold(self, server: str, amounts: placement.Amounts,
+              held: placement.Consumer | None) -> placement.Consumer:
+        return placement.Consumer(
+            server, amounts, self.project, self._user, placement.HOLD,
+            held.generation if held else None)
+
+    def _written(self, server: str) -> placement.Consumer:
+        consumer = self._placement.consumer(server)
+        if not consumer.is_hold:
+            raise clients.Conflict(
+                'placement', 'hold', f'the hold of {server} was taken away '
+                f'as soon as it was written', 409)
+        return consumer

@@ -1,0 +1,260 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The lists that heal what notifications did not tell.
+
+They are read by a thread of their own, and applied by the engine: a long list
+holds nobody up. What was read of a host meanwhile is newer, and stays.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import datetime
+import time
+
+from oslo_config import cfg
+from oslo_log import log
+
+from nova_reaper import clients
+from nova_reaper import model
+from nova_reaper import nova
+from nova_reaper import reader
+from nova_reaper import shapes
+
+LOG = log.getLogger(__name__)
+# What there is to read; the names of jobs, too.
+FULL = 'full list'
+WAITING = 'list of servers that wait'
+CHANGES = 'list of what has changed'
+PAUSE = 10.0  # a flood of changes of aggregates is one
+# The clocks of Nova's hosts may be so much behind, and a write on its way.
+SKEW = datetime.timedelta(seconds=60)
+NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WaitingList:
+    """All that wait: those that are PENDING, and those that are to return."""
+
+    servers: Mapping[str, nova.NovaServer]
+    answers: Mapping[str, shapes.Answer]
+    read_at: datetime.datetime
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FullList:
+    """Everything, or all that has changed of it.
+
+    :ivar hosts: None for one of which Placement knows nothing
+    :ivar read_at: when the reading began
+    """
+
+    hypervisors: Mapping[str, nova.Hypervisor]
+    hosts: Mapping[str, reader.HostView | None]
+    waiting: WaitingList
+    read_at: datetime.datetime
+    seconds: float
+
+    @property
+    def unknown(self) -> int:
+        """How many hosts Placement does not know."""
+        return sum(view is None for view in self.hosts.values())
+
+
+class Lists:
+    """Reads lists by the reader, and asks for the shapes on them."""
+
+    def __init__(self, source: reader.Reader, forms: shapes.Shapes) -> None:
+        self._reader = source
+        self._shapes = forms
+
+    def read_waiting(self, classes: Mapping[str, int],
+                     shelved: bool = True) -> WaitingList:
+        """All that wait, with what they ask for.
+
+        :param classes: the resource classes that some host has
+        """
+        begun = time.monotonic()
+        read_at = datetime.datetime.now(datetime.UTC)
+        servers = {server.id: server for server
+                   in self._reader.nova.servers(status='PENDING')
+                   if server.waits}
+        if shelved:
+            servers |= {server.id: server
+                        for server in self._reader.shelved()}
+        answers = {}
+        for server in servers.values():
+            answer = self.answer(server, classes)
+            if answer:
+                answers[server.id] = answer
+        self._shapes.keep_only({self._shapes.key(server)
+                                for server in servers.values()},
+                               set(servers))
+        self._learn(answers.values())
+        return WaitingList(servers, answers, read_at,
+                           time.monotonic() - begun)
+
+    def read_one(self, uuid: str, classes: Mapping[str, int]
+                 ) -> tuple[nova.NovaServer, shapes.Answer] | None:
+        """One server, None if it does not wait."""
+        try:
+            server = self._reader.nova.server(uuid)
+        except clients.NotFound:
+            return None
+        if not server.waits:
+            return None
+        answer = self.answer(server, classes)
+        if answer is None:
+            return None
+        self._learn([answer])
+        return server, answer
+
+    def answer(self, server: nova.NovaServer, classes: Mapping[str, int]
+               ) -> shapes.Answer | None:
+        """What a server asks for, None if it has just ceased to wait."""
+        known = self._shapes.known(server)
+        if known:
+            return known
+        names = {item.uuid: name for name, item
+                 in self._reader.hypervisors.items()}
+        try:
+            return self._shapes.ask(server, names, classes)
+        except (clients.NotFound, clients.Conflict):
+            return None
+
+    def _learn(self, answers: Iterable[shapes.Answer]) -> None:
+        """Ask Placement for traits and aggregates that are new."""
+        expressions: set[str] = set()
+        for answer in answers:
+            expressions |= answer.shape.required | answer.shape.member_of
+        self._reader.read_having(expressions)
+
+    def read_all(self) -> FullList:
+        """Everything.
+
+        :raises: clients.RequestFailed if any part cannot be read: half a
+            list is none
+        """
+        begun = time.monotonic()
+        read_at = datetime.datetime.now(datetime.UTC)
+        hypervisors = self._reader.read_hypervisors()
+        if not self._reader.hypervisors:
+            self._reader.keep_hypervisors(hypervisors)
+        self._reader.read_properties()
+        self._reader.read_preemptible()
+        self._reader.read_having((), again=True)
+        hosts = self._reader.read_hosts(hypervisors)
+        classes = {name: 0 for view in hosts.values() if view
+                   for name in view.host.inventory}
+        self._shapes.forget()
+        waiting = self.read_waiting(classes)
+        return FullList(hypervisors, self._complete(hosts), waiting, read_at,
+                        time.monotonic() - begun)
+
+    def read_changes(self, since: datetime.datetime,
+                     views: Mapping[str, reader.HostView]) -> FullList:
+        """What has changed since everything was read, of it the waiting all.
+
+        A host has changed if one of its servers has, or it was not there, or
+        Nova says something else of it.
+
+        :param since: when that reading began
+        :param views: the hosts as they were read then
+        :raises: clients.RequestFailed
+        """
+        begun = time.monotonic()
+        read_at = datetime.datetime.now(datetime.UTC)
+        known = dict(self._reader.hypervisors)
+        hypervisors = self._reader.read_hypervisors()
+        self._reader.read_properties()
+        changed = self._reader.read_changed(since - SKEW)
+        names = {server.host for server in changed.values()}
+        names |= {name for name, view in views.items()
+                  if not view.consumers.isdisjoint(changed)}
+        names |= {name for name, item in hypervisors.items()
+                  if name not in views or known.get(name) != item}
+        hosts = self._reader.read_hosts(
+            {name: hypervisors[name] for name in names if name in hypervisors})
+        waiting = self.read_waiting({
+            name: 0 for view in views.values() for name in view.host.inventory
+        })
+        LOG.info('Of %d hosts %d have changed since %s.', len(hypervisors),
+                 len(hosts), since)
+        return FullList(hypervisors, self._complete(hosts), waiting, read_at,
+                        time.monotonic() - begun)
+
+    def _complete(self, hosts: Mapping[str, reader.HostView | None]
+                  ) -> dict[str, reader.HostView | None]:
+        """Traits that only the servers on the list asked for come later."""
+        return {name: view and self._reader.with_traits(view)
+                for name, view in hosts.items()}
+
+
+class Calendar:
+    """When which list is due, by the monotonic clock.
+
+    :ivar resume: whether others have acted since everything was read
+    :ivar read_at: when that was
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf.reaper
+        self.pending = 0.0
+        self.full = 0.0
+        self._soon: float | None = None
+        self.resume = False
+        self.read_at = NEVER
+
+    def due(self, active: bool, recovered: bool) -> str | None:
+        """The list that is to be read now, None if there is none.
+
+        :param active: whether this is the reaper that acts
+        :param recovered: whether it knows what was begun by others
+        """
+        now = time.monotonic()
+        if active and self.resume and self.read_at > NEVER:
+            return CHANGES
+        if now >= self.full or self._soon is not None and now >= self._soon:
+            return FULL
+        known = recovered or not active and self.read_at > NEVER
+        if now >= self.pending and known:
+            return WAITING
+        return None
+
+    def began(self, name: str | None) -> None:
+        """A list is being read."""
+        now = time.monotonic()
+        self.pending = now + self._conf.pending_list_interval
+        if name == FULL:
+            self.full = now + self._conf.full_list_interval
+            self._soon = None
+        if name == CHANGES:
+            self.resume = False
+
+    def failed(self, name: str) -> None:
+        """A list could not be read: it is not waited for until the next."""
+        if name == FULL:
+            self.full = min(self.full, self.pending)
+
+    def read_soon(self) -> None:
+        """Have everything read again, but not more often than needed."""
+        if self._soon is None:
+            self._soon = time.monotonic() + PAUSE
+
+
+def waits_for(server: nova.NovaServer, answer: shapes.Answer,
+              source: reader.Reader) -> model.Waiting:
+    """A server of a list in the words of the queue."""
+    return shapes.waiting(server, answer,
+                          source.properties.get(server.project, {}))

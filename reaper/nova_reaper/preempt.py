@@ -1,0 +1,392 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The steps of an attempt that end preemptible servers for it.
+
+check, notice, grace, swap, end; then the attempt goes on as any other.
+Nobody is ended before the swap has shown that there will be room, and nobody
+for a server that Nova would refuse.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+import datetime
+
+from oslo_config import cfg
+from oslo_log import log
+
+from nova_reaper.attempt import Attempt
+from nova_reaper.attempt import Outcome
+from nova_reaper.attempt import Result
+from nova_reaper.attempt import Step
+from nova_reaper.attempt import Victim
+from nova_reaper import clients
+from nova_reaper import ending
+from nova_reaper import facts
+from nova_reaper import holds
+from nova_reaper import metrics
+from nova_reaper import model
+from nova_reaper import nova
+from nova_reaper import owners
+from nova_reaper import placement
+
+LOG = log.getLogger(__name__)
+# Seconds between two looks at victims; a notification comes first.
+POLL = 2.0
+GRACE_POLL = 15.0
+
+
+class Preempt:
+    """Does the steps with victims; parameters as those of act.Actor."""
+
+    def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
+                 room: placement.Placement, held: holds.Holds,
+                 ends: ending.Victims, named: owners.Owners,
+                 meters: metrics.Metrics,
+                 allowed: Callable[[], model.Mode],
+                 clock: Callable[[], float]) -> None:
+        self._conf = conf.reaper
+        self._nova = compute
+        self._placement = room
+        self._holds = held
+        self._victims = ends
+        self._owners = named
+        self._metrics = meters
+        self._allowed = allowed
+        self._clock = clock
+
+    def check(self, current: Attempt) -> Attempt | Outcome:
+        """Read the host and the victims again; is the decision still right?"""
+        request = self._request(current)
+        if request is None:
+            return Outcome(
+                current, Result.REFUSED, 'It needs more than the own '
+                'provider of a host: nobody is ended for it.',
+                model.Reason.NO_ROOM)
+        host = self._placement.provider(current.provider)
+        if facts.fits(request, host.free, host.inventory):
+            return current.at(Step.HOLD, self._clock(), victims=())
+        for victim in current.victims:
+            server = self._victims.find(victim.id)
+            why = ('is gone' if server is None else
+                   self._victims.objection(server, current.host, current.id))
+            if why:
+                return Outcome(current, Result.CONFLICT,
+                               f'Server {victim.id} {why}.',
+                               model.Reason.NO_ROOM)
+        needed = facts.least(request, host, self._ids(current.victims), {})
+        if needed is None:
+            return Outcome(current, Result.CONFLICT, f'{current.host} would '
+                           f'not have room enough any more.',
+                           model.Reason.NO_ROOM)
+        return current.at(
+            Step.NOTICE, self._clock(), victims=tuple(
+                victim for victim in current.victims if victim.id in needed))
+
+    def notice(self, current: Attempt) -> Attempt | Outcome:
+        """Tell the victims when they end, and for whom."""
+        if self._allowed() != model.Mode.PREEMPT:
+            return self._withdraw(current, 'the mode allows it no more',
+                                  Result.WITHDRAWN)
+        until = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(
+            seconds=self._conf.grace_period)).replace(microsecond=0)
+        try:
+            told = self._victims.notify(current.victims, current.id,
+                                        current.host, until)
+        except clients.RequestFailed as error:
+            self._metrics.conflicts.labels('notice').inc()
+            return Outcome(current, Result.CONFLICT, error.message,
+                           model.Reason.NO_ROOM)
+        now = self._clock()
+        return current.at(
+            Step.GRACE, now, victims=told, terminate_at=until,
+            wake_at=now + min(self._conf.grace_period, GRACE_POLL))
+
+    def grace(self, current: Attempt) -> Attempt | Outcome:
+        """Wait; hold what a victim leaves that goes before its time."""
+        if self._allowed() != model.Mode.PREEMPT:
+            return self._withdraw(current, 'the mode allows it no more',
+                                  Result.WITHDRAWN)
+        gone = self._not_waiting(current)
+        if gone:
+            return gone
+        current = self._hold_what_left(current)
+        now = self._clock()
+        left = self._seconds_left(current)
+        if left <= 0 or all(victim.ended for victim in current.victims):
+            return current.at(Step.SWAP, now)
+        return dataclasses.replace(
+            current, wake_at=now + min(left, GRACE_POLL))
+
+    def _seconds_left(self, current: Attempt) -> float:
+        assert current.terminate_at
+        return (current.terminate_at -
+                datetime.datetime.now(datetime.UTC)).total_seconds()
+
+    def _hold_what_left(self, current: Attempt) -> Attempt:
+        """A partial hold of what the host has free by now."""
+        looked = tuple(self._victims.look(victim, current.host)
+                       for victim in current.victims)
+        if looked == current.victims or self._conf.strict_accounting:
+            return dataclasses.replace(current, victims=looked)
+        request = self._request(current) or ()
+        host = self._placement.provider(current.provider)
+        free = self._with_held(host.free, current)
+        amounts = {name: min(amount, free.get(name, 0))
+                   for name, amount in request}
+        amounts = {name: amount for name, amount in amounts.items()
+                   if amount > 0}
+        held = current.held
+        if amounts:
+            try:
+                held = self._holds.take(
+                    current.id, {current.provider: amounts}, held)
+            except (clients.Conflict, clients.BadRequest) as error:
+                # Less than a unit, or somebody was faster: the swap tells.
+                LOG.info('Nothing is held for server %s yet: %s',
+                         current.id, error)
+        return dataclasses.replace(current, victims=looked, held=held)
+
+    def swap(self, current: Attempt) -> Attempt | Outcome:
+        """Take the victims' room for the server, if that is enough."""
+        if self._allowed() != model.Mode.PREEMPT:
+            return self._withdraw(current, 'the mode allows it no more',
+                                  Result.WITHDRAWN)
+        gone = self._not_waiting(current)
+        if gone:
+            return gone
+        refusal = self._refusal(current)
+        if refusal:
+            return refusal
+        request = self._request(current) or ()
+        host = self._placement.provider(current.provider)
+        held = dict(current.held.amounts.get(current.provider, {})
+                    if current.held else {})
+        there = [victim for victim in current.victims if not victim.ended]
+        needed = facts.least(request, host, self._ids(there), held)
+        if needed is None:
+            return self._withdraw(current, 'the room would not be enough',
+                                  Result.CONFLICT, model.Reason.NO_ROOM)
+        spared = [victim for victim in there if victim.id not in needed]
+        kept = [victim for victim in there if victim.id in needed]
+        objection = self._objection(current, kept)
+        if objection:
+            return self._withdraw(current, objection, Result.CONFLICT,
+                                  model.Reason.NO_ROOM)
+        current = dataclasses.replace(current, victims=tuple(kept))
+        self._victims.withdraw(spared, 'there is room without its end')
+        return self._swap(current, request)
+
+    def _swap(self, current: Attempt,
+              request: Sequence[tuple[str, int]]) -> Attempt | Outcome:
+        consumers = [self._placement.consumer(victim.id)
+                     for victim in current.victims]
+        taken = tuple(dataclasses.replace(victim, consumer=consumer)
+                      for victim, consumer in zip(current.victims, consumers))
+        current = dataclasses.replace(current, victims=taken)
+        now = self._clock()
+        if self._conf.strict_accounting and taken:
+            return current.at(Step.END, now)
+        try:
+            held = self._holds.swap(
+                current.id, {current.provider: dict(request)}, current.held,
+                [consumer for consumer in consumers if consumer.amounts])
+        except (clients.Conflict, clients.BadRequest) as error:
+            self._metrics.conflicts.labels('swap').inc()
+            return self._withdraw(current, error.message, Result.CONFLICT,
+                                  model.Reason.NO_ROOM)
+        return current.at(Step.END if taken else Step.REBUILD, now,
+                          held=held, swapped=True)
+
+    def end(self, current: Attempt) -> Attempt | Outcome:
+        """End the victims, and wait until they have left."""
+        lost = self._lost(current)
+        if lost:
+            return lost
+        before = [victim for victim in current.victims if not victim.ended]
+        after = tuple(
+            victim if victim.ended else self._victims.end(
+                victim, current.host, current.id)
+            for victim in current.victims)
+        now = self._clock()
+        current = dataclasses.replace(
+            current, victims=after, ended=sum(
+                victim.ended for victim in after))
+        left = [victim for victim in after if not victim.ended]
+        if not left:
+            # With strict accounting the room is held only now.
+            return current.at(
+                Step.REBUILD if current.swapped else Step.HOLD, now)
+        limit = self._conf.end_timeout + self._conf.stop_timeout
+        if now - current.since > limit:
+            return self._stuck(current, left)
+        progress = any(one.stage != other.stage
+                       for one, other in zip(before, left))
+        return dataclasses.replace(
+            current, wake_at=now + (POLL / 4 if progress else POLL))
+
+    def _lost(self, current: Attempt) -> Outcome | None:
+        """Before each end: is it still for somebody?"""
+        if current.swapped:
+            if self._holds.find(current.id) or self._claimed(current):
+                return None
+            why = 'the hold is gone'
+        else:
+            gone = self._not_waiting(current)
+            if not gone:
+                return None
+            return gone
+        return self._undo(current, why, Result.GONE)
+
+    def _claimed(self, current: Attempt) -> bool:
+        """Whether a build of somebody else has taken the held room."""
+        return current.provider in self._placement.consumer(
+            current.id).amounts
+
+    def _stuck(self, current: Attempt, left: Sequence[Victim]) -> Outcome:
+        self._metrics.victims_stuck.inc(len(left))
+        LOG.warning('These servers did not end in time, and keep their room: '
+                    '%s', ', '.join(self._ids(left)))
+        outcome = self._undo(current, 'it did not end in time', Result.STUCK)
+        return dataclasses.replace(outcome, avoid=self._ids(left))
+
+    def _undo(self, current: Attempt, why: str, result: Result) -> Outcome:
+        """Give the victims that are still there their room again."""
+        left = [victim for victim in current.victims if not victim.ended]
+        consumers = [victim.consumer for victim in left
+                     if victim.consumer and victim.consumer.amounts]
+        if current.swapped and not self._holds.give_back(
+                current.id, consumers):
+            LOG.error('These servers run without an allocation, since their '
+                      'room was taken meanwhile: %s. "nova-manage placement '
+                      'heal_allocations" gives them one when there is room.',
+                      ', '.join(self._ids(left)))
+        elif not current.swapped and current.held:
+            self._holds.release(current.id)
+        self._victims.withdraw(left, why)
+        return Outcome(current, result, why[0].upper() + why[1:] + '.',
+                       model.Reason.NO_ROOM)
+
+    def _not_waiting(self, current: Attempt) -> Outcome | None:
+        try:
+            server = self._nova.server(current.id)
+        except clients.NotFound:
+            return self._undo(current, 'the server that waited was deleted',
+                              Result.GONE)
+        if server.waits:
+            return None
+        return self._undo(current, 'the server waits no more', Result.GONE)
+
+    def _refusal(self, current: Attempt) -> Outcome | None:
+        """Nova's verdict once more: quota and hosts change in a grace."""
+        try:
+            answer = self._nova.pending(current.id, [current.host])
+            server = self._nova.server(current.id)
+        except clients.NotFound:
+            return self._undo(current, 'the server waits no more',
+                              Result.GONE)
+        except clients.Conflict:
+            return self._undo(current, 'the server is being rebuilt',
+                              Result.GONE)
+        refused = verdict(current, answer)
+        if not refused:
+            objection = self._owners.objection(server, answer.token_required)
+            refused = needs_owner(current, objection) if objection else None
+        if not refused:
+            return None
+        self._undo(current, 'the server would be refused', Result.REFUSED)
+        return refused
+
+    def _objection(self, current: Attempt, kept: Sequence[Victim]
+                   ) -> str | None:
+        for victim in kept:
+            server = self._victims.find(victim.id)
+            if server is None:
+                return f'server {victim.id} has just gone'
+            why = self._victims.objection(server, current.host, current.id)
+            if why:
+                return f'server {victim.id} {why}'
+        return None
+
+    def _withdraw(self, current: Attempt, why: str, result: Result,
+                  reason: model.Reason | None = None) -> Outcome:
+        outcome = self._undo(current, why, result)
+        return dataclasses.replace(outcome, reason=reason)
+
+    def _request(self, current: Attempt
+                 ) -> tuple[tuple[str, int], ...] | None:
+        """What the host's own provider has to give; None if that is not all.
+
+        The scheduler's last query is the one for hosts whose cores are not
+        dedicated.
+        """
+        host = self._placement.provider(current.provider).inventory
+        for request in current.requests:
+            shape = facts.shape(request, '', {})
+            if shape.fill_only:
+                return None
+            if all(name in host for name, _ in shape.resources):
+                return shape.resources
+        return None
+
+    def _with_held(self, free: dict[str, int], current: Attempt
+                   ) -> dict[str, int]:
+        held = (current.held.amounts.get(current.provider, {})
+                if current.held else {})
+        return {name: amount + held.get(name, 0)
+                for name, amount in free.items()}
+
+    @staticmethod
+    def _ids(some: Sequence[Victim]) -> tuple[str, ...]:
+        return tuple(victim.id for victim in some)
+
+
+def needs_owner(current: Attempt, why: str) -> Outcome:
+    """Nothing is done for a server that its owner alone can rebuild."""
+    return Outcome(current, Result.REFUSED, why, model.Reason.REFUSED,
+                   hindrance=model.Hindrance.NEEDS_OWNER)
+
+
+def verdict(current: Attempt, answer: nova.Pending) -> Outcome | None:
+    """Why nothing is done for the server, None if nothing speaks against it.
+
+    :raises: clients.Unavailable if Nova could not ask its scheduler
+    """
+    if answer.attempts > current.waiting.attempts:
+        # Of a time before this process: it may have to be left alone still.
+        return Outcome(current, Result.CONFLICT, answer.message,
+                       answer.reason,
+                       history=(answer.attempts, answer.last_attempt))
+    if answer.reason == model.Reason.QUOTA:
+        return Outcome(current, Result.REFUSED,
+                       answer.message or 'Its project is over its quota.',
+                       model.Reason.QUOTA)
+    if answer.unavailable and answer.unavailable == answer.message:
+        # Its owner has to correct it before it can be rebuilt.
+        return Outcome(current, Result.REFUSED, answer.message,
+                       model.Reason.UNKNOWN)
+    if answer.unavailable:
+        raise clients.Unavailable('nova', 'verdict', answer.unavailable)
+    if answer.requests != current.requests:
+        return Outcome(current, Result.CONFLICT, 'It asks for something '
+                       'else than others of its flavor.', apart=True)
+    for host in answer.hosts:
+        if host.host == current.host and host.refused_by:
+            return Outcome(
+                current, Result.REFUSED, f'{host.refused_by} refuses '
+                f'{host.host}.', model.Reason.REFUSED,
+                refused_by=host.refused_by)
+    if not any(host.host == current.host for host in answer.hosts):
+        return Outcome(current, Result.REFUSED, f'Nova does not know '
+                       f'{current.host}.', model.Reason.REFUSED)
+    return None

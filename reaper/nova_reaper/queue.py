@@ -1,0 +1,364 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Who is next: priority, then fair share between projects, then age.
+
+Of servers of the same age the one that was put first is first.
+
+Servers of one demand are decided once: when there is nothing for one of them,
+all of them sleep until something changes that could help. One that cannot be
+placed is never in the way of those behind it. Nothing here asks anybody; it
+is not safe for threads.
+"""
+
+from collections.abc import Iterator, Mapping
+import dataclasses
+import datetime
+import heapq
+
+import numpy as np
+
+from nova_reaper import index as index_module
+from nova_reaper import model
+from nova_reaper import share
+from nova_reaper import slots
+
+# Nobody asks for so much, and every host has more than this.
+_NEVER = 1 << 62
+_NOT_ASKED = -_NEVER
+
+
+def due_at(waiting: model.Waiting,
+           options: model.Options) -> datetime.datetime | None:
+    """Until when a server backs off, None if it may be tried at any moment.
+
+    The first attempt is the create, which knows nothing of room to come: only
+    rebuilds that failed count. All is derived from what Nova keeps.
+    """
+    failed = waiting.attempts - 1
+    if failed < 1 or waiting.last_attempt is None:
+        return None
+    interval = options.retry_interval
+    if waiting.reason is model.Reason.BUILD_FAILED:
+        interval = options.build_failed_retry_interval
+    # An exponent that large is capped in any case.
+    interval = min(interval << min(failed - 1, 32),
+                   max(interval, options.max_retry_interval))
+    return waiting.last_attempt + datetime.timedelta(seconds=interval)
+
+
+def deadline(waiting: model.Waiting,
+             options: model.Options) -> datetime.datetime | None:
+    """When a server is given up, None for never."""
+    timeout = waiting.pending_timeout
+    if timeout is None:
+        timeout = options.pending_timeout
+    if not timeout or waiting.shelved:
+        return None
+    return waiting.created_at + datetime.timedelta(seconds=timeout)
+
+
+@dataclasses.dataclass(slots=True)
+class _Sleep:
+    """A demand for which there is nothing.
+
+    :ivar column: where what it asks for is in the arrays
+    :ivar until: when it is to be looked at again in any case
+    """
+
+    decision: model.Decision
+    column: int
+    until: datetime.datetime | None
+    servers: set[str] = dataclasses.field(default_factory=set)
+
+
+class Queue:
+    """The servers that wait."""
+
+    def __init__(self, options: model.Options) -> None:
+        self._options = options
+        self.share = share.FairShare(options.fair_share_half_life)
+        self._servers: dict[str, model.Waiting] = {}
+        self._arrivals: dict[str, int] = {}
+        self._arrival = 0
+        self._tokens: dict[str, int] = {}
+        self._token = 0
+        self._out: set[str] = set()
+        self._levels: dict[tuple[bool, int], share.Level] = {}
+        self._later: list[tuple[datetime.datetime, str, int]] = []
+        self._totals: Mapping[str, int] = {}
+        self._grants: dict[str, tuple[str, dict[str, float]]] = {}
+        self._sleeping: dict[model.Demand, _Sleep] = {}
+        self._alarms: list[tuple[datetime.datetime, int, model.Demand]] = []
+        self._demands: list[model.Demand | None] = []
+        self._empty: list[int] = []
+        self._asked: dict[str, slots.Ints] = {}
+
+    def __len__(self) -> int:
+        return len(self._servers)
+
+    def __contains__(self, server: str) -> bool:
+        return server in self._servers
+
+    def __iter__(self) -> Iterator[model.Waiting]:
+        return iter(self._servers.values())
+
+    def get(self, server: str) -> model.Waiting | None:
+        """The server that waits under an ID."""
+        return self._servers.get(server)
+
+    def in_order(self) -> list[model.Waiting]:
+        """All that wait, in the order of now; what is given will change it."""
+        return sorted(self._servers.values(), key=self.rank)
+
+    def rank(self, waiting: model.Waiting
+             ) -> tuple[bool, int, float, datetime.datetime, int]:
+        """Where a server stands, the smaller the sooner."""
+        return (waiting.shelved, -waiting.priority,
+                self.share.of(waiting.project), waiting.created_at,
+                self._arrivals.get(waiting.id, self._arrival))
+
+    def put(self, waiting: model.Waiting, now: datetime.datetime) -> None:
+        """Add a server, or say anew what is known of it.
+
+        One that was taken out and not given back yet stays out.
+        """
+        before = self._servers.get(waiting.id)
+        if before == waiting:
+            return
+        if before is not None:
+            self._unpark(before)
+        else:
+            self._arrival += 1
+            self._arrivals[waiting.id] = self._arrival
+        self._servers[waiting.id] = waiting
+        if waiting.id not in self._out:
+            self._enqueue(waiting, now)
+
+    def discard(self, server: str) -> None:
+        """Forget a server: it runs, is gone or was given up."""
+        waiting = self._servers.pop(server, None)
+        if waiting is not None:
+            self._unpark(waiting)
+        self._arrivals.pop(server, None)
+        self._tokens.pop(server, None)
+        self._grants.pop(server, None)
+        self._out.discard(server)
+
+    def pop(self, now: datetime.datetime,
+            asleep: bool = False) -> model.Waiting | None:
+        """Take out the next server that may be tried, None if there is none.
+
+        It is out until it is given back, put to sleep or discarded.
+
+        :param asleep: whether to return those as well whose demand sleeps;
+            they sleep on
+        """
+        self._release(now)
+        for key in sorted(self._levels):
+            level = self._levels[key]
+            while (place := level.pop()) is not None:
+                _created, _arrival, server, token = place
+                if self._tokens.get(server) != token:
+                    continue
+                waiting = self._servers[server]
+                sleep = self._sleeping.get(waiting.demand)
+                if sleep is None:
+                    self._out.add(server)
+                    return waiting
+                sleep.servers.add(server)
+                if asleep:
+                    return waiting
+            del self._levels[key]
+        return None
+
+    def give_back(self, server: str, now: datetime.datetime) -> None:
+        """Nothing came of it: it waits again, and was given nothing."""
+        project, resources = self._grants.pop(server, ('', {}))
+        if resources:
+            self.share.give(project, {name: -amount for name, amount
+                                      in resources.items()}, self._totals)
+            self._reorder(project)
+        if server in self._out:
+            self._out.discard(server)
+            if server in self._servers:
+                self._enqueue(self._servers[server], now)
+
+    def grant(self, waiting: model.Waiting, totals: Mapping[str, int],
+              now: datetime.datetime) -> None:
+        """Count what a server is given for the fair share of its project.
+
+        :param totals: the capacity of the cloud, by resource class
+        """
+        weight = self.share.weight(now)
+        resources = {name: amount * weight
+                     for name, amount in waiting.shape.resources}
+        self._totals = totals
+        self._grants[waiting.id] = waiting.project, resources
+        self.share.give(waiting.project, resources, totals)
+        self._reorder(waiting.project)
+
+    def asleep(self, demand: model.Demand) -> model.Decision | None:
+        """Why a demand sleeps, None if it does not."""
+        sleep = self._sleeping.get(demand)
+        return sleep.decision if sleep else None
+
+    def sleep(self, waiting: model.Waiting, decision: model.Decision,
+              index: index_module.Index, seen: int, now: datetime.datetime,
+              until: datetime.datetime | None = None) -> bool:
+        """There is nothing for a server, and so for none of its demand.
+
+        :param seen: the version of the index that was decided by. If a host
+            has changed since then that could help, nobody sleeps
+        :param until: when to look again, should nothing change
+        :returns: whether it sleeps
+        """
+        self._out.discard(waiting.id)
+        demand = waiting.demand
+        if any(self._helps(index, row, demand)
+               for row in index.changed_since(seen)):
+            self._enqueue(waiting, now)
+            return False
+        sleep = self._sleeping.get(demand)
+        if sleep is None:
+            sleep = _Sleep(decision, self._ask(demand), until)
+            self._sleeping[demand] = sleep
+        sleep.decision, sleep.until = decision, until
+        if until is not None:
+            self._token += 1
+            heapq.heappush(self._alarms, (until, self._token, demand))
+        if waiting.id in self._servers:
+            sleep.servers.add(waiting.id)
+        return True
+
+    def host_changed(self, index: index_module.Index, row: int) -> int:
+        """Wake the demands that a changed host could help.
+
+        :returns: how many those are
+        """
+        if not self._sleeping:
+            return 0
+        could = np.ones(len(self._demands), np.bool_)
+        for name, asked in self._asked.items():
+            could &= asked[:len(could)] <= self._most(index, row, name)
+        count = 0
+        for column in np.flatnonzero(could):
+            demand = self._demands[column]
+            if demand is not None and index.could_take(demand.shape, row):
+                self.wake(demand)
+                count += 1
+        return count
+
+    def wake(self, demand: model.Demand) -> None:
+        """Look at the servers of a demand again."""
+        sleep = self._sleeping.pop(demand, None)
+        if sleep is None:
+            return
+        self._demands[sleep.column] = None
+        self._empty.append(sleep.column)
+        for asked in self._asked.values():
+            asked[sleep.column] = _NEVER
+        for server in sleep.servers:
+            self._push(self._servers[server])
+
+    def wake_all(self) -> None:
+        """Look at everything again."""
+        for demand in list(self._sleeping):
+            self.wake(demand)
+
+    def expired(self, now: datetime.datetime) -> list[model.Waiting]:
+        """Those that wait past their deadline and are not taken out."""
+        result = []
+        for waiting in self._servers.values():
+            end = deadline(waiting, self._options)
+            if (end is not None and end <= now and
+                    waiting.id not in self._out):
+                result.append(waiting)
+        return result
+
+    def _enqueue(self, waiting: model.Waiting,
+                 now: datetime.datetime) -> None:
+        due = due_at(waiting, self._options)
+        if due is None or due <= now:
+            self._push(waiting)
+            return
+        heapq.heappush(self._later, (due, waiting.id,
+                                     self._new_token(waiting.id)))
+
+    def _push(self, waiting: model.Waiting) -> None:
+        key = waiting.shelved, -waiting.priority
+        level = self._levels.get(key)
+        if level is None:
+            level = self._levels[key] = share.Level(self.share)
+        level.push(waiting.project,
+                   (waiting.created_at.timestamp(),
+                    self._arrivals[waiting.id], waiting.id,
+                    self._new_token(waiting.id)))
+
+    def _new_token(self, server: str) -> int:
+        self._token += 1
+        self._tokens[server] = self._token
+        return self._token
+
+    def _release(self, now: datetime.datetime) -> None:
+        while self._later and self._later[0][0] <= now:
+            _due, server, token = heapq.heappop(self._later)
+            if self._tokens.get(server) == token:
+                self._push(self._servers[server])
+        while self._alarms and self._alarms[0][0] <= now:
+            until, _token, demand = heapq.heappop(self._alarms)
+            sleep = self._sleeping.get(demand)
+            if sleep is not None and sleep.until == until:
+                self.wake(demand)
+
+    def _reorder(self, project: str) -> None:
+        for level in self._levels.values():
+            level.reorder(project)
+
+    def _unpark(self, waiting: model.Waiting) -> None:
+        sleep = self._sleeping.get(waiting.demand)
+        if sleep is not None:
+            sleep.servers.discard(waiting.id)
+
+    def _ask(self, demand: model.Demand) -> int:
+        """Note what a demand asks for; returns where."""
+        if not self._empty:
+            size = max(64, 2 * len(self._demands))
+            self._empty = list(range(size - 1, len(self._demands) - 1, -1))
+            self._demands.extend([None] * (size - len(self._demands)))
+            self._asked = {name: slots.wider(asked, size, _NEVER)
+                           for name, asked in self._asked.items()}
+        column = self._empty.pop()
+        self._demands[column] = demand
+        for asked in self._asked.values():
+            asked[column] = _NOT_ASKED
+        for name, amount in demand.shape.resources:
+            if name not in self._asked:
+                self._asked[name] = np.full(len(self._demands), _NOT_ASKED)
+            self._asked[name][column] = amount
+        return column
+
+    def _most(self, index: index_module.Index, row: int, name: str) -> int:
+        """What of a resource class a host could be made to have free."""
+        column = index.classes.get(name)
+        if column is None:
+            return index_module.NONE
+        most = int(index.free[column][row])
+        if self._options.mode is not model.Mode.FILL:
+            most += int(index.endable[column][row])
+        return most
+
+    def _helps(self, index: index_module.Index, row: int,
+               demand: model.Demand) -> bool:
+        return (all(self._most(index, row, name) >= amount
+                    for name, amount in demand.shape.resources) and
+                index.could_take(demand.shape, row))

@@ -1,0 +1,251 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Finds in Nova and Placement what was begun; goes on with it or undoes it.
+
+After a start that is all of what a reaper left behind that died at any point;
+later it is what nobody works with: the sweep. There is no other record.
+
+====================================  ======================================
+what stands                           what follows
+====================================  ======================================
+notice, allocation there              the notice is withdrawn, it is planned
+                                      again
+notice, no allocation, hold there     the end goes on, then the rebuild
+notice, no allocation, room claimed   the end goes on: a build has the room
+notice, no allocation, no hold        the allocation is written again
+hold of one that waits, whole         the rebuild
+hold of one that waits, a part        given free
+hold of one that does not wait        given free
+====================================  ======================================
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import time
+
+from oslo_log import log
+
+from nova_reaper.attempt import Attempt
+from nova_reaper.attempt import Stage
+from nova_reaper.attempt import Step
+from nova_reaper.attempt import Victim
+from nova_reaper import clients
+from nova_reaper import ending
+from nova_reaper import facts
+from nova_reaper import holds
+from nova_reaper import metrics
+from nova_reaper import model
+from nova_reaper import nova
+from nova_reaper import placement
+from nova_reaper import reader
+
+LOG = log.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What a sweep has found.
+
+    :ivar attempts: to go on with
+    :ivar holds: how many there are
+    :ivar oldest: age of the oldest in seconds, as far as this process knows
+    """
+
+    attempts: tuple[Attempt, ...]
+    holds: int
+    oldest: float
+
+
+class Recovery:
+    """Looks for what was left behind."""
+
+    def __init__(self, compute: nova.Nova, room: placement.Placement,
+                 held: holds.Holds, ends: ending.Victims,
+                 source: reader.Reader, meters: metrics.Metrics,
+                 waiting: Callable[[str], model.Waiting | None],
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._nova = compute
+        self._placement = room
+        self._holds = held
+        self._ends = ends
+        self._reader = source
+        self._metrics = meters
+        self._waiting = waiting
+        self._clock = clock
+        self._seen: dict[str, float] = {}
+
+    def look(self, consumers: Collection[str], pending: Collection[str],
+             busy: Collection[str], age: float, mode: model.Mode) -> Found:
+        """Look once.
+
+        :param consumers: of all hosts
+        :param pending: IDs of the servers that wait
+        :param busy: IDs of servers that attempts of this process are for
+        :param age: what is known for fewer seconds is left alone: another
+            reaper may work with it
+        :param mode: in force; in "observe" everything is undone
+        """
+        marked: dict[str, list[reader.Notice]] = {}
+        for notice in self._reader.notices():
+            marked.setdefault(notice.waiting, []).append(notice)
+        # What Placement says of a host does not tell holds from others.
+        candidates = set(consumers) & set(pending)
+        held = {server: hold for server in candidates - set(busy)
+                if (hold := self._holds.find(server))}
+        self._remember(held.keys() | marked.keys())
+        attempts: list[Attempt] = []
+        for server in sorted((held.keys() | marked.keys()) - set(busy)):
+            if self._clock() - self._seen[server] < age:
+                continue
+            try:
+                found = self._one(server, marked.get(server, ()), mode)
+            except clients.RequestFailed as error:
+                LOG.warning('What was begun for server %s is looked at '
+                            'later: %s', server, error)
+                continue
+            if found:
+                attempts.append(found)
+        self._leaks(len(held), busy, pending)
+        return Found(tuple(attempts), len(held), max(
+            (self._clock() - self._seen[server] for server in held),
+            default=0.0))
+
+    def _remember(self, now: Collection[str]) -> None:
+        self._seen = {server: self._seen.get(server, self._clock())
+                      for server in now}
+
+    def _one(self, server: str, notices: Iterable[reader.Notice],
+             mode: model.Mode) -> Attempt | None:
+        item = self._ends.find(server)
+        consumer = self._placement.consumer(server)
+        waits = item is not None and item.waits
+        taken = self._withdraw(notices)
+        if taken:
+            return self._with_victims(server, consumer, taken, waits, mode)
+        if not consumer.is_hold:
+            return None
+        if item is not None and not waits and item.status in (
+                'BUILD', 'REBUILD', 'ACTIVE'):
+            return None
+        if waits and mode != model.Mode.OBSERVE and (
+                self._is_whole(server, consumer)):
+            LOG.info('Room is held for server %s: it is rebuilt.', server)
+            return self._attempt(server, consumer, Step.REBUILD, ())
+        if self._holds.release(server):
+            self._metrics.holds_swept.inc()
+            LOG.info('The hold of server %s is given free: nobody works '
+                     'with it.', server)
+        return None
+
+    def _withdraw(self, notices: Iterable[reader.Notice]
+                  ) -> list[nova.NovaServer]:
+        """Withdraw notices to those who have an allocation; the others."""
+        taken: list[nova.NovaServer] = []
+        for notice in notices:
+            server = self._ends.find(notice.server.id)
+            if server is None or server.status in ending.OFF_HOST:
+                continue
+            if not self._placement.consumer(server.id).amounts:
+                taken.append(server)
+                continue
+            self._ends.withdraw([self._victim(server, Stage.NOTICED)],
+                                'it was given by a reaper that has ended')
+        return taken
+
+    def _with_victims(self, server: str, consumer: placement.Consumer,
+                      taken: list[nova.NovaServer], waits: bool,
+                      mode: model.Mode) -> Attempt | None:
+        victims = tuple(self._victim(item, Stage.NOTICED) for item in taken)
+        claimed = bool(consumer.amounts) and not consumer.is_hold
+        if claimed or (waits and consumer.is_hold and
+                       mode == model.Mode.PREEMPT):
+            LOG.info('Room of other servers is held for %s: their end goes '
+                     'on.', server)
+            return self._attempt(server, consumer, Step.END, victims)
+        consumers = [victim.consumer for victim in victims if victim.consumer]
+        if not self._holds.give_back(server, consumers):
+            LOG.error('These servers run without an allocation: %s. "nova-'
+                      'manage placement heal_allocations" gives them one.',
+                      ', '.join(victim.id for victim in victims))
+            return None
+        self._ends.withdraw(victims, 'nobody waits for its room any more')
+        return None
+
+    def _victim(self, server: nova.NovaServer, stage: Stage) -> Victim:
+        """A victim; what it had is written down only in its flavor."""
+        hypervisor = self._reader.hypervisors.get(server.host)
+        consumer = None if hypervisor is None else placement.Consumer(
+            server.id, {hypervisor.uuid: facts.resources(server)},
+            server.project, server.user)
+        if server.status == 'SHUTOFF' and self._stopped_by_us(server):
+            stage = Stage.STOPPING
+        return Victim(server.id, server.name, server.project,
+                      facts.action(server), consumer, stage, self._clock())
+
+    def _stopped_by_us(self, server: nova.NovaServer) -> bool:
+        actions = self._nova.actions(server.id)
+        return bool(actions and actions[-1].action == 'stop' and
+                    actions[-1].project == self._holds.project)
+
+    def _is_whole(self, server: str, held: placement.Consumer) -> bool:
+        """Whether a hold is all that the server asks for."""
+        waiting = self._waiting(server)
+        if waiting is None:
+            return False
+        sums: dict[str, int] = {}
+        for resources in held.amounts.values():
+            for name, amount in resources.items():
+                sums[name] = sums.get(name, 0) + amount
+        return all(sums.get(name, 0) >= amount
+                   for name, amount in waiting.shape.resources)
+
+    def _attempt(self, server: str, consumer: placement.Consumer, step: Step,
+                 victims: tuple[Victim, ...]) -> Attempt | None:
+        names = self._hosts()
+        provider = next((uuid for uuid in consumer.amounts if uuid in names),
+                        None)
+        waiting = self._waiting(server)
+        if waiting is None:
+            item = self._nova.server(server)
+            waiting = model.Waiting(
+                server, model.Shape.of(facts.resources(item)),
+                item.created_at, item.project, item.user, item.name)
+        if provider is None:
+            return None
+        return Attempt(
+            waiting, names[provider], provider, step, victims=victims,
+            held=consumer if consumer.is_hold else None,
+            swapped=bool(victims), since=self._clock())
+
+    def _hosts(self) -> Mapping[str, str]:
+        return {item.uuid: name
+                for name, item in self._reader.hypervisors.items()}
+
+    def _leaks(self, known: int, busy: Collection[str],
+               pending: Collection[str]) -> None:
+        """Holds of servers that do not wait: those in ERROR without a host."""
+        try:
+            total = self._placement.count_holds(self._holds.project)
+            if total <= known + len(busy):
+                return
+            for server in self._nova.servers(status='ERROR'):
+                if not server.host and server.id not in pending and (
+                        self._holds.release(server.id)):
+                    self._metrics.holds_swept.inc()
+                    LOG.info('The hold of server %s, which is in ERROR, is '
+                             'given free.', server.id)
+        except clients.RequestFailed as error:
+            LOG.warning('Holds cannot be counted: %s', error)

@@ -1,0 +1,379 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What is started and stopped, and in which order.
+
+One process: a thread that decides, a pool that asks Nova and Placement, the
+listener of notifications, the coordinator, and the HTTP server.
+"""
+
+from concurrent import futures
+import dataclasses
+import functools
+import multiprocessing
+import threading
+import time
+from typing import Any
+
+import cotyledon
+from cotyledon import types
+from keystoneauth1 import exceptions
+from oslo_config import cfg
+from oslo_log import log
+
+from nova_reaper import act
+from nova_reaper import announce
+from nova_reaper import clients
+from nova_reaper import conf as reaper_conf
+from nova_reaper import coordinate
+from nova_reaper import ending
+from nova_reaper import engine as engine_module
+from nova_reaper import events
+from nova_reaper import guard
+from nova_reaper import holds
+from nova_reaper import http
+from nova_reaper import keystone
+from nova_reaper import lists
+from nova_reaper import metrics
+from nova_reaper import model
+from nova_reaper import nova
+from nova_reaper import owners
+from nova_reaper import placement
+from nova_reaper import reader
+from nova_reaper import recovery
+from nova_reaper import shapes
+from nova_reaper import shown
+from nova_reaper import snapshot
+from nova_reaper import world
+
+LOG = log.getLogger(__name__)
+# Between two tries of what has to be there before anything else.
+AGAIN = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Services:
+    """The three services that are asked, and who the reaper is to them."""
+
+    nova: nova.Nova
+    owners: owners.Owners
+    placement: placement.Placement
+    keystone: keystone.Keystone
+    project: str
+    user: str
+
+
+def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
+    """Find Nova, Placement and Keystone by the configuration.
+
+    :raises: clients.RequestFailed; keystoneauth1's ClientException where
+        Keystone refuses or does not answer
+    """
+    session = reaper_conf_session(conf)
+
+    def client(name: str, oldest: str | None = None,
+               newest: str | None = None) -> clients.Client:
+        return clients.load_client(
+            conf, session, name, oldest=oldest, newest=newest,
+            observe=meters.observe_request)
+
+    compute = nova.Nova(client('nova', nova.OLDEST, nova.NEWEST))
+    project = session.get_project_id() or ''
+    return Services(
+        compute, owners.Owners(compute, project, functools.partial(
+            clients.log_in, conf, session)),
+        placement.Placement(client('placement', placement.OLDEST,
+                                   placement.NEWEST)),
+        keystone.Keystone(client('keystone')),
+        project, session.get_user_id() or '')
+
+
+def reaper_conf_session(conf: cfg.ConfigOpts) -> Any:
+    """The session with Keystone; a test puts another in its place."""
+    return clients.load_session(conf)
+
+
+def build(conf: cfg.ConfigOpts, services: Services,
+          meters: metrics.Metrics, pool: futures.Executor,
+          readers: futures.Executor) -> engine_module.Engine:
+    """An engine, ready for its first turn.
+
+    :param readers: a pool of their own for hosts: a job of the first pool
+        waits for it
+    """
+    def clock() -> float:
+        return time.monotonic()
+
+    source = reader.Reader(services.nova, services.placement,
+                           services.keystone, readers)
+    forms = shapes.Shapes(services.nova)
+    held = holds.Holds(services.placement, services.project, services.user)
+    announcer = announce.Announcer(conf)
+    ends = ending.Victims(conf, services.nova, announcer, meters,
+                          clock)
+    safe = guard.Guard(conf, services.nova, held, meters)
+    known = world.World(reaper_conf.options(conf), source, forms, meters)
+    actor = act.Actor(conf, services.nova, services.placement, held, ends,
+                      services.owners, meters, lambda: safe.mode, clock)
+    finder = recovery.Recovery(services.nova, services.placement, held, ends,
+                               source, meters, known.waiting, clock)
+    return engine_module.Engine(
+        conf, source, forms, actor, finder, safe, known,
+        meters, pool, announcer)
+
+
+class Reaper:
+    """The service; it makes everything in the process that runs it."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf
+
+    def start(self) -> None:
+        """Begin; nothing has been asked yet when it returns."""
+        conf = self._conf
+        self._stopping = threading.Event()
+        self._metrics = metrics.Metrics()
+        self._coordinator = coordinate.Coordinator(conf)
+        self._coordinator.start()
+        self._listener: Any = None
+        self._server: http.Server | None = None
+        self._engine: engine_module.Engine | None = None
+        self._pool = futures.ThreadPoolExecutor(
+            conf.reaper.workers, thread_name_prefix='asks')
+        self._readers = futures.ThreadPoolExecutor(
+            conf.placement.concurrency, thread_name_prefix='hosts')
+        self._thread = threading.Thread(target=self._run, name='engine')
+        self._thread.start()
+
+    def _run(self) -> None:
+        services = self._connect()
+        if services is None:
+            return
+        engine = build(self._conf, services, self._metrics, self._pool,
+                       self._readers)
+        self._engine = engine
+        self._serve(engine)
+        while not self._stopping.is_set():
+            try:
+                self._take_part(engine)
+                engine.turn()
+            except Exception:
+                # One server or host that confuses it must not stop the rest.
+                LOG.exception('The engine goes on with the next turn.')
+                self._stopping.wait(1.0)
+        engine.jobs.stopping = True
+        self._leave()
+
+    def _connect(self) -> Services | None:
+        while not self._stopping.is_set():
+            try:
+                return connect(self._conf, self._metrics)
+            except (exceptions.ClientException,
+                    clients.RequestFailed) as error:
+                LOG.error('The cloud cannot be asked: %s', error)
+                self._stopping.wait(AGAIN)
+        return None
+
+    def _serve(self, engine: engine_module.Engine) -> None:
+        group = self._conf.http
+        if not group.enabled:
+            return
+        source = shown.Shown(engine, lambda: self._coordinator.error)
+        try:
+            self._server = http.Server(self._conf, http.application(
+                self._conf, source, self._metrics))
+            port = self._server.start()
+            LOG.info('Answering on %s, port %d.', group.listen, port)
+        except OSError as error:
+            self._server = None
+            LOG.error('Nothing is answered on %s, port %d: %s', group.listen,
+                      group.port, error)
+
+    def _take_part(self, engine: engine_module.Engine) -> None:
+        """Listen if this is the one that acts, and only then."""
+        active = self._coordinator.active.is_set()
+        engine.guard.active = active
+        if active and self._listener is None and (
+                self._conf.notifications.enabled):
+            self._listen(engine)
+        elif not active:
+            self._leave()
+        engine.guard.show()
+
+    def _listen(self, engine: engine_module.Engine) -> None:
+        def observe(kind: events.Kind) -> None:
+            self._metrics.events.labels(kind.value).inc()
+            engine.guard.event()
+
+        try:
+            self._listener = events.listener(
+                self._conf, engine.mailbox, observe)
+            self._listener.start()
+        except Exception as error:
+            # The text may hold the URL with its password.
+            LOG.error('No notifications are listened to: %s. The reaper '
+                      'lives from its lists.', type(error).__name__)
+            self._listener = False
+
+    def _leave(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener:
+            listener.stop()
+            listener.wait()
+
+    def stop(self) -> None:
+        """Stop; what is under way is found again by the next start."""
+        self._stopping.set()
+        if self._engine:
+            self._engine.mailbox.wake()
+
+    def wait(self) -> None:
+        """Wait until it has stopped."""
+        self._thread.join()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._readers.shutdown(wait=True, cancel_futures=True)
+        if self._server:
+            self._server.stop()
+        self._coordinator.stop()
+
+    def reset(self) -> None:
+        """Options that may change have been read again."""
+        LOG.info('The configuration was read again; the mode is %s.',
+                 self._conf.reaper.mode)
+        if self._engine:
+            self._engine.mailbox.wake()
+
+
+class Worker(cotyledon.Service):
+    """The process that the service runs in.
+
+    oslo.service has cotyledon end and fork it anew on SIGHUP: all that it
+    knows of a cloud would have to be read again.
+    """
+
+    def __init__(self, number: types.WorkerId, conf: cfg.ConfigOpts) -> None:
+        super().__init__(number)
+        self._conf = conf
+        self._reaper = Reaper(conf)
+
+    def run(self) -> None:
+        """Run until terminate()."""
+        self._reaper.start()
+        self._reaper.wait()
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self._reaper.stop()
+
+    def reload(self) -> None:
+        """SIGHUP."""
+        if mutate(self._conf):
+            self._reaper.reset()
+
+
+def mutate(conf: cfg.ConfigOpts) -> bool:
+    """Read the options that may change again.
+
+    :returns: whether that could be done; if not they are as they were
+    """
+    try:
+        reaper_conf.mutate(conf)
+    except cfg.Error as error:
+        LOG.error('The configuration is as it was, since it cannot be read '
+                  'again: %s', error)
+        return False
+    return True
+
+
+def run(conf: cfg.ConfigOpts) -> int:
+    """Run the service until it is told to stop; returns its exit code."""
+    def reload() -> None:
+        # A worker that died is forked anew from this process.
+        mutate(conf)
+
+    manager = cotyledon.ServiceManager(
+        mp_context=multiprocessing.get_context('fork'))
+    manager.register_hooks(on_reload=reload)
+    manager.add(Worker, args=(conf,))
+    try:
+        manager.run()
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+    return 0
+
+
+def once(conf: cfg.ConfigOpts, services: Services
+         ) -> list[tuple[model.Waiting, model.Decision]]:
+    """What would be decided now, in order; nothing is done.
+
+    :raises: clients.RequestFailed
+    """
+    known = look(conf, services)
+    decided = []
+    while (item := known.planner.next(world.utcnow(), everybody=True)):
+        decided.append(item)
+    return decided
+
+
+def look(conf: cfg.ConfigOpts, services: Services) -> world.World:
+    """The cloud as it is now.
+
+    :raises: clients.RequestFailed
+    """
+    with futures.ThreadPoolExecutor(conf.placement.concurrency) as pool:
+        source = reader.Reader(services.nova, services.placement,
+                               services.keystone, pool)
+        forms = shapes.Shapes(services.nova)
+        found = lists.Lists(source, forms).read_all()
+    known = world.World(reaper_conf.options(conf), source, forms,
+                        metrics.Metrics())
+    for view in found.hosts.values():
+        if view:
+            known.put_host(view)
+    for uuid, answer in found.waiting.answers.items():
+        known.put_server(found.waiting.servers[uuid], answer)
+    return known
+
+
+def take_snapshot(conf: cfg.ConfigOpts, services: Services
+                  ) -> snapshot.Snapshot:
+    """The cloud as it is now, as a file for ``simulate`` has it.
+
+    :raises: clients.RequestFailed
+    """
+    known = look(conf, services)
+    waiting = known.queue.in_order()
+    return snapshot.Snapshot(
+        now=world.utcnow(), options=known.options,
+        hosts=[view.host for view in known.views.values()],
+        servers=[server for view in known.views.values()
+                 for server in view.servers],
+        waiting=waiting,
+        refusals={item.shape: known.index.refusals(item.shape)
+                  for item in waiting if known.index.refusals(item.shape)})
+
+
+def work_off(engine: engine_module.Engine, timeout: float) -> bool:
+    """Turn until nothing is to be done any more; ``once --do``.
+
+    :returns: whether that was so in time
+    """
+    end = time.monotonic() + timeout
+    calm = 0
+    while time.monotonic() < end:
+        engine.turn(0.5)
+        busy = engine.attempts or not engine.jobs.idle or (
+            not engine.recovered)
+        calm = 0 if busy else calm + 1
+        if calm >= 3:
+            return True
+    return False

@@ -1,0 +1,151 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What servers that wait ask for: one question to Nova for all of a shape.
+
+Which hosts Nova's filters refuse does not depend on the room on them, so the
+answer for one server holds for all that have the same flavor, image, zone,
+hints and project, until an aggregate, a service or a flavor changes.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import hashlib
+import threading
+import time
+
+from oslo_log import log
+
+from nova_reaper import facts
+from nova_reaper import model
+from nova_reaper import nova
+
+LOG = log.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What Nova says of a shape.
+
+    :ivar refused: the filter that refuses it by the host's name
+    """
+
+    shape: model.Shape
+    requests: tuple[str, ...]
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    reason: model.Reason = model.Reason.UNKNOWN
+    message: str = ''
+    advice: str = ''
+    asked_at: float = 0.0
+
+
+class Shapes:
+    """Answers by the key of a server; safe for threads."""
+
+    def __init__(self, compute: nova.Nova) -> None:
+        self._nova = compute
+        self._lock = threading.Lock()
+        self._answers: dict[str, Answer] = {}
+        self._own: dict[str, str] = {}
+
+    def key(self, server: nova.NovaServer) -> str:
+        """What tells apart servers for which Nova may answer differently."""
+        own = self._own.get(server.id)
+        if own:
+            return own
+        flavor = server.flavor
+        parts = (flavor.name, flavor.vcpus, flavor.ram, flavor.disk,
+                 flavor.ephemeral, flavor.swap,
+                 sorted(flavor.extra_specs.items()), server.project,
+                 server.kind, server.status)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    def known(self, server: nova.NovaServer) -> Answer | None:
+        """The answer for a server, None if it has to be asked for."""
+        with self._lock:
+            return self._answers.get(self.key(server))
+
+    def ask(self, server: nova.NovaServer, hosts: Mapping[str, str],
+            classes: Mapping[str, int]) -> Answer:
+        """Ask Nova for a server's shape.
+
+        :param hosts: names of hosts by the UUID of their provider
+        :param classes: the resource classes that some host has
+        :raises: clients.NotFound, clients.Conflict if it waits no more
+        """
+        key = self.key(server)
+        if server.shelved or not self._nova.has_pending_route:
+            requests: tuple[str, ...] = (facts.query(server),)
+            answer = Answer(_shape(requests, key, hosts, classes), requests,
+                            asked_at=time.monotonic())
+        else:
+            pending = self._nova.pending(server.id)
+            # Where the scheduler cannot be asked, the flavor has to do.
+            requests = pending.requests or (facts.query(server),)
+            answer = Answer(
+                _shape(requests, key, hosts, classes), requests,
+                {item.host: item.refused_by for item in pending.hosts
+                 if item.refused_by},
+                pending.reason, pending.message, pending.advice,
+                time.monotonic())
+        with self._lock:
+            self._answers[key] = answer
+        return answer
+
+    def set_apart(self, server: str) -> None:
+        """Have a server asked for by itself: it differs from its like.
+
+        A forced host, a destination and what ports need are in no list.
+        """
+        with self._lock:
+            self._own[server] = f'server {server}'
+
+    def forget(self, server: nova.NovaServer | None = None) -> None:
+        """Ask again for the shape of a server, or for all shapes."""
+        with self._lock:
+            if server is None:
+                self._answers.clear()
+            else:
+                self._answers.pop(self.key(server), None)
+
+    def keep_only(self, keys: set[str], servers: set[str]) -> None:
+        """Forget what nobody waits with any more."""
+        with self._lock:
+            self._answers = {key: answer for key, answer
+                             in self._answers.items() if key in keys}
+            self._own = {server: key for server, key in self._own.items()
+                         if server in servers}
+
+
+def _shape(requests: tuple[str, ...], key: str, hosts: Mapping[str, str],
+           classes: Mapping[str, int]) -> model.Shape:
+    """The first of the queries that some host could answer."""
+    shapes = [facts.shape(request, key, hosts) for request in requests]
+    return next((shape for shape in shapes
+                 if all(name in classes for name, _ in shape.resources)),
+                shapes[-1])
+
+
+def waiting(server: nova.NovaServer, answer: Answer,
+            properties: Mapping[str, str]) -> model.Waiting:
+    """A server that waits, in the words of the queue."""
+    return model.Waiting(
+        id=server.id, shape=answer.shape, created_at=server.created_at,
+        project=server.project, user=server.user, name=server.name,
+        flavor=server.flavor.name,
+        preemptible=facts.is_preemptible(server.flavor),
+        priority=facts.priority(server.flavor, properties),
+        attempts=1, last_attempt=server.updated_at,
+        reason=(None if answer.reason == model.Reason.UNKNOWN
+                else answer.reason),
+        pending_timeout=facts.pending_timeout(server.flavor, properties),
+        shelved=server.shelved)

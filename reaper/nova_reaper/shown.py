@@ -1,0 +1,110 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What of the engine is shown: the source of the answers over HTTP."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+import datetime
+
+from nova_reaper import attempt
+from nova_reaper import choose
+from nova_reaper import engine as engine_module
+from nova_reaper import model
+from nova_reaper import queue
+from nova_reaper import view
+from nova_reaper import world
+
+
+class Shown:
+    """Answers from what the engine knows, under its lock.
+
+    :param coordination: what is wrong with the coordination, None if nothing
+    """
+
+    def __init__(self, engine: engine_module.Engine,
+                 coordination: Callable[[], str | None]) -> None:
+        self._engine = engine
+        self._coordination = coordination
+
+    def entries(self) -> Sequence[view.Entry]:
+        """All that wait, in the order in which they are looked at."""
+        with self._engine.lock:
+            known = self._engine.world
+            waiting = [item for server in known.servers
+                       if (item := known.waiting(server))]
+            waiting.sort(key=known.queue.rank)
+            return [self._entry(item, number, len(waiting))
+                    for number, item in enumerate(waiting, 1)]
+
+    def _entry(self, waiting: model.Waiting, position: int, length: int
+               ) -> view.Entry:
+        known = self._engine.world
+        told = known.told.get(waiting.id)
+        current = self._engine.attempts.get(waiting.id)
+        due = queue.due_at(waiting, known.options)
+        if due and due <= world.utcnow():
+            due = None
+        history = known.history.get(waiting.id)
+        shown = dataclasses.replace(
+            waiting, attempts=history.attempts) if history else waiting
+        return view.Entry(
+            shown, position, length, None if current else due,
+            queue.deadline(waiting, known.options),
+            current.shown if current else 'waiting',
+            told.decision if told else None, told.at if told else None)
+
+    def entry(self, server: str) -> view.Entry | None:
+        """One of them, or one that was given up a short time ago."""
+        with self._engine.lock:
+            given_up = self._engine.outcomes.given_up.get(server)
+            if server not in self._engine.world.servers:
+                return given_up
+        return next((entry for entry in self.entries()
+                     if entry.waiting.id == server), None)
+
+    def notices(self) -> Sequence[view.NoticeEntry]:
+        """Who is under notice."""
+        with self._engine.lock:
+            return [
+                view.NoticeEntry(victim.id, victim.name, victim.project,
+                                 victim.action, current.terminate_at,
+                                 current.id, current.host)
+                for current in self._engine.attempts.values()
+                for victim in current.victims
+                if current.terminate_at and not victim.ended and
+                victim.stage != attempt.Stage.CHOSEN]
+
+    def dry_run(self, server: str) -> view.DryRun | None:
+        """Who would be ended; None while the room is not known."""
+        with self._engine.lock:
+            known = self._engine.world
+            waiting = known.waiting(server)
+            if waiting is None or not known.views:
+                return None
+            decision = choose.decide(
+                known.index, waiting, dataclasses.replace(
+                    known.options, mode=model.Mode.PREEMPT),
+                world.utcnow(),
+                ends_left=known.planner.ends_left(world.utcnow()))
+            found = [known.index.slots.find(victim)
+                     for victim in decision.victims]
+            return view.DryRun(decision, [item for item in found if item])
+
+    def health(self) -> view.Health:
+        """How the reaper is."""
+        return self._engine.guard.health(self._coordination())
+
+    def as_of(self) -> datetime.datetime | None:
+        """When the queue was last compared with Nova."""
+        return self._engine.guard.listed_at

@@ -1,0 +1,181 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What would happen, from a file and without a cloud."""
+
+import datetime
+import json
+import pathlib
+import sys
+from typing import Any
+
+import prettytable
+import yaml
+
+from nova_reaper import fields
+from nova_reaper import index as index_module
+from nova_reaper import model
+from nova_reaper import plan
+from nova_reaper import queue as queue_module
+from nova_reaper import snapshot
+
+
+def simulate(cloud: snapshot.Snapshot) -> list[model.Decision]:
+    """Decide once for each server that waits, in the order of the reaper.
+
+    Each decision sees what those before it took and freed. Those that would
+    not be tried now, because they back off or are given up, come last.
+    """
+    index = index_module.Index(cloud.options)
+    servers: dict[str, list[model.Server]] = {}
+    for server in cloud.servers:
+        servers.setdefault(server.host, []).append(server)
+    for host in cloud.hosts:
+        index.put(host, servers.get(host.name, ()))
+    for shape, by_host in cloud.refusals.items():
+        index.refuse(shape, by_host)
+    queue = queue_module.Queue(cloud.options)
+    late = []
+    for waiting in cloud.waiting:
+        end = queue_module.deadline(waiting, cloud.options)
+        if end is not None and end <= cloud.now:
+            late.append(_not_tried(
+                waiting, model.Hindrance.DEADLINE,
+                f'It has waited past {end:%Y-%m-%dT%H:%M:%SZ}, when it is '
+                'given up.'))
+        else:
+            queue.put(waiting, cloud.now)
+    planner = plan.Planner(index, queue, cloud.options)
+    decisions = []
+    while (step := planner.next(cloud.now, everybody=True)) is not None:
+        decisions.append(step[1])
+    done = {decision.server for decision in decisions}
+    for waiting in queue.in_order():
+        due = queue_module.due_at(waiting, cloud.options)
+        if waiting.id not in done and due is not None:
+            decisions.append(_not_tried(
+                waiting, model.Hindrance.BACK_OFF,
+                f'It is tried again at {due:%Y-%m-%dT%H:%M:%SZ}.'))
+    return decisions + late
+
+
+def _not_tried(waiting: model.Waiting, hindrance: model.Hindrance,
+               detail: str) -> model.Decision:
+    return model.Decision(
+        waiting.id, model.Verdict.WAIT, detail=detail, hindrance=hindrance,
+        reason=waiting.reason or model.Reason.UNKNOWN)
+
+
+def run(path: str, as_json: bool, now: datetime.datetime) -> int:
+    """Simulate what is in a file and print it; returns the exit code.
+
+    :param path: the file, "-" for standard input
+    """
+    try:
+        cloud = snapshot.parse(load(read(path)), now)
+    except fields.BadInput as error:
+        print(f'nova-reaper simulate: {error}', file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f'nova-reaper simulate: {path}: {error.strerror}',
+              file=sys.stderr)
+        return 2
+    decisions = simulate(cloud)
+    if as_json:
+        print(json.dumps({'decisions': [decision.to_dict()
+                                        for decision in decisions]},
+                         indent=2))
+    else:
+        print(table(decisions))
+    return 0
+
+
+def table(decisions: list[model.Decision]) -> str:
+    """The decisions for human beings."""
+    result = prettytable.PrettyTable(
+        ['Server', 'Verdict', 'Host', 'Victims', 'Reason', 'Detail'])
+    result.align = 'l'
+    for decision in decisions:
+        result.add_row([decision.server, decision.verdict.value,
+                        decision.host or '', '\n'.join(decision.victims),
+                        decision.word or '', decision.detail])
+    return str(result.get_string())
+
+
+def read(path: str) -> str:
+    """The text of a file, "-" for standard input.
+
+    :raises fields.BadInput: if it is no text
+    """
+    try:
+        if path == '-':
+            return sys.stdin.buffer.read().decode()
+        return pathlib.Path(path).read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise fields.BadInput('', f'is no UTF-8: {error}')
+
+
+def load(text: str) -> Any:
+    """What a text says, be it JSON or YAML.
+
+    :raises fields.BadInput: if it is neither
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys)
+    except RecursionError:
+        raise fields.BadInput('', 'is nested too deeply')
+    except ValueError as error:
+        if isinstance(error, fields.BadInput):
+            raise
+        not_json = error
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise fields.BadInput('', 'is nested too deeply')
+    except (yaml.YAMLError, ValueError) as error:
+        if isinstance(error, fields.BadInput):
+            raise
+        if text.lstrip()[:1] in '{[':
+            raise fields.BadInput('', f'is no JSON: {not_json}')
+        raise fields.BadInput('', 'is neither JSON nor YAML: ' +
+                                ' '.join(str(error).split()))
+
+
+def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    try:
+        result = dict(pairs)
+    except TypeError:
+        raise fields.BadInput('', 'has an object with a key that is no text')
+    if len(result) < len(pairs):
+        keys = [key for key, _value in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise fields.BadInput('', f'has the key {twice!r} twice in one '
+                              'object')
+    return result
+
+
+class _Loader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore
+    """YAML as JSON would say it: times stay strings, keys are there once."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, regexp) for tag, regexp in resolvers
+                if tag != 'tag:yaml.org,2002:timestamp']
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    return _unique_keys(loader.construct_pairs(node, deep=True))
+
+
+_Loader.add_constructor('tag:yaml.org,2002:map', _construct_mapping)

@@ -1,0 +1,108 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What tests of steps share: an actor in a cloud of this process."""
+
+import datetime
+from typing import Any
+
+from nova_reaper import act
+from nova_reaper import announce
+from nova_reaper import attempt
+from nova_reaper import ending
+from nova_reaper import facts
+from nova_reaper import metrics
+from nova_reaper import model
+from nova_reaper import tests
+from nova_reaper.tests import cloud
+
+SOON = 1e9
+
+
+class ActingTestCase(tests.TestCase):
+    """An actor, a Nova and a real Placement; the clock is the test's."""
+
+    newest = '2.107'
+    options: dict[str, Any] = {}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.room: cloud.PlacementFixture = self.useFixture(
+            cloud.PlacementFixture())
+        self.nova = cloud.Nova(self.room, self.newest)
+        self.now = 1000.0
+        self.mode = model.Mode.PREEMPT
+        self.metrics = metrics.Metrics()
+        self.conf = cloud.configuration(
+            **({'mode': 'preempt', 'grace_period': 0, 'stop_timeout': 0} |
+               self.options))
+        self.actor = self.new_actor()
+
+    def new_actor(self) -> act.Actor:
+        ends = ending.Victims(
+            self.conf, self.nova.nova, announce.Announcer(self.conf),
+            self.metrics, lambda: self.now)
+        return act.Actor(
+            self.conf, self.nova.nova, self.room.placement, self.room.holds,
+            ends, self.nova.owners, self.metrics, lambda: self.mode,
+            lambda: self.now)
+
+    def begin(self, server: str, host: str = 'h1',
+              victims: tuple[str, ...] = (), **changes: Any
+              ) -> attempt.Attempt:
+        item = self.nova.nova.server(server)
+        query = facts.query(item)
+        if item.waits and self.nova.nova.has_pending_route:
+            query = self.nova.nova.pending(server).requests[0]
+        waiting = model.Waiting(
+            id=server, shape=facts.shape(query, '', {}),
+            created_at=datetime.datetime.now(datetime.UTC),
+            project=item.project, name=item.name, shelved=item.shelved,
+            attempts=1)
+        return attempt.Attempt(
+            waiting, host, self.nova.hosts[host], requests=(query,),
+            victims=tuple(attempt.Victim(
+                victim, 'v', 'owner', facts.action(
+                    self.nova.nova.server(victim))) for victim in victims),
+            **{'since': self.now} | changes)
+
+    def to(self, step: attempt.Step | None, current: attempt.Attempt,
+           actor: act.Actor | None = None
+           ) -> attempt.Attempt | attempt.Outcome:
+        """Advance until the step is the next one, or there is an outcome."""
+        for _ in range(500):
+            result = (actor or self.actor).advance(current)
+            if isinstance(result, attempt.Outcome):
+                return result
+            current = result
+            self.now = max(self.now, current.wake_at)
+            if current.step == step:
+                return current
+        raise AssertionError(f'It stays at {current}.')
+
+    def outcome(self, current: attempt.Attempt) -> attempt.Outcome:
+        result = self.to(None, current)
+        assert isinstance(result, attempt.Outcome)
+        return result
+
+    def at(self, step: attempt.Step, current: attempt.Attempt
+           ) -> attempt.Attempt:
+        result = self.to(step, current)
+        assert isinstance(result, attempt.Attempt), result
+        return result
+
+    def actions(self) -> list[str]:
+        return [action for action, _ in self.nova.calls]
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(
+            f'nova_reaper_{name}', labels) or 0.0

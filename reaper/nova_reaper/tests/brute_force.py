@@ -1,0 +1,253 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Brute force: what the best decision is, found by looking at all of them.
+
+It is written to be seen to be right, shares no code with what it checks but
+the data classes, and is for small clouds only.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import datetime
+import itertools
+import random
+from typing import Any
+
+from nova_reaper import index
+from nova_reaper import model
+
+NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
+LONG_AGO = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class World:
+    """Hosts with what is used on them, and the servers on them."""
+
+    hosts: Sequence[model.Host]
+    servers: Sequence[model.Server]
+
+    def index(self, options: model.Options) -> index.Index:
+        """The index of this world."""
+        result = index.Index(options)
+        for host in self.hosts:
+            result.put(host, [server for server in self.servers
+                              if server.host == host.name])
+        return result
+
+
+def world(inventories: Mapping[str, Mapping[str, int]],
+          servers: Iterable[model.Server], **others: Any) -> World:
+    """A world whose hosts have so much and use what the servers have."""
+    servers = list(servers)
+    hosts = []
+    for name, totals in inventories.items():
+        used: dict[str, int] = {}
+        for server in servers:
+            if server.host == name:
+                for key, amount in server.resources.items():
+                    used[key] = used.get(key, 0) + amount
+        hosts.append(model.Host(
+            name, {key: model.Inventory(total)
+                   for key, total in totals.items()}, used, **others))
+    return World(hosts, servers)
+
+
+def free(host: model.Host, name: str) -> int:
+    """What of a resource class is free on a host."""
+    return host.inventory[name].capacity - host.used.get(name, 0)
+
+
+def could(host: model.Host, shape: model.Shape) -> bool:
+    """Whether a host could take a shape, were it empty."""
+    if shape.host not in (None, host.name) or host.disabled:
+        return False
+    for name, amount in shape.resources:
+        inventory = host.inventory.get(name)
+        if inventory is None or inventory.capacity < amount:
+            return False
+        if not inventory.min_unit <= amount <= inventory.max_unit:
+            return False
+        if amount % inventory.step_size:
+            return False
+    for wanted, has in ((shape.required, host.traits),
+                        (shape.member_of, host.aggregates)):
+        for expression in wanted:
+            names = set(
+                expression.removeprefix('!').removeprefix('in:').split(','))
+            if bool(names & has) == expression.startswith('!'):
+                return False
+    return True
+
+
+def may_end(server: model.Server, waiting: model.Waiting,
+            options: model.Options) -> bool:
+    """Whether a server may be ended for another."""
+    if not server.preemptible or server.locked or server.busy:
+        return False
+    run = (NOW - (server.launched_at or LONG_AGO)).total_seconds()
+    if run < options.min_run_time:
+        return False
+    return not waiting.preemptible or server.priority < waiting.priority
+
+
+def cost(host: model.Host, victims: Sequence[model.Server],
+         shape: model.Shape) -> tuple[Any, ...]:
+    """What the order of preference compares, the smaller the better."""
+    leftover = []
+    for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
+        left = 0
+        if name in host.inventory:
+            left = (free(host, name) - shape.amounts.get(name, 0) +
+                    sum(server.resources.get(name, 0) for server in victims))
+        leftover.append(left)
+    return (len(victims),
+            sorted((server.priority for server in victims), reverse=True),
+            leftover,
+            sum(((NOW - (server.launched_at or LONG_AGO))
+                 for server in victims), datetime.timedelta()))
+
+
+def decide(cloud: World, waiting: model.Waiting, options: model.Options,
+           ends_left: Mapping[str, int] | None = None
+           ) -> tuple[Any, ...] | None:
+    """The cost of the best decision, None if there is none."""
+    found = []
+    for host in cloud.hosts:
+        if not could(host, waiting.shape):
+            continue
+        mine = [server for server in cloud.servers
+                if server.host == host.name and
+                may_end(server, waiting, options)]
+        for size in range(len(mine) + 1):
+            fitting = [
+                cost(host, some, waiting.shape)
+                for some in itertools.combinations(mine, size)
+                if makes_room(host, some, waiting.shape) and
+                within(some, ends_left or {})]
+            if fitting:
+                found.append(min(fitting))
+                break
+    return min(found) if found else None
+
+
+def makes_room(host: model.Host, victims: Sequence[model.Server],
+               shape: model.Shape) -> bool:
+    """Whether a host has room when these are gone."""
+    return all(free(host, name) + sum(server.resources.get(name, 0)
+                                      for server in victims) >= amount
+               for name, amount in shape.resources)
+
+
+def within(victims: Sequence[model.Server],
+           ends_left: Mapping[str, int]) -> bool:
+    """Whether no project loses more than it may."""
+    return all(sum(server.project == project for server in victims) <= left
+               for project, left in ends_left.items())
+
+
+def waiting(resources: Mapping[str, int], number: int = 1, *,
+            required: Iterable[str] = (), member_of: Iterable[str] = (),
+            host: str | None = None, **others: Any) -> model.Waiting:
+    """A server that waits."""
+    shape = model.Shape.of(resources, required=frozenset(required),
+                           member_of=frozenset(member_of), host=host)
+    others.setdefault('created_at', NOW)
+    return model.Waiting(f'w{number}', shape, **others)
+
+
+def carried_out(cloud: World, decision: model.Decision,
+                one: model.Waiting) -> World:
+    """The world after a decision: victims gone, the server on its host."""
+    servers = [server for server in cloud.servers
+               if server.id not in decision.victims]
+    hosts = []
+    for host in cloud.hosts:
+        used = dict(host.used)
+        changes = [(server.resources, -1) for server in cloud.servers
+                   if server.id in decision.victims and
+                   server.host == host.name]
+        if host.name == decision.host:
+            changes.append((one.shape.amounts, 1))
+        for resources, sign in changes:
+            for name, amount in resources.items():
+                used[name] = used.get(name, 0) + sign * amount
+        hosts.append(dataclasses.replace(host, used=used))
+    return World(hosts, servers)
+
+
+def random_world(rand: random.Random, hosts: int = 4,
+                 servers: int = 7) -> World:
+    """A small cloud that is full, and somewhat odd."""
+    totals = {}
+    running = []
+    for number in range(rand.randint(1, hosts)):
+        name = f'h{number}'
+        totals[name] = {'VCPU': rand.randint(2, 16),
+                        'MEMORY_MB': rand.randint(2, 16) * 256,
+                        'DISK_GB': rand.randint(5, 60)}
+        if rand.random() < 0.3:
+            totals[name]['CUSTOM_GPU'] = rand.randint(1, 4)
+        flavors = [random_resources(rand, 5) for _ in range(3)]
+        for at in range(rand.randint(0, servers)):
+            resources = (rand.choice(flavors) if rand.random() < 0.6
+                         else random_resources(rand, 5))
+            running.append(model.Server(
+                f'{name}-s{at}', name, resources,
+                project=rand.choice('ab'),
+                preemptible=rand.random() < 0.85,
+                priority=rand.choice((0, 0, 1, 2)),
+                launched_at=rand.choice((None, NOW - datetime.timedelta(
+                    seconds=rand.choice((0, 599, 600, 7200, 90000))))),
+                locked=rand.random() < 0.05, busy=rand.random() < 0.05))
+    result = world(totals, running)
+    return World([_odd(rand, host) for host in result.hosts], running)
+
+
+def _odd(rand: random.Random, host: model.Host) -> model.Host:
+    return dataclasses.replace(
+        host, disabled=rand.random() < 0.1,
+        traits=frozenset(rand.sample(('CUSTOM_A', 'CUSTOM_B'),
+                                     rand.randint(0, 2))),
+        aggregates=frozenset(rand.sample(('az1', 'az2'),
+                                         rand.randint(0, 2))),
+        inventory={
+            name: dataclasses.replace(
+                inventory, reserved=rand.choice((0, 0, 1)),
+                allocation_ratio=rand.choice((1.0, 1.0, 1.5)),
+                step_size=rand.choice((1, 1, 1, 1, 2)))
+            for name, inventory in host.inventory.items()})
+
+
+def random_resources(rand: random.Random, most: int) -> dict[str, int]:
+    """What a server may have."""
+    result = {'VCPU': rand.randint(1, most),
+              'MEMORY_MB': rand.randint(1, most) * 256,
+              'DISK_GB': rand.choice((0, rand.randint(1, 4 * most)))}
+    if rand.random() < 0.15:
+        result['CUSTOM_GPU'] = 1
+    return {name: amount for name, amount in result.items() if amount}
+
+
+def random_waiting(rand: random.Random, number: int = 1) -> model.Waiting:
+    """A server that waits, for anything that may be asked for."""
+    odd = rand.random() < 0.3
+    return waiting(
+        random_resources(rand, rand.choice((4, 8, 14))), number,
+        required=[rand.choice(('CUSTOM_A', '!CUSTOM_B',
+                               'in:CUSTOM_A,CUSTOM_B'))] if odd else [],
+        member_of=[rand.choice(('az1', '!az2', 'in:az1,az2', '!in:az1,az2'))
+                   ] if rand.random() < 0.3 else [],
+        host=rand.choice((None,) * 8 + ('h0', 'h9')),
+        preemptible=rand.random() < 0.3, priority=rand.randint(0, 2),
+        project=rand.choice('abc'))

@@ -1,0 +1,528 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The whole reaper against a real Placement and a Nova of this process."""
+
+from collections.abc import Callable
+from concurrent import futures
+from typing import Any
+from unittest import mock
+
+from nova_reaper import clients
+from nova_reaper import engine as engine_module
+from nova_reaper import events
+from nova_reaper import holds
+from nova_reaper import keystone
+from nova_reaper import metrics
+from nova_reaper import model
+from nova_reaper import service
+from nova_reaper import shown
+from nova_reaper import tests
+from nova_reaper.tests import cloud
+from nova_reaper import view
+from nova_reaper import world
+
+
+class Immediate(futures.Executor):
+    """Does at once what it is given: one thread has the database."""
+
+    def submit(self, call: Callable[..., Any], /,
+               *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        future: futures.Future[Any] = futures.Future()
+        future.set_result(call(*args, **kwargs))
+        return future
+
+
+class EngineTestCase(tests.TestCase):
+    """What is shared: a cloud, and engines that come and go."""
+
+    options: dict[str, Any] = {}
+    mode = 'preempt'
+    newest = '2.107'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.room: cloud.PlacementFixture = self.useFixture(
+            cloud.PlacementFixture())
+        self.nova = cloud.Nova(self.room, self.newest)
+        # Time passes as fast as the test likes.
+        self.offset = 0.0
+        self.useFixture(cloud.Clock(lambda: self.offset))
+        self.conf = cloud.configuration(
+            **({'mode': self.mode, 'grace_period': 0, 'stop_timeout': 0} |
+               self.options))
+        self.engine = self.start()
+
+    def start(self) -> engine_module.Engine:
+        """A new process."""
+        identity = mock.Mock(spec=keystone.Keystone)
+        identity.project_properties.return_value = {}
+        self.metrics = metrics.Metrics()
+        pool = Immediate()
+        self.engine = service.build(
+            self.conf, service.Services(
+                self.nova.nova, self.nova.owners, self.room.placement,
+                identity, cloud.SERVICE, 'reaper'), self.metrics, pool, pool)
+        self.shown = shown.Shown(self.engine, lambda: None)
+        return self.engine
+
+    def turns(self, count: int = 30, seconds: float = 1.0) -> None:
+        for _ in range(count):
+            self.engine.turn(0.0)
+            self.offset += seconds
+
+    def hint(self, kind: events.Kind, **what: Any) -> None:
+        self.engine.mailbox.put([events.Hint(kind, **what)])
+
+    def status(self, server: str) -> str | None:
+        return self.nova.servers.get(server, {}).get('status')
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(
+            f'nova_reaper_{name}', labels) or 0.0
+
+    def actions(self) -> list[str]:
+        return [action for action, _ in self.nova.calls]
+
+
+class FillTestCase(EngineTestCase):
+    """Free room."""
+
+    mode = 'fill'
+
+    def test_one_that_waits_is_built(self) -> None:
+        self.nova.add_host('h1', 8)
+        waiting = self.nova.add_server('w', 4)
+        self.turns()
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(1, self.value('rebuilds_total', result='active'))
+        self.assertEqual({}, self.engine.attempts)
+        self.assertEqual([], list(self.shown.entries()))
+
+    def test_each_runs_that_fits(self) -> None:
+        for number in range(3):
+            self.nova.add_host(f'h{number}', 8)
+        waiting = [self.nova.add_server(f'w{number}', 3)
+                   for number in range(8)]
+        self.turns(60)
+        self.assertEqual(6, sum(self.status(server) == 'ACTIVE'
+                                for server in waiting))
+        self.assertEqual(6, self.actions().count('rebuild'))
+
+    def test_those_that_cannot_be_checked_are_in_nobodys_way(self) -> None:
+        self.conf.set_override('max_rebuilds', 1, group='reaper')
+        self.nova.add_host('h1', 8)
+        stuck = [self.nova.add_server(f's{number}', 1) for number in range(3)]
+        self.nova.unavailable = dict.fromkeys(stuck, 'No answer.')
+        waiting = self.nova.add_server('w', 2)
+        self.turns(120)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_holds_that_are_not_kept(self) -> None:
+        self.conf.set_override('mode', 'preempt', group='reaper')
+        self.nova.add_host('h1', 2)
+        self.nova.add_host('h2', 2)
+        victim = self.nova.add_server('v', 2, 'h2', preemptible=True)
+        self.nova.ignores_holds = True
+        first = self.nova.add_server('w', 2)
+        self.turns(20)
+        self.assertEqual('PENDING', self.status(first))
+        second = self.nova.add_server('x', 2)
+        self.turns(100)
+        self.assertTrue(self.actions().count('rebuild') >= holds.IN_VAIN)
+        self.assertIn(victim, self.nova.servers)
+        self.assertEqual('fill', self.engine.guard.mode)
+        check = {check.name: check for check
+                 in self.engine.guard.health().checks}['nova']
+        self.assertIn('not kept', check.detail)
+        self.assertEqual({}, self.room.has(first) | self.room.has(second))
+        self.offset += holds.AGAIN
+        self.nova.ignores_holds = False
+        self.turns(60)
+        self.assertEqual(2, [self.status(first), self.status(second)].count(
+            'ACTIVE'))
+
+    def test_a_hint_wakes(self) -> None:
+        self.nova.add_host('h1', 8)
+        other = self.nova.add_server('o', 8, 'h1')
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.nova.finish(other)
+        self.turns(5)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.hint(events.Kind.ENDED, host='h1', server=other)
+        self.hint(events.Kind.HOST, host='h1')
+        self.turns(8)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(0, self.value('poll_only_finds_total', what='host'))
+
+    def test_a_trait_that_nobody_asked_for_before(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.room.client.request('PUT', '/traits/CUSTOM_X')
+        self.room.client.request(
+            'PUT', f'/resource_providers/{self.nova.hosts["h1"]}/traits',
+            json={'resource_provider_generation': 1,
+                  'traits': ['CUSTOM_X']})
+        self.turns(5)
+        self.nova.asks_also = '&required=CUSTOM_X'
+        waiting = self.nova.add_server('w', 4)
+        self.hint(events.Kind.WAITS, server=waiting)
+        self.turns(8)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        host = self.engine.world.views['h1'].host
+        self.assertEqual({'CUSTOM_X'}, host.traits)
+        self.assertEqual(set(), host.aggregates)
+
+    def test_a_list_heals(self) -> None:
+        self.nova.add_host('h1', 8)
+        other = self.nova.add_server('o', 8, 'h1')
+        self.turns(5)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(3, 61)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.assertEqual(1, self.value('poll_only_finds_total', what='waits'))
+        self.nova.finish(other)
+        self.turns(15, 61)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(1, self.value('poll_only_finds_total', what='host'))
+
+    def test_nobody_is_ended(self) -> None:
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns()
+        self.assertEqual(('ACTIVE', 'PENDING'),
+                         (self.status(victim), self.status(waiting)))
+        entry = self.shown.entry(waiting)
+        assert entry
+        self.assertEqual('mode', entry.to_dict(False)['reason'])
+
+    def test_one_that_waits_again_backs_off(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.add_server('w', 4)
+        self.nova.builds = 'PENDING'
+        self.turns(60)
+        self.assertIn(self.actions().count('rebuild'), (3, 4))
+
+    def test_a_refusal_backs_off(self) -> None:
+        self.nova.add_host('h1', 8)
+        waiting = self.nova.add_server('w', 4)
+        self.nova.before = [
+            ('rebuild', 'action', lambda: self.nova.error(403, 'Quota'))] * 9
+        self.turns(60)
+        self.assertLess(9 - len(self.nova.before), 5)
+        entry = self.shown.entry(waiting)
+        assert entry
+        self.assertEqual('quota', entry.to_dict(False)['reason'])
+        self.assertEqual({}, self.room.has(waiting))
+
+    def test_one_with_a_forced_host_is_set_apart(self) -> None:
+        self.nova.add_host('h1', 8)
+        waiting = self.nova.add_server('w', 4)
+        again = self.nova.add_server('x', 4)
+        provider = self.nova.hosts['h1']
+        server = self.nova.servers[waiting]
+
+        def pending(*args: Any) -> cloud.Answer:
+            answer = original(*args).json()
+            if args[1] is server:
+                answer['pending']['requests'][0] += f'&in_tree={provider}'
+            return self.nova._answer(**answer)
+
+        original = self.nova._pending
+        setattr(self.nova, '_pending', pending)
+        self.turns()
+        self.assertEqual(('ACTIVE', 'ACTIVE'),
+                         (self.status(waiting), self.status(again)))
+
+    def test_a_filter_that_refuses_later(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.add_host('h2', 8)
+        waiting = self.nova.add_server('w', 4)
+        self.engine.turn(0.0)
+        self.nova.refused_by['h1'] = 'ComputeFilter'
+        self.turns()
+        self.assertEqual('h2', self.nova.servers[waiting][
+            'OS-EXT-SRV-ATTR:host'])
+
+    def test_history_is_nova_s(self) -> None:
+        self.nova.add_host('h1', 8)
+        waiting = self.nova.add_server('w', 4)
+        original = self.nova._pending
+
+        def pending(*args: Any) -> cloud.Answer:
+            answer = original(*args).json()
+            answer['pending'] |= {'attempts': 9, 'last_attempt':
+                                  view.text(world.utcnow())}
+            return self.nova._answer(**answer)
+
+        setattr(self.nova, '_pending', pending)
+        self.turns()
+        self.assertEqual([], self.actions())
+        entry = self.shown.entry(waiting)
+        assert entry
+        self.assertEqual(9, entry.to_dict(False)['attempts'])
+        self.assertIsNotNone(entry.next_attempt)
+
+    def test_past_its_deadline(self) -> None:
+        self.conf.set_override('pending_timeout', 60, 'reaper')
+        self.nova.add_host('h1', 2)
+        waiting = self.nova.add_server('w', 4)
+        self.turns(30, 5)
+        self.assertEqual('ERROR', self.status(waiting))
+        self.assertEqual(1, self.value('given_up_total', reason='deadline'))
+        entry = self.shown.entry(waiting)
+        assert entry
+        shown = entry.to_dict(False)
+        self.assertEqual(('given_up', 'deadline'),
+                         (shown['step'], shown['reason']))
+
+    def test_nothing_could_ever_take_it(self) -> None:
+        self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
+        self.nova.add_host('h1', 2)
+        waiting = self.nova.add_server('w', 4)
+        other = self.nova.add_server('x', 2)
+        self.turns(30, 5)
+        self.assertEqual(('ERROR', 'ACTIVE'),
+                         (self.status(waiting), self.status(other)))
+
+    def test_two_active_reapers(self) -> None:
+        self.nova.add_host('h1', 8)
+        waiting = [self.nova.add_server(f'w{number}', 4)
+                   for number in range(4)]
+        first, second = self.engine, self.start()
+        for _ in range(40):
+            for self.engine in (first, second):
+                self.turns(1)
+        self.assertEqual(2, sum(self.status(server) == 'ACTIVE'
+                                for server in waiting))
+        self.assertEqual(8, sum(self.room.has(server).get('VCPU', 0)
+                                for server in waiting))
+
+    def _asked_of(self, host: str) -> list[str]:
+        provider = f'/resource_providers/{self.nova.hosts[host]}/'
+        return [path.removeprefix(provider) for _method, path
+                in self.room.adapter.log if path.startswith(provider)]
+
+    def test_news_of_a_host_take_one_request(self) -> None:
+        self.nova.add_host('h1', 8)
+        filler = self.nova.add_server('s', 8, 'h1')
+        self.nova.add_server('w', 12)
+        self.turns(5)
+        del self.room.adapter.log[:]
+        self.nova.delete(filler)
+        self.hint(events.Kind.HOST, host='h1')
+        self.turns(5)
+        self.assertEqual(['allocations'], self._asked_of('h1'))
+
+    def test_a_host_has_less_than_before(self) -> None:
+        self.nova.add_host('h1', 8)
+        filler = self.nova.add_server('s', 8, 'h1')
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5)
+        provider = self.nova.hosts['h1']
+        self.nova.delete(filler)
+        self.room.client.request(
+            'PUT', f'/resource_providers/{provider}/inventories', json={
+                'resource_provider_generation':
+                    self.room.placement.provider(provider).generation,
+                'inventories': {'VCPU': {'total': 4},
+                                'MEMORY_MB': {'total': 8192}}})
+        self.hint(events.Kind.HOST, host='h1')
+        self.turns(5)
+        # Placement has no room on it, and so it was read again.
+        self.assertEqual('PENDING', self.status(waiting))
+        self.assertEqual(4, self.engine.world.views[
+            'h1'].host.inventory['VCPU'].total)
+
+
+class ObserveTestCase(EngineTestCase):
+    """It says what it would do, and does nothing."""
+
+    mode = 'observe'
+
+    def test_nothing_is_done(self) -> None:
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5, 61)
+        self.assertEqual([], self.actions())
+        self.assertEqual({}, self.room.has(waiting))
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+        entry = self.shown.entry(waiting)
+        assert entry and entry.decision
+        self.assertEqual((model.Verdict.PREEMPT, (victim,)),
+                         (entry.decision.verdict, entry.decision.victims))
+        everything = entry.to_dict(True)
+        self.assertEqual('h1', everything['host'])
+        self.assertNotIn('host', entry.to_dict(False))
+
+    def test_then_it_may(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5)
+        self.conf.set_override('mode', 'preempt', 'reaper')
+        self.turns()
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+
+class PreemptTestCase(EngineTestCase):
+    """Preemptible servers make room."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+
+    def test_one_goes_and_one_runs(self) -> None:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.assertIsNone(self.status(victim))
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(0, self.value('needless_victims_total'))
+
+    def test_the_shelved_comes_back(self) -> None:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
+                                      image=False)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.assertEqual(('SHELVED_OFFLOADED', 'ACTIVE'),
+                         (self.status(victim), self.status(waiting)))
+        self.nova.finish(waiting)
+        self.turns(40, 61)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+        self.assertEqual(1, self.value('returned_total', result='active'))
+
+    def test_too_many_misses(self) -> None:
+        self.conf.set_override('max_misses', 1, 'reaper')
+        self.conf.set_override('retry_interval', 1, 'reaper')
+        victims = [self.nova.add_server(f's{number}', 4, 'h1',
+                                        preemptible=True)
+                   for number in range(2)]
+        self.nova.add_server('w', 4)
+        self.nova.builds = 'PENDING'
+        self.turns(100)
+        self.assertEqual(1, sum(self.status(victim) == 'ACTIVE'
+                                for victim in victims))
+        self.assertEqual(1, self.value('needless_victims_total'))
+
+    def test_a_stuck_one_is_left_alone(self) -> None:
+        self.conf.set_override('end_timeout', 30, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.add_server('w', 8)
+        self.nova.slow = True
+        self.turns(200)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.assertEqual({'VCPU': 8, 'MEMORY_MB': 8192},
+                         self.room.has(victim))
+        self.assertEqual(1, self.value('victims_stuck_total'))
+
+    def test_owners_marks_mean_nothing(self) -> None:
+        mine = self.nova.add_server(
+            's', 8, 'h1', metadata={
+                'reaper:preemptible': 'true', 'reaper:for': 'x',
+                'reaper:terminate_at': cloud.NOW})
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.assertEqual(('ACTIVE', 'PENDING'),
+                         (self.status(mine), self.status(waiting)))
+        self.assertIn('reaper:for', self.nova.servers[mine]['metadata'])
+
+    def test_dry_run(self) -> None:
+        self.conf.set_override('mode', 'fill', 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5)
+        found = self.shown.dry_run(waiting)
+        assert found
+        answer = found.to_dict()
+        self.assertEqual([victim], answer['victims'])
+        self.assertEqual('delete', answer['servers'][0]['action'])
+        self.assertEqual('ACTIVE', self.status(victim))
+
+
+class SafeguardTestCase(EngineTestCase):
+    """What cannot be true is not acted upon."""
+
+    def test_no_host_at_all(self) -> None:
+        self.turns(5)
+        health = self.shown.health()
+        self.assertEqual((model.Mode.OBSERVE, 'degraded'),
+                         (health.mode, health.status))
+        self.assertIn('empty', health.safeguard or '')
+
+    def test_hosts_vanish(self) -> None:
+        for number in range(4):
+            self.nova.add_host(f'h{number}', 8)
+        self.turns(5)
+        hosts = dict(self.nova.hosts)
+        victim = self.nova.add_server('s', 8, 'h0', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.nova.hosts = {'h0': hosts['h0']}
+        self.turns(12, 61)
+        self.assertEqual(('ACTIVE', 'PENDING'),
+                         (self.status(victim), self.status(waiting)))
+        health = self.shown.health()
+        self.assertEqual(model.Mode.OBSERVE, health.mode)
+        self.assertIn('from 4 to 1', health.safeguard or '')
+        self.assertEqual(1, self.value('safeguard'))
+        # The same thrice is believed.
+        self.turns(80, 61)
+        self.assertIsNone(self.shown.health().safeguard)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_placement_does_not_know_the_hosts(self) -> None:
+        self.nova.hosts = {f'h{number}': cloud.new_id()
+                           for number in range(3)}
+        self.turns(5)
+        self.assertIn('Placement knows nothing',
+                      self.shown.health().safeguard or '')
+
+    def test_half_a_list_is_none(self) -> None:
+        self.nova.add_host('h1', 8)
+        waiting = self.nova.add_server('w', 8)
+        self.nova.before += [('GET', 'flavors',
+                              lambda: self.nova.error(503))]
+        self.turns(5)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.assertEqual('failed', self.shown.health().status)
+        self.turns(14, 61)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual('ok', self.shown.health().status)
+
+    def test_before_2107_nobody_is_ended(self) -> None:
+        self.nova.newest = '2.106'
+        self.nova.client.forget_microversion()
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.add_server('w', 8)
+        self.turns()
+        self.assertEqual('ACTIVE', self.status(victim))
+        health = self.shown.health()
+        self.assertEqual(model.Mode.FILL, health.mode)
+        self.assertIn('2.107', health.checks[0].detail)
+
+
+class TooOldTestCase(EngineTestCase):
+    """A Nova without the series."""
+
+    newest = '2.104'
+
+    def test_it_says_so(self) -> None:
+        self.turns(3)
+        health = self.shown.health()
+        self.assertEqual('failed', health.status)
+        self.assertIn('2.106 is needed', health.checks[1].detail)
+        self.assertRaises(clients.TooOld, next, self.nova.nova.servers())

@@ -1,0 +1,122 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Holds, on a real Placement."""
+
+from nova_reaper import clients
+from nova_reaper import holds
+from nova_reaper import placement
+from nova_reaper import tests
+from nova_reaper.tests import cloud
+
+
+class HoldsTestCase(tests.TestCase):
+    """Room changes hands in one transaction, or not at all."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.room: cloud.PlacementFixture = self.useFixture(
+            cloud.PlacementFixture())
+        self.holds = self.room.holds
+        self.host = self.room.add_host('h1', VCPU=8)
+        self.waiting = cloud.new_id()
+
+    def victim(self, vcpus: int) -> placement.Consumer:
+        server = cloud.new_id()
+        self.room.allocate(server, self.host, 'owner', VCPU=vcpus)
+        return self.room.placement.consumer(server)
+
+    def amounts(self, vcpus: int) -> placement.Amounts:
+        return {self.host: {'VCPU': vcpus}}
+
+    def test_a_hold_is_in_the_reapers_project(self) -> None:
+        held = self.holds.take(self.waiting, self.amounts(6))
+        self.assertEqual(cloud.SERVICE, held.project)
+        self.assertEqual(placement.HOLD, held.type)
+        self.assertEqual(
+            1, self.room.placement.count_holds(cloud.SERVICE))
+
+    def test_there_is_no_room_for_two(self) -> None:
+        self.holds.take(self.waiting, self.amounts(6))
+        self.assertRaises(clients.Conflict, self.holds.take, cloud.new_id(),
+                          self.amounts(4))
+
+    def test_another_reaper_holds_already(self) -> None:
+        self.holds.take(self.waiting, self.amounts(2))
+        other = holds.Holds(self.room.placement, cloud.SERVICE, 'other')
+        self.assertRaises(clients.Conflict, other.take, self.waiting,
+                          self.amounts(2))
+        self.assertEqual({'VCPU': 2}, self.room.has(self.waiting))
+
+    def test_a_hold_grows(self) -> None:
+        held = self.holds.take(self.waiting, self.amounts(2))
+        self.holds.take(self.waiting, self.amounts(6), held)
+        self.assertEqual({'VCPU': 6}, self.room.has(self.waiting))
+
+    def test_swap(self) -> None:
+        victims = [self.victim(4), self.victim(4)]
+        self.holds.swap(self.waiting, self.amounts(6), None, victims)
+        self.assertEqual({'VCPU': 6}, self.room.has(self.waiting))
+        for victim in victims:
+            self.assertEqual({}, self.room.has(victim.id))
+
+    def test_a_victim_has_changed(self) -> None:
+        victims = [self.victim(4), self.victim(4)]
+        self.room.placement.write([
+            victims[0].with_amounts(self.amounts(3))])
+        self.assertRaises(clients.Conflict, self.holds.swap, self.waiting,
+                          self.amounts(6), None, victims)
+        self.assertEqual({}, self.room.has(self.waiting))
+        self.assertEqual({'VCPU': 4}, self.room.has(victims[1].id))
+
+    def test_a_victim_is_not_enough(self) -> None:
+        victims = [self.victim(4), self.victim(4)]
+        self.assertRaises(clients.Conflict, self.holds.swap, self.waiting,
+                          self.amounts(6), None, victims[:1])
+        self.assertEqual({'VCPU': 4}, self.room.has(victims[0].id))
+
+    def test_two_reapers_swap_the_same_victim(self) -> None:
+        victims = [self.victim(8)]
+        other = cloud.new_id()
+        self.holds.swap(self.waiting, self.amounts(8), None, victims)
+        self.assertRaises(clients.Conflict, self.holds.swap, other,
+                          self.amounts(8), None, victims)
+        self.assertEqual({'VCPU': 8}, self.room.has(self.waiting))
+        self.assertEqual({}, self.room.has(other))
+
+    def test_the_reverse_swap(self) -> None:
+        victims = [self.victim(4), self.victim(4)]
+        self.holds.swap(self.waiting, self.amounts(6), None, victims)
+        self.assertTrue(self.holds.give_back(self.waiting, victims[:1]))
+        self.assertEqual({'VCPU': 4}, self.room.has(victims[0].id))
+        self.assertEqual({}, self.room.has(victims[1].id))
+        self.assertEqual({}, self.room.has(self.waiting))
+        # Again changes nothing.
+        self.assertTrue(self.holds.give_back(self.waiting, victims[:1]))
+
+    def test_the_reverse_swap_where_the_room_is_taken(self) -> None:
+        victims = [self.victim(8)]
+        self.holds.swap(self.waiting, self.amounts(8), None, victims)
+        self.holds.release(self.waiting)
+        self.room.allocate(cloud.new_id(), self.host, 'third', VCPU=4)
+        self.assertFalse(self.holds.give_back(self.waiting, victims))
+
+    def test_release(self) -> None:
+        self.assertFalse(self.holds.release(self.waiting))
+        self.holds.take(self.waiting, self.amounts(6))
+        self.assertTrue(self.holds.release(self.waiting))
+        self.assertEqual({}, self.room.has(self.waiting))
+
+    def test_a_claim_is_not_released(self) -> None:
+        server = self.victim(2)
+        self.assertFalse(self.holds.release(server.id))
+        self.assertEqual({'VCPU': 2}, self.room.has(server.id))

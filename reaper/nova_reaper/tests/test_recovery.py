@@ -1,0 +1,218 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The reaper dies after each of its steps, and another one starts."""
+
+from unittest import mock
+
+from nova_reaper.attempt import Attempt
+from nova_reaper.attempt import Outcome
+from nova_reaper.attempt import Step
+from nova_reaper.tests import cloud
+from nova_reaper.tests import test_engine
+
+EIGHT = {'VCPU': 8, 'MEMORY_MB': 8192}
+
+
+class Killed(BaseException):
+    """SIGKILL: no handler runs."""
+
+
+class CrashTestCase(test_engine.EngineTestCase):
+    """A full host; one waits."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+
+    def until(self, step: Step) -> None:
+        """Let it work until a step comes next, and kill it there."""
+        actor = self.engine._actor
+        advance = actor.advance
+
+        def killed(
+    current: Attempt) -> Attempt | Outcome:
+            if current.step == step:
+                raise Killed
+            return advance(current)
+
+        with mock.patch.object(actor, 'advance', killed):
+            self.assertRaises(Killed, self.turns, 60)
+
+    def fill(self, step: Step) -> None:
+        waiting = self.nova.add_server('w', 8)
+        self.until(step)
+        self.start()
+        self.turns(40)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(EIGHT, self.room.has(waiting))
+        self.assertEqual(1, self.actions().count('rebuild'))
+
+    def test_fill_after_the_check(self) -> None:
+        self.fill(Step.HOLD)
+
+    def test_fill_after_the_hold(self) -> None:
+        self.fill(Step.REBUILD)
+
+    def test_fill_after_the_rebuild(self) -> None:
+        self.fill(Step.WATCH)
+
+    def preempt(self, step: Step, slow: bool = False,
+                mode: str = 'preempt') -> tuple[str, str]:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.nova.slow = slow
+        self.until(step)
+        self.conf.set_override('mode', mode, 'reaper')
+        self.start()
+        return victim, waiting
+
+    def runs(self, victim: str, waiting: str) -> None:
+        self.turns(60)
+        self.assertEqual((None, 'ACTIVE'),
+                         (self.status(victim), self.status(waiting)))
+        self.assertEqual(EIGHT, self.room.has(waiting))
+        self.assertEqual(1, self.actions().count('rebuild'))
+
+    def undone(self, victim: str, waiting: str) -> None:
+        self.turns(20)
+        self.assertEqual(('ACTIVE', 'PENDING'),
+                         (self.status(victim), self.status(waiting)))
+        self.assertEqual(EIGHT, self.room.has(victim))
+        self.assertEqual({}, self.room.has(waiting))
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+
+    def test_after_the_check(self) -> None:
+        self.runs(*self.preempt(Step.NOTICE))
+
+    def test_after_the_notice(self) -> None:
+        self.runs(*self.preempt(Step.GRACE))
+
+    def test_after_the_grace(self) -> None:
+        self.runs(*self.preempt(Step.SWAP))
+
+    def test_after_the_swap(self) -> None:
+        self.runs(*self.preempt(Step.END))
+
+    def test_after_the_end(self) -> None:
+        self.runs(*self.preempt(Step.REBUILD))
+
+    def test_after_the_rebuild(self) -> None:
+        self.runs(*self.preempt(Step.WATCH))
+
+    def test_then_it_only_observes(self) -> None:
+        for step in (Step.GRACE, Step.SWAP, Step.END):
+            victim, waiting = self.preempt(step, mode='observe')
+            self.undone(victim, waiting)
+            self.nova.finish(victim)
+            self.nova.finish(waiting)
+            self.conf.set_override('mode', 'preempt', 'reaper')
+            self.start()
+
+    def test_in_the_middle_of_the_end(self) -> None:
+        victim, waiting = self.preempt(Step.END, slow=True)
+        self.turns(6)
+        self.assertIn(victim, self.nova.servers)
+        self.nova.finish(victim)
+        self.runs(victim, waiting)
+
+    def test_after_the_swap_the_waiting_one_is_deleted(self) -> None:
+        victim, waiting = self.preempt(Step.END)
+        self.nova.finish(waiting)
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.assertEqual(EIGHT, self.room.has(victim))
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+
+    def test_after_the_swap_its_owner_rebuilds_it(self) -> None:
+        victim, waiting = self.preempt(Step.END)
+        self.nova._rebuild(self.nova.servers[waiting], {})
+        self.turns(20)
+        # The room is the other's by now: the end goes on.
+        self.assertEqual((None, 'ACTIVE'),
+                         (self.status(victim), self.status(waiting)))
+        self.assertEqual(EIGHT, self.room.has(waiting))
+
+    def test_a_guest_that_was_stopped_is_started(self) -> None:
+        self.conf.set_override('stop_timeout', 30, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.until(Step.END)
+        # It dies right after it has told the guest to shut down.
+        self.nova.servers[victim]['status'] = 'SHUTOFF'
+        self.nova.servers[victim]['actions'] = [
+            {'action': 'stop', 'request_id': '', 'user_id': 'reaper',
+             'project_id': cloud.SERVICE, 'start_time': cloud.NOW,
+             'message': None}]
+        self.nova.finish(waiting)
+        self.start()
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(victim))
+
+
+class SweepTestCase(test_engine.EngineTestCase):
+    """What nobody works with."""
+
+    options = {'hold_timeout': 900}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+        self.turns(5)
+
+    def hold(self, server: str, **amounts: int) -> None:
+        self.room.holds.take(server, {self.nova.hosts['h1']: amounts})
+
+    def test_a_part_is_given_free(self) -> None:
+        waiting = self.nova.add_server('w', 16)
+        self.hold(waiting, VCPU=2)
+        self.turns(10, 61)
+        self.assertEqual({'VCPU': 2}, self.room.has(waiting))
+        self.turns(40, 61)
+        self.assertEqual({}, self.room.has(waiting))
+        self.assertEqual(1, self.value('holds_swept_total'))
+
+    def test_a_whole_one_of_another_is_left_alone_at_first(self) -> None:
+        waiting = self.nova.add_server('w', 8)
+        self.hold(waiting, VCPU=8, MEMORY_MB=8192)
+        self.turns(12, 61)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.turns(40, 61)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_one_in_error(self) -> None:
+        waiting = self.nova.add_server('w', 8)
+        self.hold(waiting, VCPU=8)
+        self.nova.servers[waiting]['status'] = 'ERROR'
+        self.turns(15, 61)
+        self.assertEqual({}, self.room.has(waiting))
+
+    def test_an_allocation_of_a_server_is_none(self) -> None:
+        server = self.nova.add_server('s', 4, 'h1')
+        self.turns(40, 61)
+        self.assertEqual({'VCPU': 4, 'MEMORY_MB': 4096},
+                         self.room.has(server))
+
+    def test_two_reapers_and_a_notice(self) -> None:
+        """The second leaves alone what the first works with."""
+        self.conf.set_override('grace_period', 100000, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.add_server('w', 8)
+        self.turns(15, 61)
+        self.assertIn('reaper:for', self.nova.servers[victim]['metadata'])
+        first = self.engine
+        second = self.start()
+        self.turns(1)
+        for _ in range(5):
+            for self.engine in (first, second):
+                self.turns(1)
+        self.assertEqual('ACTIVE', self.status(victim))

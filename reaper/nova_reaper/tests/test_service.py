@@ -1,0 +1,106 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The processes of the service, and what signals do to them."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import fixtures
+
+from nova_reaper import tests
+
+# Nobody listens there: it goes on trying.
+_CONFIGURATION = '''
+[DEFAULT]
+use_stderr = true
+log_color = false
+[reaper]
+mode = %s
+[nova_reaper]
+auth_type = password
+auth_url = http://127.0.0.1:9/v3
+username = reaper
+password = secret
+'''
+
+
+class SignalTestCase(tests.TestCase):
+    """It runs, and looks for a cloud that is not there."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        self.configure('observe')
+        self.process = subprocess.Popen(
+            [sys.executable, '-m', 'nova_reaper.cmd', 'run', '--config-file',
+             self.file], stderr=subprocess.PIPE, text=True,
+            start_new_session=True)
+        self.addCleanup(self.end)
+        self.log: list[str] = []
+        threading.Thread(target=self.read, daemon=True).start()
+        self.wait_for('The cloud cannot be asked')
+
+    def configure(self, mode: str) -> None:
+        self.file.write_text(_CONFIGURATION % mode)
+
+    def read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.log.append(line)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def wait_for(self, text: str) -> str:
+        """The first line of the log that has a text."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            for line in self.log:
+                if text in line:
+                    return line
+            time.sleep(0.05)
+        raise AssertionError(f'Not in the log: {text}\n{"".join(self.log)}')
+
+    @staticmethod
+    def worker(line: str) -> str:
+        return line.split()[2]
+
+    def test_hangup_takes_other_options_over(self) -> None:
+        self.configure('fill')
+        self.process.send_signal(signal.SIGHUP)
+        line = self.wait_for('the mode is fill')
+        # In the process that knows the cloud.
+        self.assertEqual(
+            self.worker(self.wait_for('cannot be asked')), self.worker(line))
+        self.assertNotEqual(str(self.process.pid), self.worker(line))
+
+    def test_hangup_with_a_wrong_file_changes_nothing(self) -> None:
+        self.configure('nonsense')
+        self.process.send_signal(signal.SIGHUP)
+        self.wait_for('The configuration is as it was')
+        self.configure('preempt')
+        self.process.send_signal(signal.SIGHUP)
+        self.wait_for('the mode is preempt')
+        self.assertIsNone(self.process.poll())
+
+    def test_it_ends_when_it_is_told_to(self) -> None:
+        self.process.terminate()
+        self.assertEqual(0, self.process.wait(100))

@@ -1,0 +1,143 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""A reaper that waits for its turn, and takes it."""
+
+import datetime
+from unittest import mock
+
+from nova_reaper import attempt
+from nova_reaper import lists
+from nova_reaper.tests import cloud
+from nova_reaper.tests import test_engine
+
+
+class StandbyTestCase(test_engine.EngineTestCase):
+    """Five hosts that are full; one server waits."""
+
+    mode = 'fill'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.filler = {}
+        for name in ('h1', 'h2', 'h3', 'h4', 'h5'):
+            self.nova.add_host(name, 4)
+            self.filler[name] = self.nova.add_server('s', 4, name)
+        self.waiting = self.nova.add_server('w', 4)
+        for server in self.nova.servers.values():
+            server['updated'] = '2026-01-01T00:00:00Z'
+        self.engine.guard.active = False
+
+    def _hosts_read(self, log: list[tuple[str, str]]) -> set[str]:
+        return {name for name, provider in self.nova.hosts.items()
+                for _method, path in log
+                if path == f'/resource_providers/{provider}/allocations'}
+
+    def _take_over(self) -> list[tuple[str, str]]:
+        """Be the active one; returns what Placement is asked for it."""
+        log = self.room.adapter.log
+        del log[:]
+        self.engine.guard.active = True
+        self.turns(4)
+        return list(log)
+
+    def test_it_knows_the_cloud_and_does_nothing(self) -> None:
+        self.turns(5)
+        self.assertEqual(5, len(self.engine.world.views))
+        self.assertEqual([self.waiting], [
+            entry.waiting.id for entry in self.shown.entries()])
+        self.nova.delete(self.filler['h3'])
+        self.turns(30, 61)
+        self.assertEqual('PENDING', self.status(self.waiting))
+        self.assertEqual({}, self.room.has(self.waiting))
+
+    def test_it_leaves_what_the_active_one_has_begun(self) -> None:
+        self.nova.delete(self.filler['h3'])
+        self.room.holds.take(
+            self.waiting, {self.nova.hosts['h3']: {'VCPU': 2}})
+        self.turns(30, 61)
+        self.assertEqual({'VCPU': 2}, self.room.has(self.waiting))
+
+    def test_only_what_has_changed_is_read(self) -> None:
+        self.turns(5)
+        self.offset += 200
+        self.nova.delete(self.filler['h3'])
+        read = self._hosts_read(self._take_over())
+        self.assertEqual({'h3'}, read)
+        self.turns()
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+
+    def test_new_hosts_are_read(self) -> None:
+        self.turns(5)
+        self.offset += 200
+        self.nova.add_host('h6', 4)
+        read = self._hosts_read(self._take_over())
+        self.assertEqual({'h6'}, read)
+        self.turns()
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+
+    def test_all_is_read_where_nothing_was(self) -> None:
+        read = self._hosts_read(self._take_over())
+        self.assertEqual(set(self.nova.hosts), read)
+
+    def test_preemptible_servers_that_came_and_went(self) -> None:
+        old = self.nova.add_server('old', 1, preemptible=True)
+        self.nova.servers[old]['status'] = 'ACTIVE'
+        self.turns(5)
+        self.assertIn(old, self.engine._reader.preemptible)
+        self.offset += 200
+        self.nova.delete(old)
+        new = self.nova.add_server('new', 1, preemptible=True)
+        self.nova.servers[new].update(status='ACTIVE', updated='2100')
+        self._take_over()
+        self.assertEqual({new}, set(self.engine._reader.preemptible))
+
+    def test_what_was_begun_is_begun_again(self) -> None:
+        self.engine.guard.active = True
+        self.turns(5)
+        with mock.patch.object(
+                self.engine._actor, 'advance',
+                side_effect=lambda current: current.at(
+                    attempt.Step.CHECK, 0.0)):
+            self.nova.delete(self.filler['h3'])
+            self.offset += 600
+            self.turns(3)
+        self.assertIn(self.waiting, self.engine.attempts)
+        self.engine.guard.active = False
+        self.turns(3)
+        self.assertEqual({}, self.engine.attempts)
+        self.engine.guard.active = True
+        self.turns()
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+
+    def test_lists_fail(self) -> None:
+        def fail() -> cloud.Answer:
+            return self.nova.error(503)
+
+        self.nova.before.append(('GET', 'hypervisors', fail))
+        self.engine.guard.active = True
+        self.turns(3)
+        self.assertFalse(self.engine.recovered)
+        # Not only when the next full list is due.
+        self.turns(12, 10)
+        self.assertTrue(self.engine.recovered)
+
+    def test_the_first_full_list_comes_first(self) -> None:
+        calendar = lists.Calendar(self.conf)
+        self.assertEqual(lists.FULL, calendar.due(False, False))
+        calendar.began(lists.FULL)
+        self.offset += 61
+        # It takes longer than that on a large cloud, and what hosts have is
+        # not known before.
+        self.assertIsNone(calendar.due(False, False))
+        calendar.read_at += datetime.timedelta(days=1)
+        self.assertEqual(lists.WAITING, calendar.due(False, False))

@@ -1,0 +1,284 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What the reaper knows and plans: the index, the queue, and how it went.
+
+It asks nobody. Its owner, the engine, holds a lock over it.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import datetime
+import time
+
+from oslo_log import log
+
+from nova_reaper import index as index_module
+from nova_reaper import lists
+from nova_reaper import metrics
+from nova_reaper import model
+from nova_reaper import nova
+from nova_reaper import plan
+from nova_reaper import queue as queue_module
+from nova_reaper import reader
+from nova_reaper import shapes
+
+LOG = log.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Told:
+    """A decision, and when it was made."""
+
+    decision: model.Decision
+    at: datetime.datetime
+
+
+@dataclasses.dataclass(slots=True)
+class History:
+    """What became of a server since it is known.
+
+    :ivar attempts: that a host was asked for, the create included
+    :ivar tries: of the reaper's that came to nothing, also before a host was
+        asked for: it backs off after both
+    """
+
+    attempts: int
+    last: datetime.datetime | None
+    tries: int = 0
+    reason: model.Reason | None = None
+
+
+def utcnow() -> datetime.datetime:
+    """The time of now."""
+    return datetime.datetime.now(datetime.UTC)
+
+
+class World:
+    """Hosts and servers that wait, planned by the options in force."""
+
+    def __init__(self, options: model.Options, source: reader.Reader,
+                 forms: shapes.Shapes, meters: metrics.Metrics) -> None:
+        self._reader = source
+        self._shapes = forms
+        self._metrics = meters
+        self.options = options
+        self.index = index_module.Index(options)
+        self.queue = queue_module.Queue(options)
+        self.planner = plan.Planner(self.index, self.queue, options)
+        self.views: dict[str, reader.HostView] = {}
+        self.servers: dict[str, nova.NovaServer] = {}
+        self.told: dict[str, Told] = {}
+        self.history: dict[str, History] = {}
+        self.misses: dict[str, tuple[int, float]] = {}
+        self.max_misses = 0
+        self._learned = 0
+        self.forget_misses = 0
+
+    def use(self, options: model.Options, busy: Mapping[str, model.Decision]
+            ) -> None:
+        """Plan by other options from now on.
+
+        :param busy: decisions that are being carried out
+        """
+        self.options = options
+        self.index = index_module.Index(options)
+        self.queue = queue_module.Queue(options)
+        self.planner = plan.Planner(self.index, self.queue, options)
+        for view in self.views.values():
+            self.index.put(view.host, view.servers)
+        for server in list(self.servers):
+            if server not in busy:
+                self.put_again(server)
+        for decision in busy.values():
+            waiting = self.waiting(decision.server)
+            if waiting and decision.host in self.index.rows:
+                self.index.plan(waiting.id, decision.host,
+                                waiting.shape.amounts, decision.victims)
+
+    def put_host(self, view: reader.HostView) -> bool:
+        """A host as it was read; returns whether it has changed."""
+        name = view.host.name
+        before = self.views.get(name)
+        if before and before.read_at >= view.read_at:
+            return False
+        self.views[name] = view
+        row = self.index.put(view.host, view.servers)
+        changed = not before or (before.host, before.servers) != (
+            view.host, view.servers)
+        if changed:
+            self.queue.host_changed(self.index, row)
+        return changed
+
+    def learn(self) -> None:
+        """Say of all hosts which traits they have, if more is known of that.
+
+        Which are asked for is known only when a server asks for them.
+        """
+        if self._learned == self._reader.learned:
+            return
+        self._learned = self._reader.learned
+        for name, view in self.views.items():
+            known = self._reader.with_traits(view)
+            if known is not view:
+                self.views[name] = known
+                self.index.put(known.host, known.servers)
+        self.queue.wake_all()
+
+    def remove_host(self, name: str) -> None:
+        """A host is gone."""
+        self.views.pop(name, None)
+        self.index.remove(name)
+
+    def classes(self) -> dict[str, int]:
+        """The resource classes that hosts have."""
+        return dict.fromkeys((name for view in self.views.values()
+                              for name in view.host.inventory), 0)
+
+    def put_server(self, server: nova.NovaServer, answer: shapes.Answer,
+                   busy: bool = False) -> bool:
+        """A server that waits; returns whether it was not known.
+
+        :param busy: whether an attempt for it is under way
+        """
+        new = server.id not in self.servers
+        self.servers[server.id] = server
+        shape = self._shape(answer.shape)
+        if dict(self.index.refusals(shape)) != dict(answer.refused):
+            self.index.refuse(shape, answer.refused)
+            waiting = self.waiting(server.id)
+            if waiting:
+                self.queue.wake(waiting.demand)
+        if server.id not in self.history:
+            self.history[server.id] = History(1, server.updated_at)
+        if not busy:
+            self.put_again(server.id)
+        return new
+
+    def refuse(self, server: str, host: str, name: str) -> None:
+        """A filter was found to refuse a server's shape on a host."""
+        waiting = self.waiting(server)
+        if waiting:
+            known = self.index.refusals(waiting.shape)
+            self.index.refuse(waiting.shape, {**known, host: name})
+
+    def waiting(self, server: str) -> model.Waiting | None:
+        """A server in the words of the queue, None if it does not wait."""
+        item = self.servers.get(server)
+        answer = self._shapes.known(item) if item else None
+        if item is None or answer is None:
+            return self.queue.get(server)
+        made = lists.waits_for(item, answer, self._reader)
+        history = self.history.get(server)
+        if history:
+            made = dataclasses.replace(
+                made, attempts=history.attempts + history.tries,
+                last_attempt=history.last,
+                reason=history.reason or made.reason)
+        return dataclasses.replace(made, shape=self._shape(made.shape))
+
+    def requests(self, server: str) -> tuple[str, ...]:
+        """What to ask Placement for a server, () if it is not known."""
+        item = self.servers.get(server)
+        answer = self._shapes.known(item) if item else None
+        return answer.requests if answer else ()
+
+    def _shape(self, shape: model.Shape) -> model.Shape:
+        """Nobody is ended any more for a shape that was missed too often."""
+        count, since = self.misses.get(shape.key, (0, 0.0))
+        if not count or time.monotonic() - since > self.forget_misses:
+            return shape
+        return dataclasses.replace(
+            shape, fill_only=shape.fill_only or count >= self.max_misses)
+
+    def missed(self, waiting: model.Waiting) -> None:
+        """Servers were ended for one that did not run."""
+        count = self.misses.get(waiting.shape.key, (0, 0.0))[0] + 1
+        self.misses[waiting.shape.key] = count, time.monotonic()
+        if count >= self.max_misses:
+            LOG.warning('Nobody is ended any more for servers like %s (%s), '
+                        'of which %d did not run in spite of it.',
+                        waiting.id, waiting.flavor, count)
+
+    def put_again(self, server: str) -> None:
+        """Have the queue use what is known of a server now."""
+        waiting = self.waiting(server)
+        if waiting:
+            self.queue.put(waiting, utcnow())
+
+    def discard(self, server: str) -> None:
+        """A server waits no more."""
+        self.servers.pop(server, None)
+        self.told.pop(server, None)
+        self.history.pop(server, None)
+        self.index.drop_plan(server)
+        self.queue.discard(server)
+
+    def leave(self, server: str, decision: model.Decision | None) -> None:
+        """What was begun for a server is another's: it waits as before."""
+        if decision:
+            self.planner.undo(decision, utcnow())
+        else:
+            self.index.drop_plan(server)
+        self.put_again(server)
+
+    def tell(self, decision: model.Decision) -> bool:
+        """Keep a decision; returns whether it says anything new."""
+        before = self.told.get(decision.server)
+        self.told[decision.server] = Told(decision, utcnow())
+        self._metrics.decisions.labels(
+            decision.verdict.value, decision.word or 'none').inc()
+        return before is None or before.decision != decision
+
+    def say(self, waiting: model.Waiting, decision: model.Decision) -> None:
+        """Keep a decision, and log it if it says anything new."""
+        if self.tell(decision):
+            LOG.info('Server %s (%s): %s%s %s', waiting.id, waiting.name,
+                     '' if self.options.mode != model.Mode.OBSERVE
+                     else 'would be: ', decision.word or
+                     decision.verdict.value, decision.detail)
+
+    def failed(self, server: str, reason: model.Reason | None,
+               asked: bool) -> None:
+        """Nothing came of an attempt: the server backs off.
+
+        :param asked: whether Nova was asked to build it
+        """
+        history = self.history.setdefault(server, History(1, None))
+        if asked:
+            history.attempts += 1
+        else:
+            # The first of these tries waits already.
+            history.tries += 1
+        history.last = utcnow()
+        history.reason = reason
+
+    def show(self) -> None:
+        """Bring the gauges up to date."""
+        counts: dict[tuple[str, str], int] = {}
+        oldest: dict[str, float] = {'pending': 0.0, 'shelved': 0.0}
+        now = utcnow()
+        for server in self.servers.values():
+            state = 'shelved' if server.shelved else 'pending'
+            told = self.told.get(server.id)
+            word = (told.decision.word if told else None) or 'none'
+            counts[state, word] = counts.get((state, word), 0) + 1
+            oldest[state] = max(oldest[state], (
+                now - server.created_at).total_seconds())
+        self._metrics.pending.clear()
+        for (state, word), count in counts.items():
+            self._metrics.pending.labels(state, word).set(count)
+        for state, seconds in oldest.items():
+            self._metrics.oldest_pending.labels(state).set(seconds)
+        self._metrics.hosts.set(len(self.views))
+        self._metrics.preemptible.set(sum(
+            len(view.servers) for view in self.views.values()))
