@@ -1,0 +1,194 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What Nova and nova-reaper say of waiting servers."""
+
+import urllib.parse
+
+from keystoneauth1 import adapter
+from keystoneauth1 import exceptions as ksa_exceptions
+from openstack import exceptions as sdk_exceptions
+from osc_lib import exceptions
+
+from osc_pending.i18n import _
+from osc_pending import microversions
+
+#: The type of nova-reaper in the catalog.
+SERVICE_TYPE = 'compute-pending'
+
+# The most that nova-reaper gives at once.
+_PAGE = 1000
+
+
+class ReaperError(exceptions.CommandError):
+    """nova-reaper did not answer, or answered with a refusal.
+
+    :param code: the status of the answer, None if there was none
+    """
+
+    def __init__(self, message, code=None):
+        super().__init__(message)
+        self.code = code
+
+
+class Client:
+    """What is known of waiting servers, from Nova and from nova-reaper.
+
+    :param manager: the ClientManager of the openstack client
+    """
+
+    def __init__(self, manager):
+        self._manager = manager
+        #: the SDK's compute proxy
+        self.compute = manager.compute
+        endpoint = self._find_reaper()
+        self.has_reaper = endpoint is not None
+        self._reaper = self.has_reaper and adapter.Adapter(
+            manager.session, service_type=SERVICE_TYPE,
+            region_name=manager.region_name, interface=manager.interface,
+            endpoint_override=endpoint)
+
+    def _find_reaper(self):
+        where = (SERVICE_TYPE, self._manager.region_name,
+                 self._manager.interface)
+        if not self._manager.is_service_available(*where):
+            return None
+        try:
+            return self._manager.get_endpoint_for_service_type(*where)
+        except ksa_exceptions.CatalogException:
+            # A service whose endpoints are elsewhere, or disabled.
+            return None
+
+    def find(self, name_or_id, purpose, least=microversions.PENDING):
+        """Find a server.
+
+        :param name_or_id: its name or ID
+        :param purpose: for what it is looked for, as an error says it
+        :param least: the microversion that the purpose needs
+        :returns: the openstack.compute.v2.server.Server, and the microversion
+            for requests about it
+        :raises: CommandError where there is no such microversion,
+            NotFoundException
+        """
+        version = microversions.choose(self.compute, least, purpose)
+        with microversions.used(self.compute, version):
+            return self.compute.find_server(
+                name_or_id, ignore_missing=False), version
+
+    def waiting(self, purpose, **query):
+        """Return the servers that wait.
+
+        :param purpose: as for find
+        :param query: of the API's list of servers
+        :returns: a list of openstack.compute.v2.server.Server
+        """
+        version = microversions.choose(
+            self.compute, microversions.PENDING, purpose)
+        with microversions.used(self.compute, version):
+            return list(self.compute.servers(
+                details=True, status='PENDING', **query))
+
+    def reason(self, server, **query):
+        """Return what Nova says of one that waits (2.107).
+
+        :param server: its ID
+        :param query: host, limit, marker; limit=0 asks for no hosts
+        :returns: the dictionary of GET /servers/{id}/pending, with the hosts
+            of all pages; None where the microversion is not to be had, or the
+            server does not wait any more
+        :raises: HttpException for any other refusal
+        """
+        if microversions.highest(self.compute) < microversions.REASON:
+            return None
+        url = '/servers/%s/pending' % server
+        answer, hosts = None, []
+        while url:
+            response = self.compute.get(
+                url, params=query, microversion=microversions.text(
+                    microversions.highest(self.compute)))
+            if response.status_code == 404:
+                break
+            sdk_exceptions.raise_from_response(response)
+            page = response.json()['pending']
+            answer = answer or page
+            hosts += page.get('hosts') or ()
+            if 'unavailable' in page:
+                # No scheduler answers any more, and there is no next page.
+                answer['unavailable'] = page['unavailable']
+            links = {link['rel']: link['href']
+                     for link in page.get('hosts_links', ())}
+            url, query = self._next(url, links), {}
+        if answer and 'hosts' in answer:
+            answer['hosts'] = hosts
+        return answer
+
+    @staticmethod
+    def _next(url, links):
+        """Return where the next page is, below the endpoint in use."""
+        if 'next' not in links:
+            return None
+        return '%s?%s' % (url.partition('?')[0],
+                          urllib.parse.urlsplit(links['next']).query)
+
+    def reaper_all(self, all_projects=False, project_id=None):
+        """Return what nova-reaper says of all that wait, by ID.
+
+        :raises: ReaperError
+        """
+        query = {'limit': _PAGE}
+        if all_projects and not project_id:
+            query['all_projects'] = 'true'
+        if project_id:
+            query['project_id'] = project_id
+        url, found = '/v1/pending', {}
+        while url:
+            answer = self._ask(url, query)
+            found.update((each['server'], each) for each in answer['pending'])
+            url, query = self._next(url, {
+                link['rel']: link['href']
+                for link in answer.get('pending_links', ())}), {}
+        return found
+
+    def reaper_one(self, server, dry_run=False):
+        """Return the answer of nova-reaper to a question about one server.
+
+        :param server: its ID
+        :param dry_run: whether to ask who would be ended for it
+        :raises: ReaperError
+        """
+        return self._ask('/v1/pending/%s' % server,
+                         {'dry_run': 'true'} if dry_run else {})
+
+    def notices(self, all_projects=False):
+        """Return the notices that are in force.
+
+        :raises: ReaperError
+        """
+        return self._ask('/v1/notices', {'all_projects': 'true'}
+                         if all_projects else {})['notices']
+
+    def _ask(self, path, query):
+        try:
+            response = self._reaper.get(path, params=query,
+                                        raise_exc=False)
+        except ksa_exceptions.ClientException as error:
+            raise ReaperError(_('nova-reaper does not answer: %s') % error)
+        if response.status_code == 200:
+            return response.json()
+        try:
+            message = response.json()['error']['message']
+        except (KeyError, TypeError, ValueError):
+            message = response.reason
+        raise ReaperError(
+            _('nova-reaper answers %(code)s: %(message)s') % {
+                'code': response.status_code, 'message': message},
+            code=response.status_code)

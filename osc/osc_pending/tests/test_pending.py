@@ -1,0 +1,575 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Tests of the commands of waiting servers."""
+
+import json
+import pathlib
+
+from osc_pending.tests import base
+from osc_pending.tests import fakes
+from osc_pending.v1 import pending
+from osc_pending.v1 import rebuild
+
+_HOSTS = [{'host': 'compute1', 'uuid': 'u1', 'refused_by': None},
+          {'host': 'compute2', 'uuid': 'u2', 'refused_by': 'ComputeFilter'}]
+
+
+def _reason(**more):
+    return {'since': '2026-11-22T11:30:00Z', 'attempts': 3,
+            'last_attempt': '2026-11-22T11:50:00Z', 'reason': 'no_room',
+            'message': 'No valid host was found. ',
+            'advice': 'Wait, or take a smaller flavor.', **more}
+
+
+def _answer(server, **more):
+    return {'server': server['id'], 'name': server['name'],
+            'project_id': fakes.PROJECT, 'state': 'pending', 'priority': 0,
+            'position': 12, 'queue_length': 40,
+            'since': '2026-11-22T11:31:00Z', 'attempts': 4,
+            'last_attempt': '2026-11-22T11:51:00Z',
+            'next_attempt': '2026-11-22T11:54:00Z', 'deadline': None,
+            'step': 'waiting', 'verdict': 'wait', 'reason': 'back_off',
+            'detail': 'Tried again later.', **more}
+
+
+class ListTestCase(base.TestCase):
+
+    def test_from_nova(self):
+        cloud = self.use_cloud()
+        web, db = cloud.add('web'), cloud.add('db')
+        cloud.add('other', 'ACTIVE')
+        cloud.reasons[web['id']] = _reason()
+        rows, err = self.read('pending', 'list', '--sort-column', 'Name')
+        self.assertEqual([
+            {'ID': db['id'], 'Name': 'db', 'Reason': None,
+             'Since': '2026-11-22T11:30:00Z', 'Attempts': None,
+             'Position': None, 'Next Attempt': None},
+            {'ID': web['id'], 'Name': 'web', 'Reason': 'no_room',
+             'Since': '2026-11-22T11:30:00Z', 'Attempts': 3,
+             'Position': None, 'Next Attempt': None}], rows)
+        self.assertEqual('', err)
+
+    def test_being_rebuilt(self):
+        cloud = self.use_cloud()
+        cloud.reasons[cloud.add('web')['id']] = 409
+        rows, _err = self.read('pending', 'list')
+        self.assertIsNone(rows[0]['Reason'])
+
+    def test_without_reasons(self):
+        cloud = self.use_cloud(offered='2.105')
+        web = cloud.add('web')
+        [row], _err = self.read('pending', 'list', '--long')
+        self.assertEqual(
+            (web['id'], None, '2026-11-22T11:30:00Z',
+             'No valid host was found. ', 'm1.small', fakes.PROJECT),
+            (row['ID'], row['Reason'], row['Last Attempt'], row['Message'],
+             row['Flavor'], row['Project ID']))
+        self.assertEqual(['/servers/detail'],
+                         [path for _m, path, _v, _b in cloud.requests])
+
+    def test_from_the_reaper(self):
+        cloud = self.use_cloud(reaper=True)
+        web, db = cloud.add('web'), cloud.add('db')
+        page = '/v1/pending?limit=1000'
+        cloud.reaper[page] = (200, {
+            'pending': [_answer(web)],
+            'pending_links': [{'rel': 'next', 'href': (
+                'http://another.name/v1/pending?marker=%s' % web['id'])}]})
+        cloud.reaper['/v1/pending?marker=' + web['id']] = (200, {
+            'pending': [_answer(db, position=13)]})
+        rows, _err = self.read('pending', 'list', '--sort-column', 'Position')
+        self.assertEqual(
+            [('web', 'back_off', 12, '2026-11-22T11:54:00Z', 4),
+             ('db', 'back_off', 13, '2026-11-22T11:54:00Z', 4)],
+            [(row['Name'], row['Reason'], row['Position'],
+              row['Next Attempt'], row['Attempts']) for row in rows])
+        # One request tells the reaper's part, one Nova's.
+        self.assertEqual(['/servers/detail'],
+                         [path for _m, path, _v, _b in cloud.requests])
+
+    def test_some_unknown_to_the_reaper(self):
+        cloud = self.use_cloud(reaper=True)
+        web, db, new = map(cloud.add, ('web', 'db', 'new'))
+        for server in (db, new):
+            cloud.reasons[server['id']] = _reason()
+        cloud.reaper['/v1/pending?limit=1000'] = (200, {'pending': [
+            _answer(web), _answer(db, reason=None, position=13)]})
+        rows, err = self.read('pending', 'list', '--sort-column', 'Name')
+        self.assertEqual(
+            [('db', 'no_room', 13), ('new', 'no_room', None),
+             ('web', 'back_off', 12)],
+            [(row['Name'], row['Reason'], row['Position']) for row in rows])
+        self.assertEqual('', err)
+        self.assertEqual(3, len(cloud.requests))
+
+    def test_reaper_fails(self):
+        cloud = self.use_cloud(reaper=True)
+        cloud.reasons[cloud.add('web')['id']] = _reason()
+        cloud.reaper['/v1/pending?limit=1000'] = (503, {
+            'error': {'message': 'not yet'}})
+        [row], err = self.read('pending', 'list')
+        self.assertEqual('no_room', row['Reason'])
+        self.assertIn('nova-reaper answers 503: not yet', err)
+
+    def test_reaper_has_no_endpoint(self):
+        cloud = self.use_cloud(disabled=True)
+        cloud.reasons[cloud.add('web')['id']] = _reason()
+        [row], err = self.read('pending', 'list')
+        self.assertEqual(('no_room', None), (row['Reason'], row['Position']))
+        self.assertEqual('', err)
+
+    def test_all_projects(self):
+        cloud = self.use_cloud(reaper=True)
+        web = cloud.add('web')
+        cloud.reaper['/v1/pending?limit=1000&all_projects=true'] = (
+            200, {'pending': [_answer(web)]})
+        [row], err = self.read('pending', 'list', '--all-projects')
+        self.assertEqual((fakes.PROJECT, 12),
+                         (row['Project ID'], row['Position']))
+        self.assertEqual('', err)
+
+    def test_project(self):
+        cloud = self.use_cloud(reaper=True)
+        web = cloud.add('web')
+        cloud.reaper['/v1/pending?limit=1000&project_id=' + fakes.PROJECT] = (
+            200, {'pending': [_answer(web)]})
+        [row], err = self.read('pending', 'list', '--project', 'demo')
+        self.assertEqual((fakes.PROJECT, 12),
+                         (row['Project ID'], row['Position']))
+        self.assertEqual('', err)
+
+    def test_none(self):
+        self.use_cloud(reaper=True)
+        rows, err = self.read('pending', 'list')
+        self.assertEqual(([], ''), (rows, err))
+
+    def test_many(self):
+        cloud = self.use_cloud()
+        for number in range(pending._MOST_REASONS + 1):
+            cloud.add('web-%d' % number)
+        rows, err = self.read('pending', 'list')
+        self.assertEqual(pending._MOST_REASONS + 1, len(rows))
+        self.assertIn('Only the first 50 servers have a reason', err)
+        self.assertEqual(pending._MOST_REASONS + 1, len(cloud.requests))
+
+    def test_bad_limit(self):
+        self.use_cloud()
+        for value in ('0', '-1', 'x'):
+            _out, err = self.run_client(
+                'pending', 'list', '--limit', value, code=2)
+            self.assertIn('--limit', err)
+
+    def test_released_cloud(self):
+        self.use_cloud(offered='2.104')
+        _out, err = self.run_client('pending', 'list', code=1)
+        self.assertIn('pending list needs microversion 2.105', err)
+        self.assertIn('2.104 at most. It is without nova-pending', err)
+
+    def test_asked_for_less(self):
+        self.use_cloud()
+        _out, err = self.run_client(
+            '--os-compute-api-version', '2.90', 'pending', 'list', code=1)
+        self.assertIn('2.90 was asked for', err)
+
+    def test_asked_for(self):
+        cloud = self.use_cloud()
+        cloud.add('web')
+        self.run_client('--os-compute-api-version', '2.105',
+                        'pending', 'list')
+        self.assertEqual({'2.105'}, {v for _m, _p, v, _b in cloud.requests})
+
+
+class ShowTestCase(base.TestCase):
+
+    def test_from_nova(self):
+        cloud = self.use_cloud()
+        web = cloud.add('web')
+        cloud.reasons[web['id']] = _reason()
+        row, err = self.read('pending', 'show', 'web')
+        self.assertEqual(
+            ('no_room', 3, 'Wait, or take a smaller flavor.', None),
+            (row['reason'], row['attempts'], row['advice'], row['position']))
+        self.assertNotIn('host', row)
+        self.assertEqual('', err)
+
+    def test_from_the_reaper(self):
+        cloud = self.use_cloud(reaper=True)
+        web = cloud.add('web')
+        cloud.reasons[web['id']] = _reason()
+        cloud.reaper['/v1/pending/' + web['id']] = (
+            200, {'pending': _answer(web)})
+        row, err = self.read('pending', 'show', 'web')
+        self.assertEqual(
+            ('back_off', 12, 'Tried again later.',
+             'No valid host was found. ', 'waiting'),
+            (row['reason'], row['position'], row['advice'], row['message'],
+             row['step']))
+        # Of the attempts Nova knows more.
+        self.assertEqual((3, '2026-11-22T11:50:00Z'),
+                         (row['attempts'], row['last_attempt']))
+        self.assertNotIn('notices', row)
+        self.assertEqual('', err)
+
+    def test_notices(self):
+        cloud = self.use_cloud(reaper=True)
+        web = cloud.add('web')
+        cloud.reasons[web['id']] = _reason()
+        cloud.reaper['/v1/pending/' + web['id']] = (200, {
+            'pending': _answer(web, host='compute1', victims=['v'])})
+        cloud.reaper['/v1/notices?all_projects=true'] = (200, {'notices': [
+            {'server': 'v', 'for': web['id']}, {'server': 'x', 'for': 'y'}]})
+        row, _err = self.read('pending', 'show', 'web')
+        self.assertEqual(('compute1', ['v']), (row['host'], row['victims']))
+        self.assertEqual([{'server': 'v', 'for': web['id']}], row['notices'])
+
+    def test_unknown_to_the_reaper(self):
+        cloud = self.use_cloud(reaper=True)
+        cloud.reasons[cloud.add('web')['id']] = _reason()
+        row, err = self.read('pending', 'show', 'web')
+        self.assertEqual(('no_room', ''), (row['reason'], err))
+
+    def test_without_2107(self):
+        cloud = self.use_cloud(offered='2.106')
+        cloud.add('web')
+        row, err = self.read('pending', 'show', 'web')
+        self.assertEqual((None, 'No valid host was found. '),
+                         (row['reason'], row['message']))
+        self.assertIn('from microversion 2.107', err)
+
+    def test_does_not_wait(self):
+        self.use_cloud().add('web', 'ACTIVE')
+        for name in ('show', 'explain'):
+            _out, err = self.run_client('pending', name, 'web', code=1)
+            self.assertIn('does not wait: it is ACTIVE', err)
+
+    def test_unknown(self):
+        self.use_cloud()
+        _out, err = self.run_client('pending', 'show', 'web', code=1)
+        self.assertIn('No Server found for web', err)
+
+    def test_no_hosts_are_asked_for(self):
+        # An administrator would get all of the cloud.
+        cloud = self.use_cloud()
+        asked = []
+        cloud.reasons[cloud.add('web')['id']] = lambda request: (
+            asked.append(request.query) or {'pending': _reason()})
+        self.run_client('pending', 'show', 'web')
+        self.run_client('pending', 'list')
+        self.assertEqual(['limit=0', 'limit=0'], asked)
+
+    def test_being_rebuilt(self):
+        cloud = self.use_cloud()
+        cloud.reasons[cloud.add('web')['id']] = 409
+        _out, err = self.run_client('pending', 'show', 'web', code=1)
+        self.assertIn('it is being rebuilt', err)
+
+
+class ExplainTestCase(base.TestCase):
+
+    def test_hosts(self):
+        cloud = self.use_cloud()
+        web = cloud.add('web')
+        cloud.reasons[web['id']] = _reason(
+            requests=['resources=VCPU%3A2'], hosts=_HOSTS)
+        row, _err = self.read('pending', 'explain', 'web')
+        self.assertEqual((_HOSTS, ['resources=VCPU%3A2']),
+                         (row['hosts'], row['requests']))
+        self.assertNotIn('verdict', row)
+        out, _err = self.run_client('pending', 'explain', 'web')
+        self.assertIn('compute2: ComputeFilter', out)
+
+    def test_pages(self):
+        cloud = self.use_cloud()
+        web = cloud.add('web')
+        asked = []
+
+        def answer(request):
+            asked.append(request.query)
+            page = _reason(requests=[], hosts=[_HOSTS[len(asked) - 1]])
+            if len(asked) == 1:
+                page['hosts_links'] = [{
+                    'rel': 'next', 'href': (
+                        'http://other/v2.1/servers/%s/pending?'
+                        'host=compute1&host=compute2&marker=compute1'
+                        % web['id'])}]
+            return {'pending': page}
+
+        cloud.reasons[web['id']] = answer
+        row, _err = self.read('pending', 'explain', 'web', '--host',
+                              'compute1', '--host', 'compute2')
+        self.assertEqual(_HOSTS, row['hosts'])
+        self.assertEqual(['host=compute1&host=compute2',
+                          'host=compute1&host=compute2&marker=compute1'],
+                         asked)
+
+    def test_no_scheduler(self):
+        cloud = self.use_cloud()
+        cloud.reasons[cloud.add('web')['id']] = _reason(
+            requests=None, hosts=None, unavailable='No scheduler tells.')
+        row, err = self.read('pending', 'explain', 'web')
+        self.assertEqual(([], [], 'no_room'),
+                         (row['requests'], row['hosts'], row['reason']))
+        self.assertEqual('No scheduler tells.\n', err)
+
+    def test_no_scheduler_for_a_page(self):
+        cloud = self.use_cloud()
+        web = cloud.add('web')
+
+        def answer(request):
+            if 'marker' in request.query:
+                return {'pending': _reason(
+                    requests=None, hosts=None, unavailable='No more.')}
+            return {'pending': _reason(
+                requests=['q'], hosts=_HOSTS[:1], hosts_links=[{
+                    'rel': 'next', 'href': 'http://other/x?marker=u1'}])}
+
+        cloud.reasons[web['id']] = answer
+        row, err = self.read('pending', 'explain', 'web')
+        self.assertEqual((['q'], _HOSTS[:1]), (row['requests'], row['hosts']))
+        self.assertEqual('No more.\n', err)
+
+    def test_waits_no_more(self):
+        cloud = self.use_cloud()
+        cloud.add('web')
+        _out, err = self.run_client('pending', 'explain', 'web', code=1)
+        self.assertIn('does not wait any more', err)
+
+    def test_dry_run(self):
+        cloud = self.use_cloud(reaper=True)
+        web = cloud.add('web')
+        cloud.reasons[web['id']] = _reason(requests=[], hosts=_HOSTS)
+        victims = [{'server': 'v', 'name': 'batch-3', 'host': 'compute1'}]
+        cloud.reaper['/v1/pending/%s?dry_run=true' % web['id']] = (200, {
+            'pending': _answer(web), 'dry_run': {
+                'server': web['id'], 'verdict': 'preempt',
+                'host': 'compute1', 'victims': ['v'], 'reason': 'no_room',
+                'detail': '1 would have to go.', 'servers': victims}})
+        row, _err = self.read('pending', 'explain', 'web', '--dry-run')
+        self.assertEqual(
+            ('preempt', 'compute1', victims, '1 would have to go.'),
+            (row['verdict'], row['host'], row['would_end'], row['detail']))
+
+    def test_dry_run_without_reaper(self):
+        cloud = self.use_cloud()
+        cloud.add('web')
+        _out, err = self.run_client(
+            'pending', 'explain', 'web', '--dry-run', code=1)
+        self.assertIn('"compute-pending"', err)
+
+    def test_dry_run_refused(self):
+        cloud = self.use_cloud(reaper=True)
+        web = cloud.add('web')
+        cloud.reasons[web['id']] = _reason(requests=[], hosts=[])
+        cloud.reaper['/v1/pending/%s?dry_run=true' % web['id']] = (503, {
+            'error': {'message': 'The room is not known yet.'}})
+        _out, err = self.run_client(
+            'pending', 'explain', 'web', '--dry-run', code=1)
+        self.assertIn('503: The room is not known yet.', err)
+
+    def test_owner(self):
+        cloud = self.use_cloud()
+        cloud.reasons[cloud.add('web')['id']] = _reason()
+        _out, err = self.run_client('pending', 'explain', 'web', code=1)
+        self.assertIn('administrators alone', err)
+
+    def test_without_2107(self):
+        cloud = self.use_cloud(offered='2.106')
+        cloud.add('web')
+        _out, err = self.run_client('pending', 'explain', 'web', code=1)
+        self.assertIn('pending explain needs microversion 2.107', err)
+
+
+class RebuildTestCase(base.TestCase):
+
+    def _body(self, web):
+        [(version, body)] = self.cloud.sent(
+            'POST', '/servers/%s/action' % web['id'])
+        return version, body['rebuild']
+
+    def test_rebuild(self):
+        for status in ('PENDING', 'ERROR'):
+            cloud = self.use_cloud(offered='2.106')
+            web = cloud.add('web', status)
+            row, _err = self.read('pending', 'rebuild', 'web')
+            self.assertEqual({'id': web['id'], 'name': 'web',
+                              'status': 'BUILD', 'adminPass': 'pass'}, row)
+            self.assertEqual(('2.106', {}), self._body(web))
+
+    def test_corrected(self):
+        cloud = self.use_cloud()
+        web = cloud.add('web')
+        self.run_client(
+            'pending', 'rebuild', 'web', '--flavor', 'm1.large',
+            '--availability-zone', 'az2', '--image', 'cirros')
+        self.assertEqual(('2.107', {
+            'flavorRef': '2', 'availability_zone': 'az2',
+            'imageRef': fakes.IMAGE}), self._body(web))
+
+    def test_corrected_without_2107(self):
+        cloud = self.use_cloud(offered='2.106')
+        web = cloud.add('web')
+        _out, err = self.run_client(
+            'pending', 'rebuild', 'web', '--flavor', 'm1.large', code=1)
+        self.assertIn('needs microversion 2.107', err)
+        self.assertEqual([], cloud.sent(
+            'POST', '/servers/%s/action' % web['id']))
+
+    def test_wait(self):
+        cloud = self.use_cloud()
+        cloud.add('web')
+        cloud.after_build = lambda server: server.update(status='ACTIVE')
+        row, _err = self.read('pending', 'rebuild', 'web', '--wait')
+        self.assertEqual('ACTIVE', row['status'])
+
+    def test_wait_ends_on_pending(self):
+        cloud = self.use_cloud()
+        web = cloud.add('web')
+        cloud.after_build = lambda server: server.update(status='PENDING')
+        row, err = self.read('pending', 'rebuild', 'web', '--wait', code=3)
+        self.assertEqual(('PENDING', 'pass'),
+                         (row['status'], row['adminPass']))
+        self.assertIn('waits in PENDING: No valid host was found.', err)
+        self.assertIn(web['id'], err)
+
+    def test_wait_ends_on_error(self):
+        cloud = self.use_cloud()
+        cloud.add('web')
+        cloud.after_build = lambda server: server.update(
+            status='ERROR', fault={'message': 'it burns'})
+        _out, err = self.run_client(
+            'pending', 'rebuild', 'web', '--wait', code=1)
+        self.assertIn('is in ERROR: it burns', err)
+
+    def test_built_before(self):
+        for status in ('ERROR', 'ACTIVE'):
+            cloud = self.use_cloud()
+            web = cloud.add('web', status, **{
+                'OS-SRV-USG:launched_at': '2026-11-22T11:30:00Z'})
+            _out, err = self.run_client('pending', 'rebuild', 'web', code=1)
+            self.assertIn('was built before, and is ' + status, err)
+            self.assertEqual([], cloud.sent(
+                'POST', '/servers/%s/action' % web['id']))
+
+    def test_without_2106(self):
+        self.use_cloud(offered='2.105').add('web')
+        _out, err = self.run_client('pending', 'rebuild', 'web', code=1)
+        self.assertIn('pending rebuild needs microversion 2.106', err)
+
+
+class WaitTestCase(base.TestCase):
+
+    def _after(self, polls, **change):
+        """Let the server change after so many looks at it."""
+        cloud = self.use_cloud()
+        web = cloud.add('web')
+        left = iter(range(polls))
+
+        def sleep(_seconds):
+            if next(left, None) is None:
+                web.update(change)
+
+        self.sleep.side_effect = sleep
+        return web
+
+    def test_runs(self):
+        self._after(2, status='ACTIVE')
+        out, err = self.run_client('pending', 'wait', 'web')
+        self.assertIn('is ACTIVE', out)
+        self.assertEqual(3, self.sleep.call_count)
+        self.assertEqual('', err)
+
+    def test_error(self):
+        self._after(0, status='ERROR', fault={'message': 'given up'})
+        _out, err = self.run_client('pending', 'wait', 'web', code=1)
+        self.assertIn('is in ERROR: given up', err)
+
+    def test_deleted(self):
+        web = self._after(0)
+        self.sleep.side_effect = lambda _: self.cloud.servers.pop(web['id'])
+        _out, err = self.run_client('pending', 'wait', 'web', code=1)
+        self.assertIn(web['id'], err)
+
+    def test_time_is_over(self):
+        self.use_cloud().add('web')
+        _out, err = self.run_client(
+            'pending', 'wait', 'web', '--timeout', '0', code=3)
+        self.assertIn('waits in PENDING', err)
+
+
+class NoticeTestCase(base.TestCase):
+
+    def test_own(self):
+        cloud = self.use_cloud(reaper=True)
+        cloud.reaper['/v1/notices'] = (200, {'notices': [
+            {'server': 'v', 'name': 'batch-3', 'action': 'delete',
+             'terminate_at': '2026-11-22T11:56:00Z'}]})
+        rows, _err = self.read('pending', 'notice', 'list')
+        self.assertEqual([{'ID': 'v', 'Name': 'batch-3', 'Action': 'delete',
+                           'Ends At': '2026-11-22T11:56:00Z'}], rows)
+
+    def test_all_projects(self):
+        cloud = self.use_cloud(reaper=True)
+        cloud.reaper['/v1/notices?all_projects=true'] = (200, {'notices': [
+            {'server': 'v', 'name': 'batch-3', 'action': 'delete',
+             'terminate_at': '2026-11-22T11:56:00Z', 'for': 'w',
+             'host': 'compute1', 'project_id': 'p'}]})
+        [row], _err = self.read(
+            'pending', 'notice', 'list', '--all-projects')
+        self.assertEqual(('w', 'compute1', 'p'),
+                         (row['For'], row['Host'], row['Project ID']))
+
+    def test_without_reaper(self):
+        self.use_cloud()
+        _out, err = self.run_client('pending', 'notice', 'list', code=1)
+        self.assertIn('without nova-reaper no server is ended', err)
+
+
+class HelpTestCase(base.TestCase):
+
+    def test_complete(self):
+        self.use_cloud()
+        out, _err = self.run_client('complete')
+        self.assertIn("cmds_pending='explain list notice rebuild show wait'",
+                      out)
+        self.assertIn('--dry-run', out)
+
+    def test_help(self):
+        self.use_cloud()
+        for words in (('list',), ('show',), ('explain',), ('rebuild',),
+                      ('wait',), ('notice', 'list')):
+            out, err = self.run_client('help', 'pending', *words)
+            self.assertIn(' pending %s [-h]' % ' '.join(words), out)
+            self.assertEqual('', err)
+
+    def test_documented(self):
+        page = pathlib.Path(__file__).resolve().parents[3].joinpath(
+            'doc/source/user/osc.rst')
+        if not page.exists():
+            self.skipTest('No documentation is beside an installed plugin.')
+        text = page.read_text()
+        for command in (
+                pending.ListPending, pending.ShowPending,
+                pending.ExplainPending, pending.ListNotice,
+                rebuild.RebuildPending, rebuild.WaitPending):
+            parser = command(None, None).get_parser('')
+            # Those of the formatters are in groups with a title.
+            for action in parser._optionals._group_actions:
+                if action.dest != 'help':
+                    self.assertIn('``%s``' % action.option_strings[0], text)
+
+    def test_json_of_one_column(self):
+        cloud = self.use_cloud()
+        cloud.reasons[cloud.add('web')['id']] = _reason()
+        out, _err = self.run_client(
+            'pending', 'show', 'web', '-f', 'json', '-c', 'reason')
+        self.assertEqual({'reason': 'no_room'}, json.loads(out))

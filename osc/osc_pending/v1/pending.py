@@ -1,0 +1,335 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Commands that show servers which wait, and why."""
+
+from cliff import columns
+from openstack import exceptions as sdk_exceptions
+from osc_lib.cli import format_columns
+from osc_lib.command import command
+from osc_lib import exceptions
+
+from osc_pending import client as pending_client
+from osc_pending.i18n import _
+from osc_pending import microversions
+
+# Nova is asked for the reason of each server by itself.
+_MOST_REASONS = 50
+
+_REASONS = _(
+    'Reasons: no_room (hosts could take it, none has room), refused (filters '
+    'of the scheduler refuse all hosts that have room), no_such_host (the '
+    'host that was asked for does not exist), nothing_fits (no host could '
+    'ever take it), build_failed (hosts took it, and its build failed there), '
+    'quota (its rebuild would be refused for the quota), unknown, and those '
+    'of nova-reaper: protected, back_off, reserved, mode, deadline, '
+    'needs_owner.')
+
+
+class HostsColumn(columns.FormattableColumn):
+    """Hosts, and what refuses each."""
+
+    def human_readable(self):
+        return '\n'.join('%s: %s' % (
+            host['host'], host['refused_by'] or _('no filter refuses it')
+        ) for host in self._value)
+
+
+class LinesColumn(columns.FormattableColumn):
+    """A list, one entry in each line."""
+
+    def human_readable(self):
+        return '\n'.join(str(entry) for entry in self._value)
+
+
+def _project_id(manager, project_name):
+    """Return the ID of a project."""
+    try:
+        return manager.sdk_connection.identity.find_project(
+            project_name, ignore_missing=False).id
+    except sdk_exceptions.ForbiddenException:
+        # Who may not look projects up can still name their ID.
+        return project_name
+
+
+class ListPending(command.Lister):
+    _description = _('List servers that wait in PENDING.')
+    _epilog = _REASONS
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--all-projects', action='store_true', default=False,
+            help=_('Include all projects (admin only)'))
+        parser.add_argument(
+            '--project', metavar='<project>',
+            help=_('Only servers of this project (name or ID, admin only)'))
+        parser.add_argument(
+            '--name', metavar='<name-regex>',
+            help=_('Only servers whose name matches a regular expression'))
+        parser.add_argument(
+            '--marker', metavar='<server>',
+            help=_('Begin after the server with this ID'))
+        parser.add_argument(
+            '--limit', metavar='<number>', type=_positive,
+            help=_('At most so many servers'))
+        parser.add_argument(
+            '--long', action='store_true', default=False,
+            help=_('List more of each server'))
+        return parser
+
+    def take_action(self, parsed_args):
+        client = self.app.client_manager.compute_pending
+        query = {'name': parsed_args.name, 'marker': parsed_args.marker}
+        project = None
+        if parsed_args.project:
+            project = _project_id(self.app.client_manager, parsed_args.project)
+            query['project_id'] = project
+        if parsed_args.all_projects or project:
+            query['all_projects'] = True
+        if parsed_args.limit:
+            query.update(limit=parsed_args.limit, paginated=False)
+        servers = client.waiting('pending list', **{
+            key: value for key, value in query.items() if value is not None})
+        known = self._known(client, servers, parsed_args, project)
+        names = ['id', 'name', 'reason', 'since', 'attempts', 'position',
+                 'next_attempt']
+        headers = ['ID', 'Name', 'Reason', 'Since', 'Attempts', 'Position',
+                   'Next Attempt']
+        if parsed_args.long:
+            names += ['last_attempt', 'message', 'flavor']
+            headers += ['Last Attempt', 'Message', 'Flavor']
+        if parsed_args.long or parsed_args.all_projects or project:
+            names.append('project_id')
+            headers.append('Project ID')
+        rows = [_describe(server, *known.get(server.id, (None, None)))
+                for server in servers]
+        return headers, [tuple(row[name] for name in names) for row in rows]
+
+    def _known(self, client, servers, parsed_args, project):
+        """Return what Nova and nova-reaper say, by the servers' IDs.
+
+        With a reaper one request tells all that it knows of; Nova is asked
+        for each of the others.
+        """
+        found = {}
+        if client.has_reaper and servers:
+            try:
+                found = client.reaper_all(parsed_args.all_projects, project)
+            except pending_client.ReaperError as error:
+                self.log.warning(str(error))
+        others = [server for server in servers
+                  if not found.get(server.id, {}).get('reason')]
+        if len(others) > _MOST_REASONS:
+            self.log.warning(_(
+                'Only the first %d servers have a reason: those that '
+                'nova-reaper has not looked at take a request each. See '
+                '--limit, --marker and "openstack pending show".')
+                % _MOST_REASONS)
+        reasons = {server.id: _reason(client, server)
+                   for server in others[:_MOST_REASONS]}
+        return {server.id: (reasons.get(server.id), found.get(server.id))
+                for server in servers}
+
+
+class ShowPending(command.ShowOne):
+    _description = _('Show why a server waits in PENDING, and for what.')
+    _epilog = _REASONS
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        _add_server(parser)
+        return parser
+
+    def take_action(self, parsed_args):
+        client = self.app.client_manager.compute_pending
+        server, version = client.find(parsed_args.server, 'pending show')
+        _check_waits(server)
+        reason = client.reason(server.id, limit=0)
+        if version < microversions.REASON:
+            self.log.warning(_(
+                'Why a server waits is told from microversion 2.107 of the '
+                'compute API on; this is %s.') % microversions.text(version))
+        answer, notices = None, None
+        if client.has_reaper:
+            try:
+                answer = client.reaper_one(server.id)['pending']
+                if 'victims' in answer:
+                    notices = [
+                        notice for notice in client.notices(all_projects=True)
+                        if notice.get('for') == server.id]
+            except pending_client.ReaperError as error:
+                # It has not heard of the server yet.
+                if error.code != 404:
+                    self.log.warning(str(error))
+        row = _describe(server, reason, answer)
+        if notices is not None:
+            row['notices'] = format_columns.ListDictColumn(notices)
+        return zip(*row.items())
+
+
+class ExplainPending(command.ShowOne):
+    _description = _(
+        'Show what a waiting server asks for, which filter of the scheduler '
+        'refuses each host, and who would be ended for it (admin only).')
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        _add_server(parser)
+        parser.add_argument(
+            '--host', metavar='<host>', action='append', default=[],
+            dest='hosts',
+            help=_('Only this host (repeat option for several)'))
+        parser.add_argument(
+            '--dry-run', action='store_true', default=False,
+            help=_('Ask nova-reaper what it would do for the server now, and '
+                   'which preemptible servers it would end. Nothing is '
+                   'changed.'))
+        return parser
+
+    def take_action(self, parsed_args):
+        client = self.app.client_manager.compute_pending
+        server, _version = client.find(
+            parsed_args.server, 'pending explain', microversions.REASON)
+        _check_waits(server)
+        if parsed_args.dry_run and not client.has_reaper:
+            raise exceptions.CommandError(_(
+                'The catalog of this cloud has no service of the type "%s": '
+                '--dry-run needs nova-reaper.') % pending_client.SERVICE_TYPE)
+        query = {'host': parsed_args.hosts} if parsed_args.hosts else {}
+        reason = client.reason(server.id, **query)
+        if reason is None:
+            raise exceptions.CommandError(_(
+                'Server %(name)s (%(id)s) does not wait any more.') % {
+                    'name': server.name, 'id': server.id})
+        if 'hosts' not in reason:
+            raise exceptions.CommandError(_(
+                'Nova tells administrators alone about hosts; "openstack '
+                'pending show %s" shows the rest.') % server.id)
+        if 'unavailable' in reason:
+            self.log.warning(reason['unavailable'])
+        row = {
+            'id': server.id,
+            'name': server.name,
+            'project_id': server.project_id,
+            **{key: reason.get(key) for key in (
+                'reason', 'message', 'advice')},
+            'requests': LinesColumn(reason.get('requests') or []),
+            'hosts': HostsColumn(reason['hosts']),
+        }
+        if parsed_args.dry_run:
+            answer = client.reaper_one(server.id, dry_run=True)['dry_run']
+            row.update(
+                verdict=answer['verdict'], detail=answer['detail'],
+                host=answer['host'], would_end=format_columns.ListDictColumn(
+                    answer.get('servers') or
+                    [{'server': each} for each in answer['victims']]))
+        return zip(*row.items())
+
+
+class ListNotice(command.Lister):
+    _description = _(
+        'List preemptible servers that are under notice: nova-reaper ends '
+        'them to make room.')
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--all-projects', action='store_true', default=False,
+            help=_('Include all projects (admin only)'))
+        return parser
+
+    def take_action(self, parsed_args):
+        client = self.app.client_manager.compute_pending
+        if not client.has_reaper:
+            raise exceptions.CommandError(_(
+                'The catalog of this cloud has no service of the type "%s": '
+                'without nova-reaper no server is ended.')
+                % pending_client.SERVICE_TYPE)
+        names = ('server', 'name', 'action', 'terminate_at')
+        headers = ('ID', 'Name', 'Action', 'Ends At')
+        if parsed_args.all_projects:
+            names += ('for', 'host', 'project_id')
+            headers += ('For', 'Host', 'Project ID')
+        return headers, [
+            tuple(notice.get(name) for name in names)
+            for notice in client.notices(parsed_args.all_projects)]
+
+
+def _add_server(parser):
+    parser.add_argument(
+        'server', metavar='<server>', help=_('Server (name or ID)'))
+
+
+def _positive(text):
+    number = int(text)
+    if number < 1:
+        raise ValueError()
+    return number
+
+
+def _check_waits(server):
+    if server.status != 'PENDING':
+        raise exceptions.CommandError(_(
+            'Server %(name)s (%(id)s) does not wait: it is %(status)s.') % {
+                'name': server.name, 'id': server.id,
+                'status': server.status})
+
+
+def _reason(client, server):
+    try:
+        return client.reason(server.id, limit=0)
+    except sdk_exceptions.HttpException:
+        # A rebuild has begun, say: the others are to be listed all the same.
+        return None
+
+
+def _describe(server, reason, answer):
+    """Bring together what is known of a waiting server.
+
+    :param server: the openstack.compute.v2.server.Server
+    :param reason: what Nova says (2.107), or None
+    :param answer: what nova-reaper says, or None
+    :returns: a dictionary whose order is that of the columns
+    """
+    reason, answer = reason or {}, answer or {}
+    fault = server.fault or {}
+
+    def first(key, default=None, among=(answer, reason)):
+        for each in among:
+            if each.get(key) is not None:
+                return each[key]
+        return default
+
+    # The reaper counts its own attempts, Nova those of the owner as well.
+    nova_first = (reason, answer)
+
+    row = {
+        'id': server.id,
+        'name': server.name,
+        'project_id': server.project_id,
+        'flavor': (server.flavor or {}).get('original_name'),
+        'since': first('since', server.created_at),
+        'attempts': first('attempts', None, nova_first),
+        # Of an attempt that finds no host the fault is all that is left.
+        'last_attempt': first('last_attempt', fault.get('created'),
+                              nova_first),
+        'reason': first('reason'),
+        'message': reason.get('message') or fault.get('message'),
+        'advice': answer.get('detail') or reason.get('advice'),
+        'position': answer.get('position'),
+        'next_attempt': answer.get('next_attempt'),
+        'deadline': answer.get('deadline'),
+        'step': answer.get('step'),
+    }
+    return {**row, **{key: answer[key] for key in ('host', 'victims')
+                      if key in answer}}

@@ -1,0 +1,156 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Commands that rebuild a waiting server, and that wait for it."""
+
+import time
+
+from openstack import exceptions as sdk_exceptions
+from osc_lib.command import command
+from osc_lib import exceptions
+
+from osc_pending import errors
+from osc_pending.i18n import _
+from osc_pending import microversions
+
+# As the client's own commands wait.
+_INTERVAL = 5
+
+
+class RebuildPending(errors.EndsOnPending, command.ShowOne):
+    _description = _(
+        'Build a server that waits, or was never built, under its own ID. '
+        'What is not said here stays as it was created; "openstack server '
+        'rebuild" has more options.')
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            'server', metavar='<server>', help=_('Server (name or ID)'))
+        parser.add_argument(
+            '--image', metavar='<image>',
+            help=_('Another image (name or ID)'))
+        parser.add_argument(
+            '--flavor', metavar='<flavor>',
+            help=_('Another flavor (name or ID, needs microversion 2.107)'))
+        parser.add_argument(
+            '--availability-zone', metavar='<zone>',
+            help=_('Another availability zone (needs microversion 2.107)'))
+        parser.add_argument(
+            '--wait', action='store_true', default=False,
+            help=_('Wait until the server runs. The exit code is %d if it '
+                   'waits in PENDING again.') % errors.SERVER_WAITS)
+        return parser
+
+    def take_action(self, parsed_args):
+        client = self.app.client_manager.compute_pending
+        corrected = parsed_args.flavor or parsed_args.availability_zone
+        server, version = client.find(
+            parsed_args.server, _('Another flavor or availability zone')
+            if corrected else 'pending rebuild',
+            microversions.REASON if corrected else microversions.REBUILD)
+        if server.status not in ('PENDING', 'ERROR') or server.launched_at:
+            raise exceptions.CommandError(_(
+                'Server %(name)s (%(id)s) was built before, and is '
+                '%(status)s: see "openstack server rebuild".' if
+                server.launched_at else
+                'Server %(name)s (%(id)s) does not wait: it is %(status)s.'
+            ) % {'name': server.name, 'id': server.id,
+                 'status': server.status})
+        body = {}
+        if parsed_args.image:
+            body['imageRef'] = self.app.client_manager.image.find_image(
+                parsed_args.image, ignore_missing=False).id
+        if parsed_args.flavor:
+            body['flavorRef'] = client.compute.find_flavor(
+                parsed_args.flavor, ignore_missing=False).id
+        if parsed_args.availability_zone:
+            body['availability_zone'] = parsed_args.availability_zone
+        # The SDK's rebuild has neither flavor nor zone.
+        response = client.compute.post(
+            '/servers/%s/action' % server.id, json={'rebuild': body},
+            microversion=microversions.text(version))
+        sdk_exceptions.raise_from_response(response)
+        row = {key: response.json()['server'].get(key)
+               for key in ('id', 'name', 'status', 'adminPass')}
+        if row['adminPass'] is None:
+            del row['adminPass']
+        if parsed_args.wait:
+            try:
+                server = _wait(client, server.id, version)
+            except errors.ServerWaits as error:
+                self.waits, server = error, error.server
+            row['status'] = server.status
+        return zip(*row.items())
+
+
+class WaitPending(command.Command):
+    _description = _(
+        'Wait until a server that waits runs. Nothing is asked of the cloud '
+        'but the status: somebody else, nova-reaper for example, has to '
+        'rebuild it. The exit code is 0 if it runs, 1 if it is in ERROR or '
+        'deleted, and %d if the time is over.') % errors.SERVER_WAITS
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            'server', metavar='<server>', help=_('Server (name or ID)'))
+        parser.add_argument(
+            '--timeout', metavar='<seconds>', type=float,
+            help=_('Wait so long at most'))
+        return parser
+
+    def take_action(self, parsed_args):
+        client = self.app.client_manager.compute_pending
+        server, version = client.find(parsed_args.server, 'pending wait')
+        try:
+            server = _wait(client, server.id, version, time.monotonic() + (
+                float('inf') if parsed_args.timeout is None
+                else parsed_args.timeout))
+        except errors.ServerWaits as error:
+            self.log.error(str(error))
+            return errors.SERVER_WAITS
+        self.app.stdout.write(_(
+            'Server %(name)s (%(id)s) is %(status)s.\n') % {
+                'name': server.name, 'id': server.id,
+                'status': server.status})
+        return 0
+
+
+def _wait(client, server_id, version, deadline=None):
+    """Wait until a server is neither built nor waits.
+
+    :param client: the client.Client
+    :param server_id: its ID
+    :param version: the microversion of the requests
+    :param deadline: the time until which a server in PENDING is waited for
+        (time.monotonic()); None if PENDING is an end
+    :returns: the openstack.compute.v2.server.Server
+    :raises: ServerWaits, CommandError if it is in ERROR,
+        NotFoundException if it was deleted
+    """
+    while True:
+        with microversions.used(client.compute, version):
+            server = client.compute.get_server(server_id)
+        if server.status == 'ERROR':
+            raise exceptions.CommandError(_(
+                'Server %(name)s (%(id)s) is in ERROR: %(fault)s') % {
+                    'name': server.name, 'id': server.id,
+                    'fault': (server.fault or {}).get('message')})
+        if server.status == 'PENDING' and deadline is None:
+            raise errors.ServerWaits(server)
+        if server.status not in ('PENDING', 'BUILD', 'REBUILD'):
+            return server
+        if deadline is not None and time.monotonic() >= deadline:
+            raise errors.ServerWaits(server)
+        time.sleep(_INTERVAL if deadline is None else min(
+            _INTERVAL, max(0, deadline - time.monotonic())))

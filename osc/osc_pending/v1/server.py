@@ -1,0 +1,178 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Stock commands of servers, with what they lack for PENDING.
+
+Each is the stock class with all its options. A request that has nothing to do
+with a server that waits is the stock one, at the microversion of the stock
+one.
+"""
+
+import contextlib
+
+from openstackclient.compute.v2 import server as stock
+
+from osc_pending import errors
+from osc_pending.i18n import _
+from osc_pending import microversions
+
+# Stands for the image that a server was created with.
+_OWN_IMAGE = 'the-image-that-the-server-was-created-with'
+
+
+class ListServer(stock.ListServer):
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        _add_choice(parser, '--status', 'PENDING')
+        _add_choice(parser, '--vm-state', 'pending')
+        return parser
+
+    def take_action(self, parsed_args):
+        if 'PENDING' not in (parsed_args.status,
+                             (parsed_args.vm_state or '').upper()):
+            return super().take_action(parsed_args)
+        compute = self.app.client_manager.compute
+        version = microversions.choose(
+            compute, microversions.PENDING, _('A list of waiting servers'))
+        with microversions.used(compute, version):
+            headers, rows = super().take_action(parsed_args)
+            # The stock command reads them as they are written.
+            return headers, list(rows)
+
+
+class _EndsOnPending(errors.EndsOnPending):
+    """Lets the stock command wait, and ends that when the server waits."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        action = parser._option_string_actions['--wait']
+        action.help += _(
+            ' (also ends, with the exit code %d, when no host is found and '
+            'the server waits in PENDING)') % errors.SERVER_WAITS
+        return parser
+
+    def take_action(self, parsed_args):
+        if not parsed_args.wait:
+            return super().take_action(parsed_args)
+        compute = self.app.client_manager.compute
+        get_server = compute.get_server
+        try:
+            with _replaced(compute, get_server=lambda *args, **kwargs: (
+                    _raise_if_pending(
+                        compute, get_server, get_server(*args, **kwargs)))):
+                return super().take_action(parsed_args)
+        except errors.ServerWaits as error:
+            self.waits = error
+            return self._show(error.server)
+
+    def _show(self, server):
+        """Return the columns and values of "server show"."""
+        compute = self.app.client_manager.compute
+        show = stock.ShowServer(self.app, self.app_args)
+        with microversions.used(
+                compute, microversions.highest(compute)), _found(
+                    compute, server):
+            return show.take_action(
+                show.get_parser('server show').parse_args([server.id]))
+
+
+class CreateServer(_EndsOnPending, stock.CreateServer):
+    pass
+
+
+class RebuildServer(_EndsOnPending, stock.RebuildServer):
+
+    def take_action(self, parsed_args):
+        compute = self.app.client_manager.compute
+        server = compute.find_server(parsed_args.server, ignore_missing=False)
+        version = microversions.highest(compute)
+        if not _never_built(server) or version < microversions.REBUILD:
+            # The user may ask for a version that shows PENDING and no more.
+            if server.status == 'PENDING':
+                microversions.choose(compute, microversions.REBUILD, _(
+                    'The rebuild of a waiting server'))
+            with _found(compute, server):
+                return super().take_action(parsed_args)
+        with microversions.used(compute, version), _as_failed(
+                self.app.client_manager, compute.get_server(server.id),
+                keep_image=not parsed_args.image):
+            return super().take_action(parsed_args)
+
+
+def _add_choice(parser, option, choice):
+    """Let an option of a parser have one value more."""
+    action = parser._option_string_actions[option]
+    if action.choices is not None and choice not in action.choices:
+        action.choices = (*action.choices, choice)
+        action.help += _(
+            ' (%s with microversion 2.105 of the compute API or later, which '
+            'need not be asked for)') % choice
+
+
+def _never_built(server):
+    return server.status in ('PENDING', 'ERROR') and not server.launched_at
+
+
+def _raise_if_pending(compute, get_server, server):
+    """Return a server, or raise ServerWaits if it is in PENDING.
+
+    Up to 2.104 it is in ERROR. Who did not ask for such a microversion is
+    told what is behind that.
+    """
+    if (server.status == 'ERROR' and not microversions.given(compute) and
+            microversions.highest(compute) >= microversions.PENDING):
+        with microversions.used(compute, microversions.highest(compute)):
+            server = get_server(server.id)
+    if server.status == 'PENDING':
+        raise errors.ServerWaits(server)
+    return server
+
+
+@contextlib.contextmanager
+def _as_failed(manager, server, keep_image):
+    """Let the stock command rebuild one that was never built.
+
+    It refuses what is not in ACTIVE, SHUTOFF or ERROR, and asks for the image
+    of what boots from a volume. From 2.106 on Nova knows the image itself.
+
+    :param manager: the ClientManager
+    :param server: the server as it is seen at 2.106 or later
+    :param keep_image: whether no image was named
+    """
+    server.status = 'ERROR'
+    if keep_image:
+        server.image = {'id': _OWN_IMAGE}
+    get_image = manager.image.get_image
+    with _found(manager.compute, server), _replaced(
+            manager.image, get_image=lambda image, *args, **kwargs: (
+                None if image == _OWN_IMAGE
+                else get_image(image, *args, **kwargs))):
+        yield
+
+
+def _found(compute, server):
+    """Let a server be the one that is found, until the end of a with block."""
+    return _replaced(compute, find_server=lambda *args, **kwargs: server)
+
+
+@contextlib.contextmanager
+def _replaced(target, **methods):
+    """Let methods of an object be others, until the end of a with block."""
+    before = {name: getattr(target, name) for name in methods}
+    for name, method in methods.items():
+        setattr(target, name, method)
+    try:
+        yield
+    finally:
+        for name, method in before.items():
+            setattr(target, name, method)
