@@ -1,0 +1,87 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import collections
+
+from django.utils.translation import gettext_lazy as _
+
+from horizon import exceptions
+from horizon import tables
+from openstack_dashboard import api as horizon_api
+
+from pending_dashboard import api
+from pending_dashboard import tables as pending_tables
+from pending_dashboard import views
+
+
+class IndexView(views.WaitingMixin, tables.MultiTableView):
+    table_classes = (pending_tables.AdminWaitingTable,
+                     pending_tables.NoticesTable)
+    template_name = 'pending_dashboard/admin.html'
+    page_title = _('Waiting Servers')
+    all_projects = True
+
+    def get_waiting_data(self):
+        return self._named(self.get_waiting())
+
+    def get_notices_data(self):
+        try:
+            return self._named(api.list_notices(self.request) or [])
+        except Exception:
+            exceptions.handle(
+                self.request, _('Unable to retrieve the notices in force.'))
+            return []
+
+    def has_prev_data(self, table):
+        return table.name == 'waiting' and self._has_prev_data
+
+    def has_more_data(self, table):
+        return table.name == 'waiting' and self._has_more_data
+
+    def get_context_data(self, **kwargs):
+        context = super().get_context_data(**kwargs)
+        try:
+            reaper = api.overview(self.request)
+        except Exception:
+            reaper = None
+            exceptions.handle(
+                self.request, _('Unable to ask nova-reaper how it is.'))
+        by_reason = reaper and reaper.by_reason
+        context['reaper'] = reaper
+        # Without a reaper nobody has counted more than this page.
+        context['counted_page'] = by_reason is None
+        if by_reason is None:
+            by_reason = collections.Counter(
+                server.reason or 'unknown'
+                for server in context['waiting_table'].data)
+        context['by_reason'] = [
+            (pending_tables.REASONS.get(reason, reason), number)
+            for reason, number in sorted(by_reason.items())]
+        return context
+
+    def _named(self, things):
+        """Give servers the names of their projects."""
+        if not hasattr(self, '_projects'):
+            self._projects = {}
+            if things:
+                try:
+                    found, _more = horizon_api.keystone.tenant_list(
+                        self.request)
+                    self._projects = {each.id: each.name for each in found}
+                except Exception:
+                    exceptions.handle(
+                        self.request,
+                        _('Unable to retrieve the names of projects.'))
+        for thing in things:
+            thing.project_name = self._projects.get(
+                thing.project_id, thing.project_id)
+        return things

@@ -1,0 +1,306 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Asks Nova and, where one runs, nova-reaper about servers that wait.
+
+Nova shows them from microversion 2.105 on and rebuilds them from 2.106 on;
+from 2.107 on it says why each waits. nova-reaper knows their order, and when
+it tries again. Without it what Nova says is all there is.
+"""
+
+import concurrent.futures
+import dataclasses
+import logging
+
+from horizon import exceptions as horizon_exceptions
+from keystoneauth1 import exceptions
+from openstack import utils as sdk_utils
+from openstack_dashboard.api import _nova
+from openstack_dashboard.api import base
+from prometheus_client import parser
+
+LOG = logging.getLogger(__name__)
+
+#: The microversions that show waiting servers, rebuild them and say why they
+#: wait.
+SHOWN, REBUILT, EXPLAINED = '2.105', '2.106', '2.107'
+
+#: The type of nova-reaper in the service catalog.
+REAPER = 'compute-pending'
+
+# A page must not wait for long for what it can do without.
+_REAPER_TIMEOUT = 5
+_WORKERS = 8
+
+
+class NotSupported(horizon_exceptions.NotAvailable):
+    """The cloud does not let servers wait."""
+
+
+@dataclasses.dataclass
+class WaitingServer:
+    """A server that waits for room, as the tables show it.
+
+    Times are strings in ISO 8601; what is not known is None.
+    """
+
+    id: str
+    name: str
+    project_id: str
+    status: str
+    since: str
+    reason: str | None = None
+    message: str | None = None
+    advice: str | None = None
+    attempts: int | None = None
+    last_attempt: str | None = None
+    next_attempt: str | None = None
+    position: int | None = None
+    queue_length: int | None = None
+
+
+@dataclasses.dataclass
+class Notice:
+    """A preemptible server that is ended soon, as the table shows it."""
+
+    id: str
+    name: str
+    project_id: str
+    action: str
+    terminate_at: str
+    for_server: str | None
+
+
+@dataclasses.dataclass
+class Overview:
+    """What nova-reaper says of itself; None for what it did not say."""
+
+    status: str | None = None
+    mode: str | None = None
+    configured_mode: str | None = None
+    safeguard: str | None = None
+    problems: list = dataclasses.field(default_factory=list)
+    by_reason: dict | None = None
+    holds: int | None = None
+    oldest_hold: int | None = None
+
+
+def _compute(request):
+    """Return the compute proxy of a user and the newest usable microversion.
+
+    :raises: NotSupported
+    """
+    compute = _nova.computeclient(request)
+    for version in (EXPLAINED, REBUILT, SHOWN):
+        if sdk_utils.supports_microversion(compute, version):
+            return compute, version
+    raise NotSupported()
+
+
+def list_servers(request, limit, marker=None, backwards=False,
+                 all_projects=False):
+    """Return a page of the servers that wait, the oldest first.
+
+    :param request: the request of a user
+    :param limit: the size of the page
+    :param marker: the ID of the server that the page begins after
+    :param backwards: whether the page ends before that server instead
+    :param all_projects: whether servers of all projects are wanted, which
+        only administrators may
+    :returns: a list of WaitingServer, and whether there are more
+    :raises: NotSupported, keystoneauth1's exceptions
+    """
+    compute, version = _compute(request)
+    query = {'status': 'PENDING', 'limit': limit + 1, 'sort_key': 'created_at',
+             'sort_dir': 'desc' if backwards else 'asc'}
+    if marker:
+        query['marker'] = marker
+    if all_projects:
+        query['all_tenants'] = 'True'
+    found = _get(compute, '/servers/detail', version, params=query)['servers']
+    servers = [_waiting(server) for server in found[:limit]]
+    if backwards:
+        servers.reverse()
+    _explain(request, compute, version, servers, all_projects)
+    return servers, len(found) > limit
+
+
+def get_server(request, server_id):
+    """Return a server that waits or has waited, for a row of the table."""
+    compute, version = _compute(request)
+    server = _waiting(_get(
+        compute, '/servers/%s' % server_id, version)['server'])
+    if server.status == 'PENDING':
+        _explain(request, compute, version, [server])
+    return server
+
+
+def rebuild(request, server_id):
+    """Ask Nova to build a server that waits, as it is.
+
+    :raises: NotSupported, keystoneauth1's exceptions
+    """
+    compute, version = _compute(request)
+    if version == SHOWN:
+        raise NotSupported()
+    compute.post('/servers/%s/action' % server_id, json={'rebuild': {}},
+                 microversion=REBUILT, raise_exc=True)
+
+
+def show_waiting(request, servers):
+    """Give servers that wait the status PENDING, in place.
+
+    Horizon asks for servers at a microversion that shows them in ERROR.
+
+    :param request: the request of a user
+    :param servers: Horizon's servers
+    """
+    in_error = [server for server in servers if server.status == 'ERROR']
+    if not in_error:
+        return
+    try:
+        compute, version = _compute(request)
+    except NotSupported:
+        return
+
+    def show(server):
+        try:
+            server.status = _get(compute, '/servers/%s' % server.id,
+                                 SHOWN)['server']['status']
+        except exceptions.ClientException as error:
+            LOG.info('Whether server %s waits is not known: %s',
+                     server.id, error)
+
+    _in_threads(show, in_error)
+
+
+def list_notices(request):
+    """Return the Notices in force in all projects, None without a reaper."""
+    answer = _ask_reaper(request, '/v1/notices', all_projects='true')
+    return answer and [
+        Notice(notice['server'], notice.get('name') or notice['server'],
+               notice['project_id'], notice['action'],
+               notice['terminate_at'], notice.get('for'))
+        for notice in answer.json()['notices']]
+
+
+def overview(request):
+    """Return the Overview of nova-reaper, None if there is none."""
+    health = _ask_reaper(request, '/healthz')
+    if health is None:
+        return None
+    said = health.json()
+    found = Overview(
+        status=said['status'], mode=said.get('mode'),
+        configured_mode=said.get('configured_mode'),
+        safeguard=said.get('safeguard'),
+        problems=[check['detail'] for check in said.get('checks', ())
+                  if check['status'] != 'ok'])
+    metrics = _ask_reaper(request, '/metrics')
+    if metrics is not None:
+        _count(found, metrics.text)
+    return found
+
+
+def _count(found, text):
+    found.by_reason = {}
+    for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == 'nova_reaper_pending' and sample.value:
+                reason = sample.labels['reason']
+                found.by_reason[reason] = (
+                    found.by_reason.get(reason, 0) + int(sample.value))
+            elif sample.name == 'nova_reaper_holds':
+                found.holds = int(sample.value)
+            elif sample.name == 'nova_reaper_hold_oldest_seconds':
+                found.oldest_hold = int(sample.value)
+
+
+def _get(compute, path, version, **kwargs):
+    return compute.get(path, microversion=version, raise_exc=True,
+                       **kwargs).json()
+
+
+def _waiting(server):
+    # Up to 2.106 this fault is all that says why.
+    fault = server.get('fault') or {}
+    return WaitingServer(
+        id=server['id'], name=server['name'],
+        project_id=server['tenant_id'], status=server['status'],
+        since=server['created'],
+        message=(fault.get('message') or '').strip() or None)
+
+
+def _explain(request, compute, version, servers, all_projects=False):
+    """Add to servers why they wait and what is done for them."""
+    known = {}
+    if servers:
+        # The queue of one project is short, that of a cloud may be not.
+        answer = _ask_reaper(
+            request, '/v1/pending',
+            **({'all_projects': 'true'} if all_projects else {}))
+        if answer is not None:
+            known = {entry['server']: entry
+                     for entry in answer.json()['pending']}
+    for server in servers:
+        entry = known.get(server.id)
+        if entry:
+            server.message = entry['detail'] or server.message
+            for name in ('since', 'reason', 'attempts', 'last_attempt',
+                         'next_attempt', 'position', 'queue_length'):
+                setattr(server, name, entry[name])
+    if version != EXPLAINED:
+        return
+
+    def ask(server):
+        try:
+            said = _get(compute, '/servers/%s/pending' % server.id,
+                        EXPLAINED)['pending']
+        except exceptions.ClientException as error:
+            # It does not wait any more, or Nova is busy: the rest is shown.
+            LOG.info('Why server %s waits is not known: %s',
+                     server.id, error)
+            return
+        # The reaper counts its own attempts, Nova those of others as well.
+        for name in ('advice', 'attempts', 'last_attempt'):
+            setattr(server, name, said[name])
+        for name in ('since', 'reason', 'message'):
+            if getattr(server, name) is None or server.id not in known:
+                setattr(server, name, said[name])
+
+    _in_threads(ask, servers)
+
+
+def _in_threads(function, things):
+    with concurrent.futures.ThreadPoolExecutor(_WORKERS) as pool:
+        list(pool.map(function, things))
+
+
+def _ask_reaper(request, path, **query):
+    """Return the answer of nova-reaper, None if there is none or it fails."""
+    try:
+        url = base.url_for(request, REAPER)
+    except horizon_exceptions.ServiceCatalogException:
+        return None
+    session = _nova.computeclient(request).session
+    try:
+        # A reaper that is not well says so with 503.
+        answer = session.get(url.rstrip('/') + path, params=query,
+                             timeout=_REAPER_TIMEOUT, raise_exc=False)
+    except exceptions.ClientException as error:
+        LOG.warning('nova-reaper does not answer: %s', error)
+        return None
+    if answer.status_code == 200 or (
+            path == '/healthz' and answer.status_code == 503):
+        return answer
+    LOG.warning('nova-reaper answers %s with %d.', path, answer.status_code)
+    return None

@@ -1,0 +1,67 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Lets the tables of instances that Horizon has show servers that wait."""
+
+import functools
+
+from django import apps
+from django.utils.translation import pgettext_lazy
+
+
+class PendingDashboardConfig(apps.AppConfig):
+    name = 'pending_dashboard'
+
+    def ready(self):
+        from openstack_dashboard import api
+        from openstack_dashboard.dashboards.admin.instances import (
+            tables as admin_tables)
+        from openstack_dashboard.dashboards.project.instances import (
+            tables as project_tables)
+
+        _show_waiting(api.nova, 'server_list_paged',
+                      lambda answer: answer[0])
+        _show_waiting(api.nova, 'server_get', lambda answer: [answer])
+        for table in (project_tables.InstancesTable,
+                      admin_tables.AdminInstancesTable):
+            _know_pending(table)
+
+
+def _show_waiting(module, name, servers):
+    """Have a function of Horizon's API show servers that wait as such.
+
+    :param module: the module of the function
+    :param name: its name
+    :param servers: what finds the servers in its answer
+    """
+    from pending_dashboard import api
+
+    function = getattr(module, name)
+
+    @functools.wraps(function)
+    def shown(request, *args, **kwargs):
+        answer = function(request, *args, **kwargs)
+        api.show_waiting(request, servers(answer))
+        return answer
+
+    setattr(module, name, shown)
+
+
+def _know_pending(table):
+    # One that waits does so until there is room: no reason to ask for its
+    # row again and again, as for one that is being built.
+    column = table.base_columns['status']
+    column.status_choices = (*column.status_choices, ('pending', True))
+    column.display_choices = (
+        *column.display_choices,
+        ('pending', pgettext_lazy(
+            'Current status of an Instance', 'Waiting for room')))

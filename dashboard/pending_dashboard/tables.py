@@ -1,0 +1,189 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The columns and buttons of servers that wait."""
+
+from django import urls
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+from django.utils.translation import pgettext_lazy
+
+from horizon import tables
+from horizon.utils import filters
+from openstack_dashboard import api as horizon_api
+
+from pending_dashboard import api
+
+REASONS = {
+    'no_room': _('No host has room'),
+    'refused': _('Refused by the scheduler'),
+    'no_such_host': _('The host does not exist'),
+    'nothing_fits': _('Fits on no host'),
+    'build_failed': _('The build failed'),
+    'quota': _('Over the quota'),
+    'unknown': _('Not known'),
+    'protected': _('Others are protected for now'),
+    'back_off': _('Tried again later'),
+    'reserved': _('The room is kept for another server'),
+    'mode': _('Nobody rebuilds it'),
+    'deadline': _('Waited for too long'),
+    'needs_owner': _('Its owner has to rebuild it'),
+}
+
+STATUS_CHOICES = (
+    ('pending', True),
+    ('active', True),
+    ('error', False),
+    ('shutoff', True),
+)
+
+STATUS_DISPLAY_CHOICES = (
+    ('pending', pgettext_lazy(
+        'Current status of an Instance', 'Waiting for room')),
+    ('build', pgettext_lazy('Current status of an Instance', 'Build')),
+    ('rebuild', pgettext_lazy('Current status of an Instance', 'Rebuild')),
+    ('active', pgettext_lazy('Current status of an Instance', 'Active')),
+    ('error', pgettext_lazy('Current status of an Instance', 'Error')),
+)
+
+
+class RebuildServer(tables.BatchAction):
+    name = 'rebuild'
+    icon = 'refresh'
+    help_text = _('It is built under its own ID if there is room, and waits '
+                  'again if there is none.')
+    policy_rules = (('compute', 'os_compute_api:servers:rebuild'),)
+
+    @staticmethod
+    def action_present(count):
+        return ngettext_lazy('Rebuild Server', 'Rebuild Servers', count)
+
+    @staticmethod
+    def action_past(count):
+        return ngettext_lazy('Asked for a rebuild of Server',
+                             'Asked for a rebuild of Servers', count)
+
+    def allowed(self, request, server=None):
+        return server is None or server.status == 'PENDING'
+
+    def action(self, request, obj_id):
+        api.rebuild(request, obj_id)
+
+
+class DeleteServer(tables.DeleteAction):
+    policy_rules = (('compute', 'os_compute_api:servers:delete'),)
+
+    @staticmethod
+    def action_present(count):
+        return ngettext_lazy('Delete Server', 'Delete Servers', count)
+
+    @staticmethod
+    def action_past(count):
+        return ngettext_lazy('Scheduled deletion of Server',
+                             'Scheduled deletion of Servers', count)
+
+    def delete(self, request, obj_id):
+        horizon_api.nova.server_delete(request, obj_id)
+
+
+class ServerRow(tables.Row):
+    """A row that is asked for again while its server is being built."""
+
+    ajax = True
+
+    def get_data(self, request, server_id):
+        return api.get_server(request, server_id)
+
+
+def _link(server):
+    return urls.reverse('horizon:project:instances:detail', args=[server.id])
+
+
+def _admin_link(server):
+    return urls.reverse('horizon:admin:instances:detail', args=[server.id])
+
+
+def _reason(server):
+    if server.reason is None:
+        return None
+    return REASONS.get(server.reason, server.reason)
+
+
+def _why(server):
+    return ' '.join(filter(None, (server.message, server.advice))) or None
+
+
+def _position(server):
+    if server.position is None:
+        return None
+    return _('%(position)d of %(length)d') % {
+        'position': server.position, 'length': server.queue_length}
+
+
+class WaitingTable(tables.DataTable):
+    name = tables.WrappingColumn('name', link=_link, verbose_name=_('Name'))
+    status = tables.Column(
+        'status', verbose_name=_('Status'), status=True,
+        status_choices=STATUS_CHOICES, display_choices=STATUS_DISPLAY_CHOICES)
+    reason = tables.Column(_reason, verbose_name=_('Reason'))
+    why = tables.WrappingColumn(_why, verbose_name=_('Why it waits'))
+    since = tables.Column(
+        'since', verbose_name=_('Waiting for'),
+        filters=(filters.parse_isotime, filters.timesince_sortable),
+        attrs={'data-type': 'timesince'})
+    attempts = tables.Column('attempts', verbose_name=_('Attempts'))
+    position = tables.Column(_position, verbose_name=_('Position'))
+    next_attempt = tables.Column(
+        'next_attempt', verbose_name=_('Next attempt not before'),
+        filters=(filters.parse_isotime,))
+
+    class Meta:
+        name = 'waiting'
+        verbose_name = _('Waiting Servers')
+        row_class = ServerRow
+        status_columns = ['status']
+        table_actions = (RebuildServer, DeleteServer)
+        row_actions = (RebuildServer, DeleteServer)
+
+
+class AdminWaitingTable(WaitingTable):
+    project = tables.Column('project_name', verbose_name=_('Project'))
+    name = tables.WrappingColumn('name', link=_admin_link,
+                                 verbose_name=_('Name'))
+
+    class Meta:
+        name = 'waiting'
+        verbose_name = _('Waiting Servers')
+        row_class = ServerRow
+        status_columns = ['status']
+        columns = ('project', 'name', 'status', 'reason', 'why', 'since',
+                   'attempts', 'position', 'next_attempt')
+        table_actions = (RebuildServer, DeleteServer)
+        row_actions = (RebuildServer, DeleteServer)
+
+
+class NoticesTable(tables.DataTable):
+    project = tables.Column('project_name', verbose_name=_('Project'))
+    name = tables.WrappingColumn('name', link=_admin_link,
+                                 verbose_name=_('Name'))
+    action = tables.Column(
+        'action', verbose_name=_('What happens'), display_choices=(
+            ('delete', _('Deleted')), ('shelve', _('Shelved'))))
+    terminate_at = tables.Column(
+        'terminate_at', verbose_name=_('Not before'),
+        filters=(filters.parse_isotime,))
+    for_server = tables.Column('for_server', verbose_name=_('For server'))
+
+    class Meta:
+        name = 'notices'
+        verbose_name = _('Preemptible Servers Under Notice')
+        multi_select = False

@@ -1,0 +1,31 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Horizon's settings for tests, with the panels enabled."""
+
+from openstack_dashboard.test.settings import *  # noqa: F401,F403
+from openstack_dashboard.test.settings import HORIZON_CONFIG
+from openstack_dashboard.test.settings import INSTALLED_APPS
+from openstack_dashboard.utils import settings
+
+import openstack_dashboard.enabled
+import pending_dashboard.enabled
+
+INSTALLED_APPS = list(INSTALLED_APPS)
+# Pop what was made of the settings of Horizon alone.
+HORIZON_CONFIG.pop('dashboards', None)
+HORIZON_CONFIG.pop('default_dashboard', None)
+settings.update_dashboards(
+    [openstack_dashboard.enabled, pending_dashboard.enabled],
+    HORIZON_CONFIG, INSTALLED_APPS)
+# Those of Horizon are there twice now.
+INSTALLED_APPS = list(dict.fromkeys(INSTALLED_APPS))

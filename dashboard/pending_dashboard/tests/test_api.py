@@ -1,0 +1,238 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from unittest import mock
+
+from keystoneauth1 import exceptions
+from openstack_dashboard.api import base
+from openstack_dashboard.test import helpers
+import requests_mock
+
+from horizon import exceptions as horizon_exceptions
+from pending_dashboard import api
+
+REAPER = 'http://reaper.example.com:8782'
+SERVERS = ('11111111-0000-4000-8000-000000000001',
+           '11111111-0000-4000-8000-000000000002',
+           '11111111-0000-4000-8000-000000000003')
+
+
+def server(number, **values):
+    return {'id': SERVERS[number], 'name': 'server-%d' % number,
+            'tenant_id': 'p', 'status': 'PENDING',
+            'created': '2026-11-22T11:30:00Z',
+            'fault': {'message': 'No valid host was found. '}, **values}
+
+
+class APITestCase(helpers.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.nova = base.url_for(self.request, 'compute')
+        self.http = requests_mock.Mocker()
+        self.http.start()
+        self.addCleanup(self.http.stop)
+        self.versions('2.107')
+        released = base.url_for
+        self.reaper = None
+
+        def url_for(request, service_type, *args, **kwargs):
+            if service_type != api.REAPER:
+                return released(request, service_type, *args, **kwargs)
+            if self.reaper is None:
+                raise horizon_exceptions.ServiceCatalogException(service_type)
+            return self.reaper
+
+        patch = mock.patch.object(base, 'url_for', url_for)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def versions(self, newest):
+        self.http.get(self.nova, json={'version': {
+            'id': 'v2.1', 'status': 'CURRENT', 'version': newest,
+            'min_version': '2.1',
+            'links': [{'rel': 'self', 'href': self.nova}]}})
+
+    def lists(self, *servers):
+        return self.http.get(self.nova + '/servers/detail',
+                             json={'servers': list(servers)})
+
+    def explains(self, number, **values):
+        return self.http.get(
+            '%s/servers/%s/pending' % (self.nova, SERVERS[number]),
+            json={'pending': {
+                'since': '2026-11-22T11:31:00Z', 'attempts': 2,
+                'last_attempt': '2026-11-22T11:50:00Z', 'reason': 'no_room',
+                'message': 'No host has room.', 'advice': 'Wait.',
+                **values}})
+
+    def test_page(self):
+        asked = self.lists(server(0), server(1), server(2))
+        for number in range(2):
+            self.explains(number)
+        servers, more = api.list_servers(self.request, 2, 'marker')
+        self.assertEqual(SERVERS[:2], tuple(each.id for each in servers))
+        self.assertTrue(more)
+        self.assertEqual({
+            'status': ['pending'], 'limit': ['3'], 'marker': ['marker'],
+            'sort_key': ['created_at'], 'sort_dir': ['asc']},
+            asked.last_request.qs)
+        self.assertEqual('compute 2.107', asked.last_request.headers[
+            'OpenStack-API-Version'])
+
+    def test_page_backwards(self):
+        asked = self.lists(server(1), server(0))
+        for number in range(2):
+            self.explains(number)
+        servers, more = api.list_servers(
+            self.request, 2, 'marker', backwards=True, all_projects=True)
+        self.assertEqual(SERVERS[:2], tuple(each.id for each in servers))
+        self.assertFalse(more)
+        self.assertEqual(['desc'], asked.last_request.qs['sort_dir'])
+        self.assertEqual(['true'], asked.last_request.qs['all_tenants'])
+
+    def test_why_from_nova(self):
+        self.lists(server(0))
+        self.explains(0)
+        [found], _more = api.list_servers(self.request, 20)
+        self.assertEqual(api.WaitingServer(
+            SERVERS[0], 'server-0', 'p', 'PENDING', '2026-11-22T11:31:00Z',
+            'no_room', 'No host has room.', 'Wait.', 2,
+            '2026-11-22T11:50:00Z'), found)
+
+    def test_why_from_the_fault(self):
+        self.versions('2.106')
+        self.lists(server(0))
+        [found], _more = api.list_servers(self.request, 20)
+        self.assertEqual('No valid host was found.', found.message)
+        self.assertIsNone(found.reason)
+
+    def test_one_is_built_meanwhile(self):
+        self.lists(server(0), server(1))
+        self.explains(0)
+        self.http.get('%s/servers/%s/pending' % (self.nova, SERVERS[1]),
+                      status_code=409, json={})
+        first, second = api.list_servers(self.request, 20)[0]
+        self.assertEqual('no_room', first.reason)
+        self.assertIsNone(second.reason)
+
+    def test_order_from_the_reaper(self):
+        self.reaper = REAPER + '/'
+        self.lists(server(0))
+        self.explains(0)
+        asked = self.http.get(REAPER + '/v1/pending', json={'pending': [{
+            'server': SERVERS[0], 'detail': '812 of 1000 hosts.',
+            'since': '2026-11-22T11:30:00Z', 'reason': 'protected',
+            'attempts': 3, 'last_attempt': None,
+            'next_attempt': '2026-11-22T11:54:00Z', 'position': 12,
+            'queue_length': 40}]})
+        [found], _more = api.list_servers(
+            self.request, 20, all_projects=True)
+        self.assertEqual(
+            ('protected', '812 of 1000 hosts.', 'Wait.', 2, 12, 40),
+            (found.reason, found.message, found.advice, found.attempts,
+             found.position, found.queue_length))
+        # Of the attempts Nova knows more.
+        self.assertEqual('2026-11-22T11:50:00Z', found.last_attempt)
+        self.assertEqual(['true'], asked.last_request.qs['all_projects'])
+        self.assertEqual(self.request.user.token.id,
+                         asked.last_request.headers['X-Auth-Token'])
+
+    def test_reaper_is_down(self):
+        self.reaper = REAPER
+        self.lists(server(0))
+        self.explains(0)
+        for answer in ({'status_code': 500},
+                       {'exc': exceptions.ConnectTimeout}):
+            self.http.get(REAPER + '/v1/pending', **answer)
+            [found], _more = api.list_servers(self.request, 20)
+            self.assertEqual('no_room', found.reason)
+
+    def test_cloud_without_waiting_servers(self):
+        self.versions('2.104')
+        self.assertRaises(api.NotSupported, api.list_servers,
+                          self.request, 20)
+
+    def test_rebuild(self):
+        asked = self.http.post(
+            '%s/servers/%s/action' % (self.nova, SERVERS[0]),
+            status_code=202, json={})
+        api.rebuild(self.request, SERVERS[0])
+        self.assertEqual({'rebuild': {}}, asked.last_request.json())
+        self.assertEqual('compute 2.106', asked.last_request.headers[
+            'OpenStack-API-Version'])
+
+    def test_rebuild_is_refused(self):
+        self.http.post('%s/servers/%s/action' % (self.nova, SERVERS[0]),
+                       status_code=409, json={})
+        self.assertRaises(exceptions.Conflict, api.rebuild, self.request,
+                          SERVERS[0])
+
+    def test_rebuild_is_not_known(self):
+        self.versions('2.105')
+        self.assertRaises(api.NotSupported, api.rebuild, self.request,
+                          SERVERS[0])
+
+    def test_those_in_error_that_wait(self):
+        waits, fails, runs = (
+            mock.Mock(id=SERVERS[number], status=status) for number, status
+            in ((0, 'ERROR'), (1, 'ERROR'), (2, 'ACTIVE')))
+        for number, status in ((0, 'PENDING'), (1, 'ERROR')):
+            asked = self.http.get(
+                '%s/servers/%s' % (self.nova, SERVERS[number]),
+                json={'server': server(number, status=status)})
+        api.show_waiting(self.request, [waits, fails, runs])
+        self.assertEqual(('PENDING', 'ERROR', 'ACTIVE'),
+                         (waits.status, fails.status, runs.status))
+        self.assertEqual('compute 2.105', asked.last_request.headers[
+            'OpenStack-API-Version'])
+
+    def test_none_in_error_costs_nothing(self):
+        before = self.http.call_count
+        api.show_waiting(self.request, [mock.Mock(status='ACTIVE')])
+        self.assertEqual(before, self.http.call_count)
+
+    def test_those_in_error_of_a_stock_cloud(self):
+        self.versions('2.104')
+        fails = mock.Mock(status='ERROR')
+        api.show_waiting(self.request, [fails])
+        self.assertEqual('ERROR', fails.status)
+
+    def test_notices(self):
+        self.assertIsNone(api.list_notices(self.request))
+        self.reaper = REAPER
+        self.http.get(REAPER + '/v1/notices', json={'notices': [{
+            'server': 'v', 'name': 'batch', 'project_id': 'p',
+            'action': 'shelve', 'terminate_at': '2026-11-22T11:56:00Z',
+            'for': 'w'}]})
+        self.assertEqual(
+            [api.Notice('v', 'batch', 'p', 'shelve', '2026-11-22T11:56:00Z',
+                        'w')], api.list_notices(self.request))
+
+    def test_overview(self):
+        self.assertIsNone(api.overview(self.request))
+        self.reaper = REAPER
+        self.http.get(REAPER + '/healthz', status_code=503, json={
+            'status': 'failed', 'active': True, 'mode': 'observe',
+            'configured_mode': 'fill', 'safeguard': 'The list shrank.',
+            'checks': [{'name': 'nova', 'status': 'ok', 'detail': 'fine'},
+                       {'name': 'placement', 'status': 'failed',
+                        'detail': 'No answer.'}]})
+        self.http.get(REAPER + '/metrics', text='\n'.join((
+            'nova_reaper_pending{state="pending",reason="no_room"} 3.0',
+            'nova_reaper_pending{state="shelved",reason="no_room"} 1.0',
+            'nova_reaper_pending{state="pending",reason="quota"} 0.0',
+            'nova_reaper_holds 2.0',
+            'nova_reaper_hold_oldest_seconds 31.5', '')))
+        self.assertEqual(api.Overview(
+            'failed', 'observe', 'fill', 'The list shrank.', ['No answer.'],
+            {'no_room': 4}, 2, 31), api.overview(self.request))

@@ -1,0 +1,160 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from unittest import mock
+
+from django import urls
+from openstack_dashboard import api as horizon_api
+from openstack_dashboard.test import helpers
+
+from pending_dashboard import api
+
+PROJECT = urls.reverse('horizon:project:waiting_servers:index')
+ADMIN = urls.reverse('horizon:admin:waiting_servers:index')
+
+
+def waiting(number=0, **values):
+    return api.WaitingServer(**{
+        'id': 'id-%d' % number, 'name': 'web-%d' % number,
+        'project_id': '1', 'status': 'PENDING',
+        'since': '2026-11-22T11:30:00Z', 'reason': 'no_room',
+        'message': 'No host has <b>room</b>.', 'advice': 'Wait.',
+        'attempts': 3, **values})
+
+
+class ProjectTestCase(helpers.TestCase):
+
+    @mock.patch.object(api, 'list_servers')
+    def test_index(self, listed):
+        listed.return_value = [waiting(position=2, queue_length=7)], False
+        answer = self.client.get(PROJECT)
+        self.assertTemplateUsed(answer, 'horizon/common/_data_table_view.html')
+        for text in ('web-0', 'Waiting for room', 'No host has room',
+                     'No host has &lt;b&gt;room&lt;/b&gt;. Wait.', '2 of 7',
+                     urls.reverse('horizon:project:instances:detail',
+                                  args=['id-0'])):
+            self.assertContains(answer, text)
+        self.assertNotContains(answer, '<b>room')
+        listed.assert_called_once_with(
+            mock.ANY, mock.ANY, None, False, False)
+
+    @mock.patch.object(api, 'list_servers')
+    def test_pages(self, listed):
+        listed.return_value = [waiting()], True
+        answer = self.client.get(PROJECT)
+        table = answer.context['table']
+        self.assertTrue(table.has_more_data())
+        self.assertFalse(table.has_prev_data())
+        answer = self.client.get(PROJECT, {'prev_marker': 'id-9'})
+        listed.assert_called_with(mock.ANY, mock.ANY, 'id-9', True, False)
+
+    @mock.patch.object(api, 'list_servers')
+    def test_cloud_without_waiting_servers(self, listed):
+        listed.side_effect = api.NotSupported()
+        answer = self.client.get(PROJECT)
+        self.assertEqual([], list(answer.context['table'].data))
+        self.assertMessageCount(answer, error=1)
+
+    @mock.patch.object(api, 'rebuild')
+    @mock.patch.object(api, 'list_servers')
+    def test_rebuild(self, listed, rebuild):
+        listed.return_value = [waiting()], False
+        answer = self.client.post(
+            PROJECT, {'action': 'waiting__rebuild__id-0'})
+        self.assertRedirectsNoFollow(answer, PROJECT)
+        rebuild.assert_called_once_with(mock.ANY, 'id-0')
+        self.assertMessageCount(success=1)
+
+    @mock.patch.object(api, 'rebuild')
+    @mock.patch.object(api, 'list_servers')
+    def test_rebuild_fails(self, listed, rebuild):
+        listed.return_value = [waiting()], False
+        rebuild.side_effect = self.exceptions.nova
+        self.client.post(PROJECT, {'action': 'waiting__rebuild__id-0'})
+        self.assertMessageCount(error=1)
+
+    @mock.patch.object(horizon_api.nova, 'server_delete')
+    @mock.patch.object(api, 'list_servers')
+    def test_delete(self, listed, delete):
+        listed.return_value = [waiting()], False
+        self.client.post(PROJECT, {'action': 'waiting__delete__id-0'})
+        delete.assert_called_once_with(mock.ANY, 'id-0')
+
+    @mock.patch.object(api, 'get_server')
+    @mock.patch.object(api, 'list_servers')
+    def test_row_of_one_that_is_built(self, listed, shown):
+        shown.return_value = waiting(status='BUILD')
+        answer = self.client.get(
+            PROJECT, {'action': 'row_update', 'table': 'waiting',
+                      'obj_id': 'id-0'},
+            HTTP_X_REQUESTED_WITH='XMLHttpRequest')
+        self.assertContains(answer, 'ajax-update')
+        self.assertNotContains(answer, 'waiting__rebuild')
+
+    def test_no_inline_script(self):
+        with mock.patch.object(api, 'list_servers',
+                               return_value=([waiting()], False)):
+            answer = self.client.get(PROJECT)
+        table = answer.context['table'].render()
+        self.assertNotIn('<script', table)
+        self.assertNotIn('onclick', table)
+
+
+class AdminTestCase(helpers.BaseAdminViewTests):
+
+    def setUp(self):
+        super().setUp()
+        for module, name, value in (
+                (api, 'list_servers', ([waiting(0), waiting(
+                    1, reason='quota')], False)),
+                (api, 'list_notices', None), (api, 'overview', None),
+                (horizon_api.keystone, 'tenant_list',
+                 ([mock.Mock(id='1')], False))):
+            patch = mock.patch.object(module, name, return_value=value)
+            setattr(self, name, patch.start())
+            self.addCleanup(patch.stop)
+        self.tenant_list.return_value[0][0].name = 'project-one'
+
+    def test_without_a_reaper(self):
+        answer = self.client.get(ADMIN)
+        for text in ('project-one', 'web-0', 'web-1', 'Over the quota',
+                     'nobody rebuilds servers by itself', 'Of this page'):
+            self.assertContains(answer, text)
+        self.assertNotContains(answer, 'Under Notice')
+        self.list_servers.assert_called_once_with(
+            mock.ANY, mock.ANY, None, False, True)
+
+    def test_with_a_reaper(self):
+        self.overview.return_value = api.Overview(
+            'degraded', 'observe', 'preempt', 'The list shrank.',
+            ['No notification.'], {'no_room': 40}, 3, 12)
+        self.list_notices.return_value = [api.Notice(
+            'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', 'w')]
+        answer = self.client.get(ADMIN)
+        for text in ('degraded', 'observe', '(configured: preempt)', '40',
+                     'The list shrank.', 'No notification.', 'batch',
+                     'Shelved', '(the oldest for 12 s)'):
+            self.assertContains(answer, text)
+        self.assertNotContains(answer, 'Of this page')
+
+    def test_reaper_fails(self):
+        self.overview.side_effect = ValueError('no JSON')
+        self.list_notices.side_effect = ValueError('no JSON')
+        answer = self.client.get(ADMIN)
+        self.assertContains(answer, 'web-0')
+        self.assertMessageCount(answer, error=2)
+
+
+class ForbiddenTestCase(helpers.TestCase):
+
+    def test_admin_panel_is_not_for_tenants(self):
+        self.assertEqual(403, self.client.get(ADMIN).status_code)

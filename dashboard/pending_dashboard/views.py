@@ -1,0 +1,50 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What the two panels of servers that wait have in common."""
+
+from django.utils.translation import gettext_lazy as _
+
+from horizon import exceptions
+from horizon import tables
+from openstack_dashboard.utils import settings as utils
+
+from pending_dashboard import api
+
+
+class WaitingMixin(tables.PagedTableMixin):
+    """Fills a table with a page of the servers that wait."""
+
+    #: Whether servers of all projects are shown.
+    all_projects = False
+
+    def get_waiting(self):
+        """Return the page of WaitingServer that the request asks for."""
+        marker, sort_dir = self._get_marker()
+        # The mixin's words are for tables whose newest row comes first.
+        backwards = sort_dir == 'asc'
+        try:
+            servers, more = api.list_servers(
+                self.request, utils.get_page_size(self.request), marker,
+                backwards, self.all_projects)
+        except api.NotSupported:
+            exceptions.handle(
+                self.request,
+                _('This cloud does not let servers wait for room.'))
+            return []
+        except Exception:
+            exceptions.handle(
+                self.request, _('Unable to retrieve the waiting servers.'))
+            return []
+        self._has_prev_data = more if backwards else bool(marker)
+        self._has_more_data = True if backwards else more
+        return servers
