@@ -18,10 +18,11 @@ imported for which the tree has a file, the released module is run first and
 then the file of the tree, in the same namespace. No released file is touched.
 
 A file of the tree gets what the release defined from ``released(__name__)``
-and changes released classes in place with ``over()``.
+and changes released classes in place with ``over()``. What could not work is
+refused here; ``nova_pending_check`` looks at the rest of it.
 
-This module is imported by every Python process of the environment: nothing
-but what the interpreter has loaded already is imported at its top.
+Every Python process of the environment imports this module: nothing but what
+the interpreter has loaded already is imported at its top.
 """
 
 import os
@@ -30,11 +31,9 @@ import sys
 #: The series of Nova releases that the tree was made for.
 RELEASE = 34
 
-EXIT_DRIFT = 1
-EXIT_REFUSED = 2
-EXIT_INACTIVE = 3
-
-_SWITCH = 'NOVA_PENDING'
+SWITCH = 'NOVA_PENDING'
+MISSING = object()
+NAMESPACE = type(sys.implementation)
 
 
 class LayerError(ImportError):
@@ -44,8 +43,8 @@ class LayerError(ImportError):
 def tree():
     """Return the directory that holds the tree.
 
-    :returns: the path of ``_nova_pending_tree`` beside this module (an
-        installed wheel) or of ``nova`` (a checkout)
+    :returns: the path of ``_nova_pending_tree`` (a wheel) or ``nova`` (a
+        checkout) beside this module
     :raises: LayerError if neither is there
     """
     here = os.path.dirname(os.path.abspath(__file__))
@@ -61,31 +60,14 @@ def tree():
 
 def switched_off():
     """Whether ``NOVA_PENDING=off`` leaves this process without the tree."""
-    return os.environ.get(_SWITCH, '').strip().lower() == 'off'
-
-
-def check_switch():
-    """Refuse a value of NOVA_PENDING that may have been meant as "off".
-
-    :raises: LayerError with a sentence that says what to do
-    """
-    value = os.environ.get(_SWITCH, '')
-    if value.strip().lower() not in ('', 'on', 'off'):
-        raise LayerError('%s=%s is neither "on" nor "off": set it to "off" to '
-                         'run Nova without nova-pending, or unset it.'
-                         % (_SWITCH, value))
+    return os.environ.get(SWITCH, '').strip().lower() == 'off'
 
 
 def lay():
-    """Register the finder that lays the tree over the released Nova.
-
-    Safe to call again. Nothing is imported and no file is read.
-
-    :raises: LayerError if nova is imported already, for then part of it
-        would stay as released
-    """
+    """Register the finder, once. Nothing is imported and no file is read."""
     if switched_off() or laid():
         return
+    # A part of it would stay as released.
     if 'nova' in sys.modules:
         raise LayerError('nova was imported before nova-pending could be '
                          'laid over it: start a new process.')
@@ -102,41 +84,28 @@ def laid():
 def release():
     """Return the version of the Nova that is installed, or None."""
     from importlib import metadata
-    try:
-        return metadata.version('nova')
-    except metadata.PackageNotFoundError:
-        return None
+    found = next(metadata.distributions(name='nova'), None)
+    return found and found.version
 
 
-def _fits(version):
-    """Whether a version is in the range that the tree was made for.
-
-    As in ``>=RELEASE,<RELEASE+1``: what comes before the first release, its
-    candidates for instance, is not.
-    """
+def check_environment():
+    """Refuse a Nova that the tree was not made for, and a misspelt switch."""
     import re
-    numbers, suffix = re.match('([0-9.]*)(.*)', version).groups()
-    major, *minors = numbers.strip('.').split('.')
-    early = suffix.startswith(('a', 'b', 'rc', 'dev'))
-    return major == str(RELEASE) and not (
-        early and not any(minor.strip('0') for minor in minors))
-
-
-def check_release():
-    """Refuse a Nova that the tree was not made for.
-
-    :raises: LayerError with a sentence that says what to do
-    """
+    value = os.environ.get(SWITCH, '')
+    if value.strip().lower() not in ('', 'on', 'off'):
+        raise LayerError('%s=%s is neither "on" nor "off": set it to "off" to '
+                         'run Nova without nova-pending, or unset it.'
+                         % (SWITCH, value))
     found = release()
-    if found is None or not _fits(found):
+    # ">=34,<35": what comes before 34.0.0, a candidate for instance, is not.
+    if found is None or not re.match(
+            r'%d(?![0-9])(?!(\.0)*\.?(a|b|rc|dev))' % RELEASE, found):
         raise LayerError(
-            'nova-pending is made for Nova %(ours)d, and this environment '
-            'has %(found)s: install "nova>=%(ours)d,<%(next)d" or the '
-            'nova-pending of that release, or set %(switch)s=off to run Nova '
-            'without it.' % {
-                'ours': RELEASE, 'next': RELEASE + 1, 'switch': _SWITCH,
-                'found': 'nova %s' % found if found else 'none installed'},
-            name='nova')
+            'nova-pending is made for Nova %d, and this environment has %s: '
+            'install "nova>=%d,<%d" or the nova-pending of that release, or '
+            'set %s=off to run Nova without it.' % (
+                RELEASE, 'nova ' + found if found else 'none installed',
+                RELEASE, RELEASE + 1, SWITCH), name='nova')
 
 
 class Finder:
@@ -146,16 +115,11 @@ class Finder:
         self._tree = None
 
     def find_spec(self, name, path=None, target=None):
-        """Return a module spec, or None for what the tree does not have.
-
-        :raises: LayerError if the installed release is not the one that
-            the tree was made for
-        """
+        """Return a module spec, or None for what the tree does not have."""
         if name != 'nova' and not name.startswith('nova.'):
             return None
         if self._tree is None:
-            check_switch()
-            check_release()
+            check_environment()
             self._tree = tree()
         if name == 'nova':
             return None
@@ -174,13 +138,9 @@ class Finder:
         return spec
 
     def _released_spec(self, name, path, target):
-        finders = list(sys.meta_path)
-        if self in finders:
-            # Those ahead of this one have been asked already.
-            finders = finders[finders.index(self) + 1:]
-        for finder in finders:
-            find_spec = getattr(finder, 'find_spec', None)
-            spec = find_spec and find_spec(name, path, target)
+        # Those ahead of this one have been asked already.
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1:]:
+            spec = finder.find_spec(name, path, target)
             if spec is not None:
                 return spec
 
@@ -193,7 +153,7 @@ class Loader:
         self.layer = layer
 
     def __getattr__(self, name):
-        # Sources and resources are those of the release.
+        # Modules are made, and their sources and resources found, as released.
         if name == 'released_loader':
             raise AttributeError(name)
         return getattr(self.released_loader, name)
@@ -202,251 +162,112 @@ class Loader:
         raise LayerError('%s is laid over: import it, it cannot be run as a '
                          'script' % name)
 
-    def create_module(self, spec):
-        return self.released_loader.create_module(spec)
-
     def exec_module(self, module):
         from importlib import machinery
         name = module.__name__
         space = module.__dict__
         code = machinery.SourceFileLoader(name, self.layer).get_code(name)
-        if name in _records:
-            _records[name].withdraw(space)
         self.released_loader.exec_module(module)
-        record = _records[name] = _Record(name, self.layer, space)
+        record = records[name] = Record(name, self.layer, space)
         exec(code, space)
         space['__doc__'] = record.kept.__doc__
-        record.compare(space)
+        record.bind_functions(space)
 
 
-class _Released:
-    """The names of a released module, as they were before the tree."""
-
-    def __init__(self, space):
-        self.__dict__.update(space)
-
-
-class _Record:
-    """What the tree does to one released module."""
+class Record:
+    """What the tree puts over one released module."""
 
     def __init__(self, name, layer, space):
         self.name = name
         self.layer = layer
-        self.kept = _Released(space)
-        #: pairs of 'extends', 'replaces', 'changes' or 'adds' and a name
-        self.changes = []
-        self._bodies = []
-        self._contents = {
-            key: repr(value) for key, value in space.items()
-            if isinstance(value, (dict, list, set)) and
-            not key.startswith('__')} if _watch else {}
-
-    def note(self, verb, name):
-        self.changes.append((verb, name))
+        #: the names of the module as they were before the tree
+        self.kept = NAMESPACE(**space)
+        #: what over() has laid: tuples of a class, the body, and the name,
+        #: the value and the released value (or MISSING) of a member
+        self.members = []
 
     def refuse(self, label, why):
         raise LayerError('%s.%s %s' % (self.name, label, why))
 
-    def withdraw(self, space):
-        """Take the names of the tree out of a module that is reloaded."""
-        for name in space.keys() - vars(self.kept).keys():
-            # The import system binds submodules, and only once.
-            if not isinstance(space[name], type(sys)):
-                del space[name]
+    def bind_functions(self, space):
+        """Bind what the file has put in the place of released functions."""
+        for name, before in vars(self.kept).items():
+            if name not in space:
+                self.refuse(name, 'is deleted, and the release uses it')
+            if space[name] is not before:
+                self.bind(name, space[name], before)
 
-    def compare(self, space):
-        """Note what a file did to the names of the module.
-
-        :raises: LayerError for a released name that is gone, and for a
-            function or class that drops the released one and does not say so
-        """
-        kept = vars(self.kept)
-        for name in kept.keys() - space.keys():
-            self.refuse(name, 'is deleted, and the release uses it')
-        for name, value in list(space.items()):
-            if name.startswith('__') or isinstance(value, _Released):
-                continue
-            if name not in kept:
-                if not isinstance(value, type(sys)):
-                    self.note('adds', name)
-                continue
-            before = kept[name]
-            if isinstance(before, _ReleasedClass):
-                if value is not _parts(before)[0]:
-                    self.refuse(name, 'is bound to something else after '
-                                'over()')
-            elif value is before:
-                if self._contents.get(name, '') not in ('', repr(value)):
-                    self.note('extends', name)
-            elif isinstance(before, type):
-                self.compare_class(name, value, before)
-            else:
-                self.compare_member(name, value, before)
-
-    def compare_class(self, name, value, before):
-        """Note what a class does that takes the place of a released one.
-
-        :raises: LayerError if it is no subclass, or if released code would
-            recurse in it
-        """
-        if not (isinstance(value, type) and issubclass(value, before)):
-            self.refuse(name, 'is no subclass of the released class')
-        for member in vars(before).values():
-            for function in _functions(member)[1].values():
-                for one in _reachable(function):
-                    if name in _supers(one.__code__):
-                        self.refuse(name, 'must be changed with over(): '
-                                    'super(%s, self) in the release would '
-                                    'recurse in a subclass' % name)
-        self.note('extends', name)
-        for key, member in vars(value).items():
-            functions = _functions(member)[1].values()
-            if functions:
-                # What a decorator or metaclass puts there is not of the tree.
-                if not any(one.__code__.co_filename == self.layer
-                           for function in functions
-                           for one in _reachable(function)):
-                    continue
-            elif key.startswith(('__', '_abc_')):
-                continue
-            label = '%s.%s' % (name, key)
-            inherited = _lookup(before, key)
-            if inherited is _MISSING:
-                self.note('adds', label)
-            else:
-                self.compare_member(label, member, inherited, {'super', key})
-
-    def compare_member(self, label, value, before, *calls):
-        """Note what a function or another value does to the released one.
-
-        :param label: the name in the module, with that of the class if it is
-            a member of one
-        :param calls: sets of names that a function may use, besides the
-            usual ones, to call the released one
-        :raises: LayerError if it is of another kind than the released one,
-            cannot be called like it, or neither calls it nor is marked with
-            replaces()
-        """
-        kind, ours = _functions(value)
-        before_kind, theirs = _functions(before)
-        if kind != before_kind:
-            self.refuse(label, 'is released as a %s' % (
-                before_kind or type(before).__name__))
-        calls += ({'released', *label.split('.')},)
-        verbs = set() if theirs else {'changes'}
-        for part, released_function in theirs.items():
-            if part not in ours:
-                self.refuse(label, 'lacks the %s of the release' % part)
-            function = ours[part]
-            problem = _misfit(function, released_function)
-            if problem:
-                self.refuse(label, problem)
-            expected = getattr(function, '_nova_pending_replaces', None)
-            if expected is not None:
-                self._bodies.append((label, released_function, expected))
-                verbs.add('replaces')
-            elif _calls(function, released_function, calls):
-                verbs.add('extends')
-                # Decorators without a wrapper leave marks, a response code
-                # for instance, that the release reads off the method.
-                for key, mark in vars(released_function).items():
-                    if not key.startswith('__'):
-                        vars(function).setdefault(key, mark)
-            else:
-                self.refuse(label, 'does not call the released one: call '
-                            'released.%s or mark it with '
-                            'nova_pending.replaces()' % label)
-        for verb in verbs:
-            self.note(verb, label)
-
-    def drift(self):
-        """Yield a sentence for each replaced body that the release moved."""
-        for name, before, expected in self._bodies:
-            try:
-                found = digest(before)
-            except OSError:
-                found = 'no source'
-            if found != expected:
-                yield ('%s.%s replaces a body with the digest %s, and the '
-                       'release has %s' % (self.name, name, expected, found))
+    def bind(self, label, value, before):
+        """Refuse a function that callers of the released one cannot call."""
+        function, theirs = function_of(value), function_of(before)
+        if theirs is None:
+            return
+        bound = {staticmethod, classmethod}
+        if function is None or {type(value)} & bound != {type(before)} & bound:
+            self.refuse(label, 'is released as a ' + type(before).__name__)
+        if problem := _misfit(function, theirs):
+            self.refuse(label, problem)
+        # Decorators without a wrapper leave marks, a response code for
+        # instance, that the release reads off the method.
+        for key, mark in vars(theirs).items():
+            if not key.startswith('__'):
+                vars(function).setdefault(key, mark)
 
 
-_records = {}
-_watch = False
+#: The Record of each module that is laid over, by its name.
+records = {}
+
+
+def record_of(name):
+    if name not in records:
+        raise LayerError('%s is not laid over a released module' % name)
+    return records[name]
 
 
 def released(name):
     """Return what the release defines in a module that the tree changes.
 
-    Classes that ``over()`` changes keep, here, the functions that they had.
-
     :param name: the name of the module, from a file of the tree ``__name__``
-    :returns: an object with the names of the released module as attributes
+    :returns: an object with the names of the released module as attributes;
+        classes that ``over()`` changes have the functions that they had
     :raises: LayerError if the tree has nothing over that module
     """
-    try:
-        return _records[name].kept
-    except KeyError:
-        raise LayerError('%s is not laid over a released module' % name)
+    return record_of(name).kept
 
 
-class _ReleasedClass:
+class ReleasedClass:
     """A class as released, after the tree has changed it in place."""
-
-    __slots__ = ('_parts',)
 
     def __init__(self, cls):
         self._parts = (cls, {})
 
     def __getattribute__(self, name):
         # Not __getattr__: __init__ and its like are those of the release too.
-        cls, kept = _parts(self)
+        cls, kept = parts_of(self)
         if name not in kept:
             return getattr(cls, name)
         get = getattr(kept[name], '__get__', None)
         return kept[name] if get is None else get(None, cls)
 
 
-def _parts(view):
-    """Return the class of a _ReleasedClass and its released members."""
+def parts_of(view):
+    """Return the class of a ReleasedClass and its released members."""
     return object.__getattribute__(view, '_parts')
 
 
-def new(value):
-    """Mark a member of an ``over()`` body that the released class lacks."""
-    if hasattr(value, '__code__'):
-        value._nova_pending_new = True
-        return value
-    return _New(value)
+class new:
+    """Marks a member of an ``over()`` body that the released class lacks."""
 
-
-class _New:
     def __init__(self, value):
         self.value = value
 
 
-def replaces(expected):
-    """Mark a function that does not call the released one.
-
-    :param expected: the ``digest()`` of the released function; the drift
-        check compares it with the release that is installed
-    """
+def replaces(digest):
+    """Mark a function that takes the place of one with this digest."""
     def mark(function):
-        function._nova_pending_replaces = expected
+        function._nova_pending_replaces = digest
         return function
     return mark
-
-
-def digest(function):
-    """Return the first 16 hex digits of the SHA-256 of a function's source.
-
-    The source counts without its indentation, with its decorators.
-    """
-    import hashlib
-    import inspect
-    import textwrap
-    source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
-    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 def over(cls):
@@ -457,324 +278,73 @@ def over(cls):
 
     :param cls: the class as ``released(__name__)`` gives it
     :returns: a class decorator that returns the released class
-    :raises: LayerError for a body that could not work: zero-argument
-        ``super()``, a special name other than ``__init__``, a signature that
-        callers of the released method do not fit, a name that the released
-        class lacks and that ``new()`` does not mark, a method that neither
-        calls the released one nor is marked with ``replaces()``, one that
-        the class lists elsewhere, as it does its periodic tasks
+    :raises: LayerError for a name that the release lacks and ``new()`` does
+        not mark, or the other way round, and for what callers cannot call
     """
-    view = cls if type(cls) is _ReleasedClass else None
-    if view is not None:
-        cls = _parts(view)[0]
-    if not isinstance(cls, type):
-        raise LayerError('over() takes a class, not %r' % (cls,))
-    kept = released(cls.__module__)
-    record = _records[cls.__module__]
-    if view is None:
-        view = _ReleasedClass(cls)
-        if getattr(kept, cls.__name__, None) is not cls:
-            record.refuse(cls.__qualname__, 'is not a class as released')
+    view = cls if type(cls) is ReleasedClass else ReleasedClass(cls)
+    cls, kept = parts_of(view)
+    record = record_of(cls.__module__)
 
     def put(body):
-        if (body.__name__, body.__module__, body.__bases__) != (
-                cls.__name__, cls.__module__, (object,)):
-            record.refuse(cls.__name__, 'must be laid over by a class of its '
-                          'name, without a base, in the file of its module')
-        members = {name: value for name, value in vars(body).items()
-                   if name not in _CLASS_MACHINERY}
-        for name, value in members.items():
-            label = '%s.%s' % (cls.__name__, name)
+        members = []
+        for name, value in vars(body).items():
+            # Of those only __init__ is laid over, most are of Python itself.
             if name.startswith('__') and name.endswith('__') and (
                     name != '__init__'):
-                record.refuse(label, 'is a special name: it cannot be laid '
-                              'over')
-            before = _lookup(cls, name)
-            is_new = isinstance(value, _New) or hasattr(
-                value, '_nova_pending_new')
-            if isinstance(value, _New):
-                members[name] = value = value.value
-            for function in _functions(value)[1].values():
-                for one in _reachable(function):
-                    if body in _held(one) and (
-                            _supers(one.__code__) - {cls.__name__}):
-                        record.refuse(label, 'uses super() without arguments, '
-                                      'or __class__')
-            if name in _parts(view)[1]:
-                record.refuse(label, 'is laid over twice')
-            holder = _holder(cls, before)
-            if holder:
-                record.refuse(label, 'is listed in %s.%s, where the released '
-                              'one would stay' % (cls.__name__, holder))
-            if is_new and before is not _MISSING:
-                record.refuse(label, 'is marked as new, and the release has '
-                              'it')
-            if is_new:
-                record.note('adds', label)
-            elif before is _MISSING:
+                continue
+            label, before = cls.__name__ + '.' + name, lookup(cls, name)
+            if isinstance(value, new):
+                value = value.value
+                if before is not MISSING:
+                    record.refuse(label, 'is marked as new, and the release '
+                                  'has it')
+            elif before is MISSING:
                 record.refuse(label, 'is not in the release: mark it with '
                               'nova_pending.new()')
             else:
-                record.compare_member(label, value, before)
-        # Nothing has changed so far. The released names are looked up at run
-        # time: the view comes first.
-        _parts(view)[1].update(
-            (name, _lookup(cls, name)) for name in members
-            if _lookup(cls, name) is not _MISSING)
-        setattr(kept, cls.__name__, view)
-        for name, value in members.items():
+                record.bind(label, value, before)
+            members.append((cls, body, name, value, before))
+        # Nothing has changed so far.
+        record.members.extend(members)
+        for _, _, name, value, before in members:
+            if before is not MISSING:
+                kept.setdefault(name, before)
             setattr(cls, name, value)
+        setattr(record.kept, cls.__name__, view)
         return cls
     return put
 
 
-_MISSING = object()
-
-_CLASS_MACHINERY = {
-    '__module__', '__qualname__', '__doc__', '__dict__', '__weakref__',
-    '__annotations__', '__annotate__', '__annotate_func__',
-    '__annotations_cache__', '__firstlineno__', '__static_attributes__'}
+def lookup(cls, name):
+    """Return a member as a class or a base of it holds it, or MISSING."""
+    return next((vars(base)[name] for base in cls.__mro__
+                 if base is not object and name in vars(base)), MISSING)
 
 
-def _lookup(cls, name):
-    for base in cls.__mro__:
-        if base is not object and name in vars(base):
-            return vars(base)[name]
-    return _MISSING
-
-
-def _holder(cls, member):
-    """Return the name of an attribute of a class that lists a member of it.
-
-    The periodic tasks of a manager are kept in such a list.
-    """
-    for base in cls.__mro__:
-        for name, value in vars(base).items():
-            if isinstance(value, dict):
-                value = value.values()
-            elif not isinstance(value, (list, tuple, set)):
-                continue
-            for item in value:
-                parts = item if isinstance(item, tuple) else (item,)
-                if any(part is member for part in parts):
-                    return name
-
-
-def _functions(member):
-    """Return the kind of a member and its functions, by what each is for."""
-    import functools
-    if isinstance(member, (staticmethod, classmethod)):
-        return type(member).__name__, {'function': member.__func__}
-    if isinstance(member, property):
-        return 'property', {
-            part: getattr(member, part) for part in ('fget', 'fset', 'fdel')
-            if getattr(member, part) is not None}
-    if isinstance(member, functools.cached_property):
-        return 'cached property', {'function': member.func}
+def function_of(member):
+    """Return the function of a member of a class or module, or None."""
     while not isinstance(member, type(lay)) and hasattr(member, '__wrapped__'):
         member = member.__wrapped__
-    if isinstance(member, type(lay)):
-        return 'function', {'function': member}
-    return None, {}
-
-
-def _held(function):
-    """Return what a function closes over."""
-    held = []
-    for cell in function.__closure__ or ():
-        try:
-            held.append(cell.cell_contents)
-        except ValueError:
-            # The name that it closes over is not bound yet.
-            continue
-    return held
-
-
-def _reachable(function):
-    """Return a function and all that it wraps or closes over."""
-    found = [function]
-    for one in found:
-        found.extend(
-            other for other in (getattr(one, '__wrapped__', None), *_held(one))
-            if isinstance(other, type(lay)) and other not in found)
-    return found
-
-
-def _names(code):
-    """Return the global names and attributes that a code object uses."""
-    names = set(code.co_names)
-    for const in code.co_consts:
-        if hasattr(const, 'co_names'):
-            names |= _names(const)
-    return names
-
-
-def _supers(code):
-    """Return the names of the classes that code calls super() for.
-
-    None is among them if it does so without arguments or uses __class__.
-    """
-    found = set()
-    if 'super' in code.co_names or '__class__' in code.co_freevars:
-        import dis
-        steps = [step for step in dis.get_instructions(code)
-                 if step.opname != 'EXTENDED_ARG']
-        for step, after in zip(steps, steps[1:]):
-            if (step.opname, step.argval) == ('LOAD_GLOBAL', 'super'):
-                found.add(after.argval if after.opname == 'LOAD_GLOBAL'
-                          else None)
-            elif (step.opname, step.argval) == ('LOAD_DEREF', '__class__'):
-                found.add(None)
-    for const in code.co_consts:
-        if hasattr(const, 'co_names'):
-            found |= _supers(const)
-    return found
-
-
-def _calls(function, before, calls):
-    """Whether a function wraps a released one or names it in its code."""
-    return any(one is before or any(call <= _names(one.__code__)
-                                    for call in calls)
-               for one in _reachable(function))
+    return member if isinstance(member, type(lay)) else None
 
 
 def _misfit(function, before):
     """Say why callers of the released function cannot call this one."""
     import inspect
-    ours = list(inspect.signature(function).parameters.values())
+    ours = inspect.signature(function)
     theirs = list(inspect.signature(before).parameters.values())
-    named = {p.name: p for p in ours}
-    kinds = {p.kind for p in ours}
-    anything = inspect.Parameter.VAR_KEYWORD in kinds
-    places = 0
-    for index, wanted in enumerate(theirs):
-        if wanted.kind in (wanted.VAR_POSITIONAL, wanted.VAR_KEYWORD):
-            if wanted.kind not in kinds:
-                return 'does not take %s' % wanted
-            if wanted.kind == wanted.VAR_POSITIONAL:
-                places = len(ours)
-            continue
-        placed = wanted.kind != wanted.KEYWORD_ONLY
-        places += placed
-        got = named.get(wanted.name)
-        if got is None:
-            swallowed = anything and (
-                not placed or
-                wanted.default is not wanted.empty or
-                inspect.Parameter.VAR_POSITIONAL in kinds)
-            if not swallowed:
-                return 'does not take %s' % wanted.name
-            continue
-        if (got.kind not in (wanted.kind, wanted.POSITIONAL_OR_KEYWORD) or
-                placed and ours.index(got) != index):
-            return 'takes %s in another place' % wanted.name
-        if wanted.default is not wanted.empty and got.default is got.empty:
-            return 'wants %s, which callers may leave out' % wanted.name
-    known = {p.name for p in theirs}
-    for index, extra in enumerate(ours):
-        if extra.name in known or extra.kind in (
-                extra.VAR_POSITIONAL, extra.VAR_KEYWORD):
-            continue
-        if extra.default is extra.empty:
-            return 'wants %s, which callers do not pass' % extra.name
-        if extra.kind != extra.KEYWORD_ONLY and index < places:
-            return 'takes %s where callers pass something else' % extra.name
-
-
-def modules():
-    """Return the sorted names of the modules that the tree has a file for.
-
-    Tests, and directories that only hold the tree together, do not count.
-    """
-    top = tree()
-    names = []
-    for path, folders, files in os.walk(top):
-        folders[:] = [f for f in folders if f not in ('tests', '__pycache__')]
-        parts = ['nova'] + os.path.relpath(path, top).split(os.sep)
-        for name in files:
-            if name.endswith('.py'):
-                stem = [] if name == '__init__.py' else [name[:-3]]
-                names.append('.'.join(
-                    [part for part in parts if part != '.'] + stem))
-    return sorted(names)
-
-
-def status(write=print):
-    """Write what the tree does to the installed release.
-
-    :param write: called with each line
-    :returns: the exit code: 0, or EXIT_DRIFT, EXIT_REFUSED (no Nova that the
-        tree fits, or a file that does not fit its module), EXIT_INACTIVE
-    """
-    import importlib
-    global _watch
-    if switched_off():
-        write('inactive: %s=%s is set in this environment' % (
-            _SWITCH, os.environ[_SWITCH]))
-        return EXIT_INACTIVE
-    name = 'nova'
-    try:
-        check_switch()
-        check_release()
-        top = tree()
-        if not laid():
-            write('inactive: %s' % (
-                'nova was imported before nova-pending could be laid over it'
-                if 'nova' in sys.modules else
-                'this interpreter did not run nova_pending.pth; install '
-                'nova-pending into the site-packages that holds nova'))
-            return EXIT_INACTIVE
-        _watch = True
-        names = modules()
-        for name in names:
-            importlib.import_module(name)
-    except Exception as exc:
-        # Whatever a file raises, its module is not laid over.
-        write('refused: %s%s' % (
-            '' if isinstance(exc, LayerError)
-            else '%s: %s: ' % (name, type(exc).__name__), exc))
-        return EXIT_REFUSED
-    write('nova %s, laid over from %s' % (release(), top))
-    drifts = []
-    for name in names:
-        write(name)
-        record = _records.get(name)
-        if record is None:
-            write('    new module')
-            continue
-        for verb in ('extends', 'replaces', 'changes', 'adds'):
-            what = sorted(n for v, n in record.changes if v == verb)
-            if what:
-                write('    %-8s  %s' % (verb, ', '.join(what)))
-        drifts.extend(record.drift())
-    for sentence in drifts:
-        write('drift: ' + sentence)
-    write('%d modules, %s' % (len(names), '%d drifts' % len(drifts)
-                              if drifts else 'no drift'))
-    return EXIT_DRIFT if drifts else 0
-
-
-def main():
-    """The console script ``nova-pending``."""
-    import argparse
-    parser = argparse.ArgumentParser(
-        prog='nova-pending',
-        description='Shows what nova-pending changes in the installed Nova.')
-    commands = parser.add_subparsers(dest='command', required=True)
-    commands.add_parser(
-        'status', help='show the release found, each module that is laid '
-        'over and each drift; exit 0 if active and in order, 1 on drift, 2 '
-        'if the release is refused, 3 if inactive')
-    parser.parse_args()
-    # Some modules of the release read the arguments of their own command.
-    del sys.argv[1:]
-    import logging
-    import warnings
-    # What the release says while it is imported is not about the tree.
-    logging.disable()
-    if not sys.warnoptions:
-        warnings.simplefilter('ignore')
-    # The commands of the release want native threading, or eventlet, and
-    # refuse the other in the same process.
-    os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = 'false'
-    return status()
+    needed = [p for p in theirs if p.default is p.empty]
+    placed, by_name = inspect._ParameterKind(2), inspect._ParameterKind(0)
+    # Everything in its place, what is needed in its place, all by name. The
+    # arguments are the names of the parameters, to see where they arrive.
+    for passed, last in (theirs, placed), (needed, placed), (theirs, by_name):
+        try:
+            places = ours.bind(
+                *[p.name for p in passed if p.kind <= last],
+                **{p.name: p.name for p in passed
+                   if p.kind > last and p.kind != placed}).arguments
+        except TypeError as exc:
+            return 'cannot be called as released: %s' % exc
+        for name, value in places.items():
+            if isinstance(value, str) and value != name:
+                return 'takes %s where callers pass %s' % (name, value)

@@ -23,6 +23,7 @@ from oslo_utils import uuidutils
 from tempest.api.compute import base
 from tempest.common import waiters
 from tempest import config
+from tempest.lib.common.utils import data_utils
 from tempest.lib.common.utils import test_utils
 from tempest.lib import exceptions
 from tempest.lib.services.compute import base_compute_client
@@ -82,15 +83,21 @@ class BasePendingTest(base.BaseV2ComputeTest):
         cls.flavor = cls._create_flavor()
 
     @classmethod
-    def _create_flavor(cls):
+    def _create_flavor(cls, disk=None, **extra_specs):
+        """Create a flavor that requires the trait.
+
+        :param disk: GiB, those of the usual flavor if not given
+        :param extra_specs: what else it has
+        :returns: its ID
+        """
         flavors = cls.os_admin.flavors_client
         like = flavors.show_flavor(cls.flavor_ref)['flavor']
         flavor = flavors.create_flavor(
-            name=cls.trait, vcpus=like['vcpus'], ram=like['ram'],
-            disk=like['disk'])['flavor']['id']
+            name=data_utils.rand_name(cls.trait), vcpus=like['vcpus'],
+            ram=like['ram'], disk=disk or like['disk'])['flavor']['id']
         cls.addClassResourceCleanup(flavors.delete_flavor, flavor)
         flavors.set_flavor_extra_spec(
-            flavor, **{'trait:' + cls.trait: 'required'})
+            flavor, **{'trait:' + cls.trait: 'required', **extra_specs})
         return flavor
 
     @classmethod
@@ -120,7 +127,10 @@ class BasePendingTest(base.BaseV2ComputeTest):
             else schema.rebuild_server, **body)['server']
 
     def give_room(self):
-        """Let one host have room for waiting servers until the test ends."""
+        """Let one host have room for waiting servers until the test ends.
+
+        :returns: the UUID of its resource provider
+        """
         hypervisors = self.os_admin.hypervisor_client
         with microversion('2.1'):
             host = next(
@@ -133,6 +143,7 @@ class BasePendingTest(base.BaseV2ComputeTest):
                         lambda traits: traits - {self.trait})
         self._change_traits(
             provider['uuid'], lambda traits: traits | {self.trait})
+        return provider['uuid']
 
     def _change_traits(self, provider, change):
         def changed():

@@ -18,7 +18,8 @@ import sqlalchemy.exc
 
 from nova.cmd import common as cmd_common
 from nova.compute import pending_downgrade
-from nova.conductor import recovery
+from nova.compute import pending_rollout
+from nova.conductor.tasks import recover_rebuilds
 import nova.conf
 from nova import context
 from nova import exception
@@ -56,19 +57,26 @@ class PendingCommands:
 
         Return codes:
 
-        * 0: no server in PENDING is left.
+        * 0: no server in PENDING is left, or would be left.
         * 1: some are left, because a task is in progress on them, they were
-          buried meanwhile or the command was interrupted: run it again.
+          put into cell0 meanwhile or the command was interrupted: run it
+          again.
         * 2: the batch size is not a positive number, or use_pending_state is
-          on in this configuration.
+          on in this configuration or has no valid value.
         * 3: there is no cell0, or its database or the API database fails.
 
-        A dry run returns what the run would return.
+        A dry run changes nothing, shows the servers, and returns what a run
+        would return.
         """
         if batch_size < 1:
             print(_('--batch-size must be a positive number.'))
             return 2
-        if CONF.use_pending_state:
+        try:
+            refused = CONF.use_pending_state
+        except ValueError as exc:
+            print(exc)
+            return 2
+        if refused:
             print(_('use_pending_state is on in this configuration, so '
                     'servers would go on getting into PENDING: turn it off, '
                     'in every nova-conductor.'))
@@ -82,8 +90,12 @@ class PendingCommands:
             with context.target_cell(admin, cell0) as cctxt:
                 # Progress is seen in a pipe, too.
                 run = pending_downgrade.Downgrade(
-                    cctxt, functools.partial(print, flush=True))
+                    cctxt, report.report_client_singleton(),
+                    functools.partial(print, flush=True))
                 left = run.run(batch_size, dry_run)
+            if not dry_run:
+                context.scatter_gather_all_cells(
+                    admin, pending_rollout.clear)
         except exception.CellMappingNotFound:
             print(_no_cell0())
             return 3
@@ -103,7 +115,7 @@ class PendingCommands:
         if left and not dry_run:
             print(_('Servers are left in PENDING: run this again when nothing '
                     'is in progress on them.'))
-        return 1 if left else 0
+        return 2 if refused else 1 if left else 0
 
     @cmd_common.action_description(
         _('Undo the rebuilds of servers in cell0 that were interrupted. A '
@@ -112,7 +124,8 @@ class PendingCommands:
     @cmd_common.args(
         '--older-than', dest='older_than', metavar='<seconds>', type=int,
         help=_('Undo what was asked for at least so long ago (default: 600). '
-               'A rebuild that is merely slow is undone too.'))
+               'A rebuild that is merely slow is undone too. Wait until no '
+               'nova-conductor without nova-pending is left.'))
     def recover(self, older_than=600):
         """Put servers back into cell0 whose rebuild was interrupted.
 
@@ -120,17 +133,26 @@ class PendingCommands:
 
         * 0: all of them are back, or there was none.
         * 1: some could not be put back; the log says why. Run it again.
-        * 2: the number of seconds is negative.
+        * 2: the number of seconds is negative, or [upgrade_levels] conductor
+          is set in this configuration.
         * 3: there is no cell0, or its database, the API database or the
           placement service fails.
         """
         if older_than < 0:
             print(_('--older-than must not be negative.'))
             return 2
+        if recover_rebuilds.is_pinned():
+            print(_('[upgrade_levels] conductor is set in this configuration, '
+                    'so there may be nova-conductors without nova-pending: '
+                    'one that comes late with a server that was put back '
+                    'would lose it. Run this again when all of them are '
+                    'upgraded and the option is removed.'))
+            return 2
         try:
-            recovered, failed = recovery.recover(
+            recovered, failed = recover_rebuilds.recover(
                 context.get_admin_context(),
-                report.report_client_singleton(), older_than)
+                report.report_client_singleton(), older_than,
+                including_pinned=True)
         except exception.CellMappingNotFound:
             print(_no_cell0())
             return 3

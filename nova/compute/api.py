@@ -12,15 +12,14 @@
 
 import functools
 
-from nova.compute import action_history
-from nova.compute import leaving_cell0
+from nova.compute import cell0_lookup
+from nova.compute import rebuild_image
 from nova.compute import rebuild_in_cell0
-from nova.compute import rebuild_request
-from nova.compute import reimage_record
-from nova.compute import server_moves
+from nova.compute import reimage_state
+from nova.compute import retry_if_moved
 from nova.compute import vm_states
 from nova import exception
-from nova.objects import rebuild_scope
+from nova.objects import rebuild_context
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -41,6 +40,13 @@ def _refused_as_in_error(method):
     return inner
 
 
+@released.check_instance_lock
+@released.check_instance_state(vm_state=[
+    vm_states.ACTIVE, vm_states.STOPPED, vm_states.ERROR])
+def _check_lock_and_state(_api, _context, _instance):
+    """Refuse what the released rebuild refuses first."""
+
+
 @nova_pending.over(released.API)
 class API:
 
@@ -51,7 +57,7 @@ class API:
     def _get_instance_from_cell(self, context, im, expected_attrs,
                                 cell_down_support):
         try:
-            return leaving_cell0.show(
+            return cell0_lookup.get_with_retry(
                 context, im,
                 lambda: released.API._get_instance_from_cell(
                     self, context, im, expected_attrs, cell_down_support),
@@ -65,11 +71,6 @@ class API:
                 raise rebuild_in_cell0.Cell0Unreachable()
             raise
 
-    def get_all(self, context, *args, **kwargs):
-        return leaving_cell0.find_all(
-            context, lambda: released.API.get_all(
-                self, context, *args, **kwargs))
-
     def _attempt_delete_of_buildrequest(self, context, instance):
         deleted = released.API._attempt_delete_of_buildrequest(
             self, context, instance)
@@ -78,13 +79,13 @@ class API:
         return deleted
 
     def _delete(self, context, instance, delete_type, cb, **instance_attrs):
-        server_moves.delete(
+        retry_if_moved.delete(
             self, context, instance,
             lambda context, instance: released.API._delete(
                 self, context, instance, delete_type, cb, **instance_attrs))
 
     def update_instance(self, context, instance, updates):
-        return server_moves.update(
+        return retry_if_moved.update(
             self, context, instance,
             lambda context, instance: released.API.update_instance(
                 self, context, instance, updates))
@@ -96,14 +97,19 @@ class API:
                 self, context, instance, image_href, admin_password,
                 files_to_inject=files_to_inject, **kwargs)
         else:
+            rebuild_in_cell0.refuse_correction(instance)
             if image_href is None:
-                image_href = rebuild_request.current_image(
+                # Or a server that is being built is refused for having no
+                # volume yet: its image is asked for before.
+                _refused_as_in_error(_check_lock_and_state)(
+                    self, context, instance)
+                image_href = rebuild_image.current_image(
                     self, context, instance)
             # A server without an image has its root on a volume.
             reimage = reimage_boot_volume and not instance.image_ref
-            before = (reimage_record.changed(instance, kwargs) if reimage
+            before = (reimage_state.changed(instance, kwargs) if reimage
                       else None)
-            with rebuild_scope.asking(before), reimage_record.checking(
+            with rebuild_context.asking(before), reimage_state.checking(
                     instance, reimage):
                 _refused_as_in_error(released.API.rebuild)(
                     self, context, instance, image_href, admin_password,
@@ -112,37 +118,11 @@ class API:
 
     def _record_action_start(self, context, instance, action):
         # The first that a rebuild does once the server is its own.
-        reimage_record.keep(context, instance)
+        reimage_state.save_original(context, instance)
         released.API._record_action_start(self, context, instance, action)
 
     def _check_volume_status(self, context, bdms):
         released.API._check_volume_status(self, context, [
             bdm for bdm in bdms
-            if not (bdm.volume_id and reimage_record.is_left_by_failure(
+            if not (bdm.volume_id and reimage_state.is_left_by_failure(
                 context, self.volume_api, bdm))])
-
-
-@nova_pending.over(released.InstanceActionAPI)
-class InstanceActionAPI:
-
-    def actions_get(self, context, instance, limit=None, marker=None,
-                    filters=None):
-        if action_history.is_on_the_way(instance):
-            return action_history.find_all(
-                context, instance.uuid, limit, marker, filters)
-        return released.InstanceActionAPI.actions_get(
-            self, context, instance, limit=limit, marker=marker,
-            filters=filters)
-
-    def action_get_by_request_id(self, context, instance, request_id):
-        if action_history.is_on_the_way(instance):
-            return action_history.find(context, instance.uuid, request_id)
-        return released.InstanceActionAPI.action_get_by_request_id(
-            self, context, instance, request_id)
-
-    def action_events_get(self, context, instance, action_id):
-        if action_history.is_on_the_way(instance):
-            return action_history.find_events(
-                context, instance.uuid, action_id)
-        return released.InstanceActionAPI.action_events_get(
-            self, context, instance, action_id)

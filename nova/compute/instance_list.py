@@ -11,17 +11,78 @@
 #    under the License.
 
 from nova.compute import pending
+from nova import exception
 import nova_pending
 
 released = nova_pending.released(__name__)
 
 
+@nova_pending.over(released.InstanceLister)
+class InstanceLister:
+    """Goes on when the last server of a batch is taken out of cell0.
+
+    The release looks the next batch up by that server, and takes the cell for
+    one that does not answer when its record is deleted for good meanwhile.
+    """
+
+    def __init__(self, *args, **kwargs):
+        released.InstanceLister.__init__(self, *args, **kwargs)
+        # Where the list begins in each cell, as values of the sort keys.
+        self._positions = {}
+        # The last batch of each cell.
+        self._batches = {}
+
+    def get_marker_record(self, ctx, marker):
+        cell_uuid, record = released.InstanceLister.get_marker_record(
+            self, ctx, marker)
+        self._positions[cell_uuid] = self._values(record)
+        return cell_uuid, record
+
+    def get_marker_by_values(self, ctx, values):
+        self._positions[ctx.cell_uuid] = values
+        return released.InstanceLister.get_marker_by_values(self, ctx, values)
+
+    def get_by_filters(self, ctx, filters, limit, marker, **kwargs):
+        try:
+            records = released.InstanceLister.get_by_filters(
+                self, ctx, filters, limit, marker, **kwargs)
+        except exception.MarkerNotFound:
+            records = self._get_next(ctx, filters, limit, **kwargs)
+        if records:
+            self._batches[ctx.cell_uuid] = records
+        return records
+
+    @nova_pending.new
+    def _values(self, record):
+        return [record[key] for key in self.sort_ctx.sort_keys]
+
+    @nova_pending.new
+    def _get_next(self, ctx, filters, limit, **kwargs):
+        """Return what follows where the list is, without a marker."""
+        batch = self._batches.get(ctx.cell_uuid)
+        values = (self._values(batch[-1]) if batch
+                  else self._positions[ctx.cell_uuid])
+        if None in values:
+            # What follows a server without a value cannot be asked for.
+            raise exception.MarkerNotFound(marker=values[-1])
+        uuid = self.get_marker_by_values(ctx, values)
+        if uuid is None:
+            return []
+        # It can be one that the filters exclude.
+        first = []
+        if uuid in filters.get('uuid', uuid):
+            first = released.InstanceLister.get_by_filters(
+                self, ctx, {**filters, 'uuid': [uuid]}, 1, None, **kwargs)
+        return first + self.get_by_filters(
+            ctx, filters, limit and limit - len(first), uuid, **kwargs)
+
+
 def get_instances_sorted(ctx, filters, limit, marker, columns_to_join,
-                         sort_keys, sort_dirs, **kwargs):
+                         sort_keys, sort_dirs, *args, **kwargs):
     # The cells are asked by other threads, which do not know whom they serve.
     return released.get_instances_sorted(
         ctx,
         {pending.column(key): value for key, value in filters.items()},
         limit, marker, columns_to_join,
         [pending.column(key) for key in sort_keys or []], sort_dirs,
-        **kwargs)
+        *args, **kwargs)

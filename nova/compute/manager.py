@@ -10,12 +10,17 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-from nova.compute import reimage_record
+from oslo_utils import excutils
+
+from nova.compute import build_results
+from nova.compute import interrupted_build
+from nova.compute import reimage_state
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.compute import volume_reimage
 from nova import exception
 from nova import objects
+from nova.objects import rebuilt_instance
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -23,6 +28,30 @@ released = nova_pending.released(__name__)
 
 @nova_pending.over(released.ComputeManager)
 class ComputeManager:
+
+    def _do_build_and_run_instance(
+            self, context, instance, image, request_spec, filter_properties,
+            admin_password, injected_files, requested_networks,
+            security_groups, block_device_mapping, node=None, limits=None,
+            host_list=None, accel_uuids=None):
+        # The caller deletes all allocations of a server that was not built.
+        # Those of one that this host was asked for too long ago are another
+        # host's, or room that is held for it.
+        try:
+            result = released.ComputeManager._do_build_and_run_instance(
+                self, context, instance, image, request_spec,
+                filter_properties, admin_password, injected_files,
+                requested_networks, security_groups, block_device_mapping,
+                node=node, limits=limits, host_list=host_list,
+                accel_uuids=accel_uuids)
+        except Exception:
+            with excutils.save_and_reraise_exception() as raised:
+                raised.reraise = not rebuilt_instance.is_elsewhere(instance)
+            return build_results.FAILED_BY_POLICY
+        if (result == build_results.FAILED and
+                rebuilt_instance.is_elsewhere(instance)):
+            return build_results.FAILED_BY_POLICY
+        return result
 
     def _do_rebuild_instance(
             self, context, instance, orig_image_ref, image_meta,
@@ -61,8 +90,8 @@ class ComputeManager:
             attach_block_devices, network_info=None, evacuate=False,
             block_device_info=None, preserve_ephemeral=False,
             accel_uuids=None, reimage_boot_volume=False):
-        reimage = volume_reimage.current()
-        if reimage is None:
+        rebuild = volume_reimage.current()
+        if rebuild is None:
             return released.ComputeManager._rebuild_default_impl(
                 self, context, instance, image_meta, injected_files,
                 admin_password, allocations, bdms, detach_block_devices,
@@ -73,19 +102,18 @@ class ComputeManager:
                 reimage_boot_volume=reimage_boot_volume)
         if preserve_ephemeral:
             raise exception.PreserveEphemeralNotSupported()
-        reimage.rebuild(
+        rebuild.rebuild(
             image_meta, injected_files, admin_password, allocations,
             attach_block_devices, network_info, block_device_info)
 
     @nova_pending.replaces('5fdd43d86f8d74c0')
     def _rebuild_volume_backed_instance(self, context, instance, bdms,
                                         image_id):
-        reimage = volume_reimage.current()
-        if reimage is None:
+        rebuild = volume_reimage.current()
+        if rebuild is None:
             return released.ComputeManager._rebuild_volume_backed_instance(
                 self, context, instance, bdms, image_id)
-        reimage.exchange()
-        reimage.run(image_id)
+        rebuild.reimage()
 
     def _shutdown_instance(self, context, instance, bdms,
                            requested_networks=None, notify=True,
@@ -94,12 +122,15 @@ class ComputeManager:
             self, context, instance, bdms,
             requested_networks=requested_networks, notify=notify,
             try_deallocate_networks=try_deallocate_networks)
-        reimage_record.delete_leftovers(
+        reimage_state.delete_leftovers(
             context.elevated(), self.volume_api, instance, bdms)
 
     def _init_instance(self, context, instance):
+        if instance.host == self.host and interrupted_build.give_up(
+                self, context, instance):
+            return
         released.ComputeManager._init_instance(self, context, instance)
         if (instance.vm_state == vm_states.ERROR and
                 instance.host == self.host):
-            reimage_record.delete_leftovers(
+            reimage_state.delete_leftovers(
                 context, self.volume_api, instance)

@@ -20,6 +20,7 @@ from nova.db.main import models
 from nova import exception
 from nova.i18n import _
 from nova import objects
+from nova.scheduler import held_room
 
 
 def _waiting(context, *columns):
@@ -53,12 +54,15 @@ class Downgrade:
     can be interrupted and repeated and races with nobody.
     """
 
-    def __init__(self, context, write):
+    def __init__(self, context, report_client, write):
         """:param context: an admin context that is targeted at cell0
 
+        :param report_client: the client of the placement service, where room
+            can be held for the servers
         :param write: called with each line that tells what is done
         """
         self.context = context
+        self.report_client = report_client
         self.write = write
         #: How many servers were set to ERROR so far, or would be.
         self.changed = 0
@@ -97,11 +101,13 @@ class Downgrade:
                                  'meanwhile') % server.uuid)
             seen += len(batch)
             after = batch[-1].id
-            self.write(_('Servers done: %(seen)d of %(total)d') % {
+            self.write((_('Servers looked at: %(seen)d of %(total)d')
+                        if dry_run else
+                        _('Servers done: %(seen)d of %(total)d')) % {
                 'seen': seen, 'total': total})
         if dry_run:
             return self.skipped
-        # Those that were buried meanwhile are left too.
+        # Those that were put there meanwhile are left too.
         return _extent(self.context)[0]
 
     def _set_error(self, uuid):
@@ -115,4 +121,5 @@ class Downgrade:
                           expected_task_state=[None])
         except (exception.InstanceNotFound, exception.InstanceUpdateConflict):
             return False
+        held_room.drop_any(self.context, self.report_client, uuid)
         return True

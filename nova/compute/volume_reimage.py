@@ -15,58 +15,40 @@
 under_way() is around the whole of the released rebuild. Before the guest is
 touched prepare() asks Cinder what can be asked, and reserves the root volume
 for the server once more. rebuild() then takes the released steps: guest off
-and destroyed, the attachments exchanged for ones without a host, the
-re-image, the attachments connected, guest spawned.
+and destroyed, the attachments exchanged for ones without a host
+(nova.compute.reimage_attachment), the re-image (nova.compute.cinder_reimage),
+the attachments connected, guest spawned.
 
 Until Cinder has accepted the re-image nothing has changed on the volume, and
 whatever fails is undone: NotReimaged. Afterwards the server is in ERROR and
 its volumes stay reserved for it: ReimageFailed. What of that the next rebuild
-can meet is in Reimage._reserve_root().
+can meet is in Attachment.adopt().
 """
 
 import contextlib
 import contextvars
-import math
-import time
+import functools
 
-from cinderclient import exceptions as cinder_exception
 from oslo_log import log as logging
 from oslo_utils import excutils
-from oslo_utils import units
 
+from nova.compute import cinder_reimage
 from nova.compute import power_state
-from nova.compute import reimage_record
+from nova.compute import reimage_attachment
+from nova.compute import reimage_state
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
-import nova.conf
 from nova import exception
 from nova.i18n import _
 from nova import objects
 from nova.volume import cinder
 
-CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
-
-# Cinder says nothing when a re-image fails, so that it is asked after so many
-# seconds at the latest.
-_ASK_EVERY = 60
-
-# Seconds between the tries to bring a server back.
-_TRY_AGAIN_AFTER = (2, 8, 20)
 
 # The microversion of Cinder that re-images a reserved volume.
 _CINDER_API = '3.68'
 
 _current = contextvars.ContextVar('volume_reimage', default=None)
-
-
-class NotReimaged(exception.BuildAbortException):
-    msg_fmt = _("Volume %(volume_id)s was not re-imaged: %(reason)s")
-
-
-class ReimageFailed(exception.BuildAbortException):
-    msg_fmt = _("Failed to rebuild volume backed instance. Re-image of volume "
-                "%(volume_id)s failed: %(reason)s")
 
 
 @contextlib.contextmanager
@@ -83,108 +65,45 @@ def under_way(manager, context, instance, bdms, image_id, system_metadata):
         was before, InstanceNotFound if it is being deleted, ReimageFailed and
         what the released rebuild raises if it is neither
     """
-    reimage = Reimage(manager, context, instance, bdms, system_metadata)
-    token = _current.set(reimage)
+    rebuild = VolumeRebuild(manager, context, instance, bdms, system_metadata)
+    token = _current.set(rebuild)
     try:
-        reimage.prepare(image_id)
+        rebuild.prepare(image_id)
         yield
     except Exception as exc:
-        if reimage.is_deleted():
-            reimage.abandon()
-            # Nothing is to be set on the server any more.
-            raise exception.InstanceNotFound(instance_id=instance.uuid)
-        with excutils.save_and_reraise_exception() as raised:
-            reimage.abandon()
-            raised.reraise = not isinstance(exc, NotReimaged)
-        raise exception.InstanceFaultRollback(inner_exception=exc)
+        rebuild.abandon(exc)
+        if isinstance(exc, cinder_reimage.NotReimaged):
+            raise exception.InstanceFaultRollback(inner_exception=exc)
+        raise
     finally:
         _current.reset(token)
 
 
 def current():
-    """Return the Reimage that under_way() is around, None if there is none."""
+    """Return what under_way() is around, None if there is nothing."""
     return _current.get()
 
 
-def _answer(exc):
-    """Return the answer of Cinder that a call failed with, None without."""
-    while exc is not None and not isinstance(
-            exc, cinder_exception.ClientException):
-        exc = exc.__context__
-    return exc
-
-
-def is_refusal(exc):
-    """Whether Cinder has said that it does not do what it was asked for.
-
-    After any other answer, or none, it may be doing it.
-    """
-    answer = _answer(exc)
-    return answer is not None and 400 <= answer.code < 500
-
-
-def is_stuck(exc):
-    """Whether a volume that Cinder has not begun with is left downloading.
-
-    Cinder sets the status before it looks for the image. What it refuses for
-    the status, with 400, it is doing for another request, or a repeated one.
-    """
-    return is_refusal(exc) and _answer(exc).code != 400
-
-
-def reason(exc):
-    """Return why a call failed, in the words of Cinder if it said any."""
-    answer = _answer(exc)
-    if answer is not None:
-        return str(answer)
-    if isinstance(exc, exception.NovaException):
-        return exc.format_message()
-    return str(exc) or type(exc).__name__
-
-
-def timeout(image, volume):
-    """Return how many seconds Cinder is given for a re-image.
-
-    :param image: the image, a dict with size and virtual_size in bytes
-    :param volume: the volume, a dict with its size in GiB
-    """
-    size = max(image.get('size') or 0, image.get('virtual_size') or 0)
-    # That of a snapshot is 0, and all of it is copied.
-    gib = math.ceil(size / units.Gi) if size else volume.get('size') or 1
-    return CONF.reimage_timeout_per_gb * max(gib, 1)
-
-
-class Reimage:
-    """The re-image of the root volume of one server."""
+class VolumeRebuild:
+    """The rebuild of one volume-backed server with a new image."""
 
     def __init__(self, manager, context, instance, bdms, system_metadata):
-        """:param manager: the ComputeManager
-
-        :param context: the context of the rebuild, elevated
-        :param instance: the Instance
-        :param bdms: its BlockDeviceMappingList
-        :param system_metadata: its system metadata before the rebuild
-        """
+        """Change nothing; the parameters are those of under_way()."""
         self.manager = manager
         self.volumes = manager.volume_api
         self.context = context
         self.instance = instance
         self.bdms = bdms
         self.system_metadata = system_metadata
-        self.root = compute_utils.get_root_bdm(context, instance, bdms)
+        self.root = reimage_attachment.Attachment(
+            context, self.volumes,
+            compute_utils.get_root_bdm(context, instance, bdms))
+        self.others = [
+            reimage_attachment.Attachment(context, self.volumes, bdm)
+            for bdm in bdms if bdm.is_volume and bdm is not self.root.bdm]
         self.volume = None
         self.image = None
         self.guest_state = power_state.NOSTATE
-        # All attachments that were made.
-        self.created = set()
-        # The ones in the place of those that the server had, by volume, and
-        # those, with their connection.
-        self.made = {}
-        self.had = {}
-        # Volumes whose attachment has no host.
-        self.reserved = set()
-        # Whether there may be an attachment whose ID is not known.
-        self.lost = False
 
     # Before the guest is touched.
 
@@ -200,7 +119,8 @@ class Reimage:
         try:
             cinder.is_microversion_supported(self.context, _CINDER_API)
             self.image = self.manager.image_api.get(self.context, image_id)
-            self.volume = self.volumes.get(self.context, self.root.volume_id)
+            self.volume = self.volumes.get(
+                self.context, self.root.bdm.volume_id)
             self._reserve_root()
         except Exception as exc:
             self._undo_record()
@@ -208,83 +128,18 @@ class Reimage:
 
     def _reserve_root(self):
         """Make an attachment without a host, unless there is one."""
-        root = self.root
         status = self.volume['status']
-        servers = set(self.volume.get('attachments') or ())
-        if servers - {self.instance.uuid}:
+        if set(self.volume.get('attachments') or ()) - {self.instance.uuid}:
             raise exception.InvalidVolume(
                 reason=_('it is attached to other servers too'))
-        if status in ('in-use', 'reserved'):
-            # Cinder re-images no volume that has two. What is not in the
-            # mapping was left by a nova-compute that died.
-            self._delete(set(self._attachments(root)) - {root.attachment_id})
-            if status == 'reserved' and self._has_attachment(root):
-                self.reserved.add(root.volume_id)
-            else:
-                self._attach_without_host(root)
-        elif status in ('error', 'available', 'attaching'):
-            # Cinder leaves a volume in error there, even if the re-image
-            # succeeds, and makes no attachment to it. It is available once
-            # it has none.
-            self._reserve_anew(root)
-        else:
+        if status not in ('in-use', 'reserved', 'error', 'available',
+                          'attaching'):
             raise exception.InvalidVolume(
                 reason=_('its status is %s') % status)
-
-    def _attachments(self, bdm):
-        """Return the IDs of all attachments of the server to a volume."""
-        return reimage_record.attachments(self.context, self.volumes, bdm)
-
-    def _attach_without_host(self, bdm):
-        """Make an attachment that reserves a volume for the server."""
-        self.had[bdm.volume_id] = (bdm.attachment_id, bdm.connection_info)
-        self.made[bdm.volume_id] = self._create(bdm)
-
-    def _reserve_anew(self, bdm):
-        """Reserve a volume that has no attachment, or none that is of use."""
-        self._delete({bdm.attachment_id} | set(self._attachments(bdm)))
-        self._exchange(bdm, self._create(bdm))
-
-    def _exchange(self, bdm, attachment_id):
-        """Have an attachment without a host in a mapping."""
-        bdm.attachment_id = attachment_id
-        bdm.connection_info = '{}'
-        bdm.save()
-        self.reserved.add(bdm.volume_id)
-
-    def _create(self, bdm):
-        """Make an attachment without a host, or none: return its ID."""
-        try:
-            attachment_id = self.volumes.attachment_create(
-                self.context, bdm.volume_id, self.instance.uuid)['id']
-        except Exception as exc:
-            with excutils.save_and_reraise_exception():
-                if not is_refusal(exc):
-                    self._delete_unknown(bdm)
-        self.created.add(attachment_id)
-        return attachment_id
-
-    def _delete_unknown(self, bdm):
-        """Delete what Cinder may have made without a word."""
-        known = self.created | {each.attachment_id for each in self.bdms}
-        for delay in _TRY_AGAIN_AFTER + (None,):
-            try:
-                self._delete(set(self._attachments(bdm)) - known)
-                return
-            except Exception as exc:
-                LOG.warning('The attachments of volume %s are not known: %s',
-                            bdm.volume_id, exc, instance=self.instance)
-                if delay is None:
-                    self.lost = True
-                    return
-                time.sleep(delay)
-
-    def _has_attachment(self, bdm):
-        return reimage_record.has_attachment(self.context, self.volumes, bdm)
-
-    def _delete(self, attachment_ids):
-        reimage_record.delete(self.context, self.volumes, attachment_ids)
-        self.created.difference_update(attachment_ids)
+        # Cinder re-images no volume that has two.
+        self.root.adopt(status)
+        if not self.root.is_reserved:
+            self.root.reserve()
 
     # The released steps.
 
@@ -304,9 +159,8 @@ class Reimage:
             if self.guest_state != power_state.NOSTATE:
                 manager._power_off_instance(
                     context, instance, clean_shutdown=True)
-            for bdm in self.bdms:
-                if bdm.is_volume and bdm is not self.root:
-                    self._detach(bdm)
+            for attachment in self.others:
+                self._detach(attachment)
             kept = self._has_local_disks(block_device_info)
             manager.driver.destroy(
                 context, instance, network_info=network_info,
@@ -315,10 +169,10 @@ class Reimage:
             spawn['accel_info'] = manager._get_accel_info(context, instance)
             manager._rebuild_volume_backed_instance(
                 context, instance, self.bdms, image_meta.id)
-        except ReimageFailed:
+        except cinder_reimage.ReimageFailed:
             raise
         except Exception as exc:
-            if self.is_deleted():
+            if self._is_deleted():
                 raise
             LOG.exception('The root volume was not re-imaged.',
                           instance=instance)
@@ -344,7 +198,7 @@ class Reimage:
             manager.driver.spawn(
                 context, instance, image_meta, injected_files, admin_password,
                 block_device_info=block_device_info, **spawn)
-        instance.system_metadata.pop(reimage_record.UNFINISHED, None)
+        reimage_state.clear_original(context, instance)
 
     def _has_local_disks(self, block_device_info):
         """Whether the guest has disks that a way back needs.
@@ -357,178 +211,52 @@ class Reimage:
              block_device_info.get('ephemerals') or
              block_device_info.get('swap')))
 
-    def _detach(self, bdm):
+    def _detach(self, attachment):
         """Detach a volume that is not the root and keep it reserved."""
-        if bdm.attachment_id and self._is_unfinished():
-            status = self.volumes.get(self.context, bdm.volume_id)['status']
-            self._delete(set(self._attachments(bdm)) - {bdm.attachment_id})
-            if status == 'reserved' and self._has_attachment(bdm):
-                self.reserved.add(bdm.volume_id)
-            elif status != 'in-use':
-                self._reserve_anew(bdm)
-            if bdm.volume_id in self.reserved:
-                return
-        if bdm.attachment_id:
-            self._attach_without_host(bdm)
-        self.manager._detach_volume(
-            self.context, bdm, self.instance, destroy_bdm=False)
-        if bdm.attachment_id:
-            bdm.attachment_id = self.made[bdm.volume_id]
-            bdm.save()
-        self.reserved.add(bdm.volume_id)
+        bdm = attachment.bdm
+        if bdm.attachment_id and reimage_state.UNFINISHED in (
+                self.system_metadata or {}):
+            attachment.adopt(
+                self.volumes.get(self.context, bdm.volume_id)['status'])
+        attachment.exchange(functools.partial(
+            self.manager._detach_volume, self.context, bdm, self.instance,
+            destroy_bdm=False))
 
-    def _is_unfinished(self):
-        return reimage_record.UNFINISHED in (self.system_metadata or {})
+    def reimage(self):
+        """Reserve the root volume, and have Cinder write the image to it.
 
-    def exchange(self):
-        """Exchange the attachment of the root volume for one without a host.
-
-        The volume is reserved then, which it has to be for a re-image.
-        """
-        root = self.root
-        if root.volume_id in self.reserved:
-            return
-        if root.volume_id not in self.made:
-            self._attach_without_host(root)
-        self.manager._detach_root_volume(self.context, self.instance, root)
-        root.attachment_id = self.made[root.volume_id]
-        root.save()
-        self.volumes.attachment_delete(
-            self.context, self.had[root.volume_id][0])
-        self.reserved.add(root.volume_id)
-
-    def run(self, image_id):
-        """Have Cinder write an image to the root volume, and wait for it.
-
-        :param image_id: the ID of the image
         :raises: NotReimaged if Cinder has not accepted it, ReimageFailed
         """
-        seconds = timeout(self.image, self.volume)
-        started = time.monotonic()
-        asked = accepted = False
-        try:
-            with self._event(seconds):
-                asked = True
-                self.volumes.reimage_volume(
-                    self.context, self.root.volume_id, image_id,
-                    reimage_reserved=True)
-                accepted = True
-            return
-        except exception.InstanceEventTimeout:
-            pass
-        except Exception as exc:
-            LOG.debug('%s', exc, instance=self.instance)
-            if not accepted and not (asked and self._is_begun(exc, image_id)):
-                self.manager.instance_events.pop_instance_event(
-                    self.instance, objects.InstanceExternalEvent(
-                        name='volume-reimaged', tag=self.root.volume_id))
-                raise self._not_reimaged(exc)
-        self._wait(seconds, started)
-
-    def _is_begun(self, exc, image_id):
-        """Whether Cinder has begun, though it has not said so.
-
-        :param exc: what it has said instead
-        :param image_id: the ID of the image
-        :raises: ReimageFailed if it is not known
-        """
-        status = self._status()
-        if status == 'downloading' and is_stuck(exc):
-            self._leave_downloading()
-            return False
-        if status != 'downloading' and is_refusal(exc):
-            return False
-        for delay in _TRY_AGAIN_AFTER:
-            if status is not None:
-                break
-            time.sleep(delay)
-            status = self._status()
-        if status is None:
-            raise self._failed(_('%s, and its status is not known')
-                               % reason(exc))
-        return (status in ('downloading', 'error') or
-                self._is_made_from(image_id))
-
-    def _leave_downloading(self):
-        """Reserve a volume that Cinder takes for one that it writes to."""
-        root, before = self.root, self.root.attachment_id
-        self._exchange(root, self._create(root))
-        if root.volume_id in self.made:
-            self.made[root.volume_id] = root.attachment_id
-        self._delete([before])
-
-    def _wait(self, seconds, started):
-        """Wait until Cinder is done, whether it says so or not."""
-        limit = seconds * (1 + CONF.reimage_timeout_extensions)
-        while True:
-            status = self._status()
-            if status == 'reserved':
-                LOG.warning('Volume %s was re-imaged, but Cinder has not said '
-                            'so: look at its credentials for Nova.',
-                            self.root.volume_id, instance=self.instance)
-                return
-            if status not in ('downloading', None):
-                raise self._failed(_('its status is %s') % status)
-            if time.monotonic() - started >= limit:
-                raise self._failed(
-                    _('after %(seconds)d seconds its status is %(status)s')
-                    % {'seconds': limit, 'status': status or _('not known')})
-            try:
-                with self._event(seconds):
-                    pass
-                return
-            except exception.InstanceEventTimeout:
-                pass
-            except exception.ReimageException as exc:
-                if self._status() == 'downloading':
-                    # nova-compute is being stopped.
-                    raise self._failed(exc.format_message())
-
-    def _event(self, seconds):
-        return self.manager.virtapi.wait_for_instance_event(
-            self.instance, [('volume-reimaged', self.root.volume_id)],
-            timeout=min(seconds, _ASK_EVERY),
-            error_callback=self.manager._reimage_failed_callback)
-
-    def _status(self):
-        """Return the status of the root volume, None if it is not known."""
-        try:
-            return self.volumes.get(
-                self.context, self.root.volume_id)['status']
-        except exception.VolumeNotFound:
-            return 'deleted'
-        except Exception as exc:
-            LOG.warning('The status of volume %s is not known: %s',
-                        self.root.volume_id, exc, instance=self.instance)
-            return None
-
-    def _is_made_from(self, image_id):
-        """Whether the volume was written since it was looked at."""
-        try:
-            before, now = (
-                volume.get('volume_image_metadata', {}).get('image_id')
-                for volume in (self.volume, self.volumes.get(
-                    self.context, self.root.volume_id)))
-        except Exception:
-            return False
-        return now == image_id != before
+        self.root.exchange(functools.partial(
+            self.manager._detach_root_volume, self.context, self.instance,
+            self.root.bdm))
+        self.root.delete_original()
+        cinder_reimage.Reimage(
+            self.manager, self.context, self.instance, self.root, self.volume,
+            self.image).run()
 
     # When it has failed.
 
-    def _not_reimaged(self, exc):
-        if isinstance(exc, NotReimaged):
-            return exc
-        return NotReimaged(volume_id=self.root.volume_id, reason=reason(exc))
+    def abandon(self, exc):
+        """Leave what the next rebuild, or the delete of the server, expects.
 
-    def _failed(self, why):
-        if self.root.volume_id in self.reserved:
-            # The connection is gone, and what is under its name may be
-            # another volume by now.
-            self.root.connection_info = '{}'
-            self.root.save()
-        return ReimageFailed(volume_id=self.root.volume_id, reason=why)
+        :param exc: what has failed
+        :raises: InstanceNotFound if the server is deleted: nothing is to be
+            set on it any more
+        """
+        is_deleted = self._is_deleted()
+        attachments = [self.root, *self.others]
+        for attachment in attachments:
+            attachment.abandon(is_deleted)
+        if is_deleted:
+            raise exception.InstanceNotFound(instance_id=self.instance.uuid)
+        if isinstance(exc, cinder_reimage.ReimageFailed):
+            self.root.clear_connection()
+        if any(attachment.is_lost for attachment in attachments):
+            # The next rebuild deletes it, or the delete of the server.
+            self._mark_unfinished()
 
-    def is_deleted(self):
+    def _is_deleted(self):
         """Whether the server is deleted, or is being deleted."""
         try:
             return objects.Instance.get_by_uuid(
@@ -541,38 +269,26 @@ class Reimage:
                           instance=self.instance)
             return False
 
-    def abandon(self):
-        """Delete the attachments that nothing knows of any more."""
-        if self.is_deleted():
-            unknown = self.created | {
-                attachment_id for attachment_id, _info in self.had.values()
-            } | {bdm.attachment_id for bdm in self.bdms
-                 if bdm.volume_id in self.reserved}
-        else:
-            unknown = self.created - {bdm.attachment_id for bdm in self.bdms}
-        for attachment_id in unknown:
-            try:
-                self._delete([attachment_id])
-            except Exception:
-                self.lost = True
-                LOG.exception('Attachment %s stays.', attachment_id,
-                              instance=self.instance)
-        if self.lost:
-            # The next rebuild deletes it, or the delete of the server.
-            self._mark_unfinished()
-
     def _keep_reserved(self):
         """Let nobody else have a volume that could not be connected."""
-        for bdm in self.bdms:
-            if bdm.is_volume and bdm.attachment_id:
+        for attachment in (self.root, *self.others):
+            if attachment.bdm.attachment_id:
                 try:
-                    self._ensure_attachment(bdm)
+                    attachment.ensure()
                 except Exception:
-                    LOG.exception('Volume %s is not reserved.', bdm.volume_id,
+                    LOG.exception('Volume %s is not reserved.',
+                                  attachment.bdm.volume_id,
                                   instance=self.instance)
 
+    def _not_reimaged(self, exc):
+        return cinder_reimage.not_reimaged(self.root.bdm.volume_id, exc)
+
+    def _mark_unfinished(self):
+        self.instance.system_metadata[
+            reimage_state.UNFINISHED] = self.root.bdm.volume_id
+
     def _undo_record(self):
-        reimage_record.bring_back(
+        reimage_state.restore_original(
             self.context, self.instance, self.system_metadata)
 
     def _go_back(self, exc, spawn):
@@ -585,74 +301,49 @@ class Reimage:
         try:
             self._undo_record()
             self.instance.save(expected_task_state=[task_states.REBUILDING])
-            self._attach_again_somehow(exc)
+            self._attach_again(exc)
             if self.guest_state != power_state.NOSTATE:
                 self._start_again(spawn)
         except Exception:
             with excutils.save_and_reraise_exception():
                 self._mark_unfinished()
 
-    def _attach_again_somehow(self, exc):
+    def _attach_again(self, exc):
         """Attach the volumes, trying several times.
 
         :param exc: why
         :raises: ReimageFailed
         """
-        for delay in _TRY_AGAIN_AFTER + (None,):
+        for last in cinder_reimage.tries():
             try:
-                return self._attach_again()
+                # The root is not to wait for one that cannot be attached.
+                for attachment in (self.root, *self.others):
+                    self._connect(attachment)
+                return
             except Exception as second:
-                if delay is None or self.is_deleted():
+                if last or self._is_deleted():
                     LOG.exception('The volumes could not be attached again.',
                                   instance=self.instance)
-                    raise self._failed(_(
-                        '%(reason)s, and its volumes could not be attached '
-                        'again: %(second)s') % {
-                            'reason': reason(exc), 'second': reason(second)})
+                    raise cinder_reimage.ReimageFailed(
+                        volume_id=self.root.bdm.volume_id,
+                        reason=_('%(reason)s, and its volumes could not be '
+                                 'attached again: %(second)s') % {
+                                     'reason': cinder_reimage.reason(exc),
+                                     'second': cinder_reimage.reason(second)})
                 LOG.warning('The volumes are not attached again: %s', second,
                             instance=self.instance)
-                time.sleep(delay)
 
-    def _mark_unfinished(self):
-        self.instance.system_metadata[
-            reimage_record.UNFINISHED] = self.root.volume_id
-
-    def _attach_again(self):
-        # The database gives them in any order: the root is not to wait for
-        # one that cannot be attached.
-        for bdm in sorted(self.bdms, key=lambda bdm: bdm is not self.root):
-            if bdm.volume_id in self.had:
-                self._choose_attachment(bdm)
-            if bdm.volume_id in self.reserved and (
-                    self.guest_state != power_state.NOSTATE or
-                    bdm.volume_id in self.made):
-                self._ensure_attachment(bdm)
-                self.manager._prep_block_device(
-                    self.context, self.instance,
-                    objects.BlockDeviceMappingList(objects=[bdm]))
-                self.reserved.remove(bdm.volume_id)
-
-    def _choose_attachment(self, bdm):
-        """Let a volume have one attachment, with a host if there is one."""
-        had, info = self.had[bdm.volume_id]
-        made = self.made.get(bdm.volume_id)
-        if bdm.volume_id not in self.reserved:
-            bdm.attachment_id = had
-            if not self._has_attachment(bdm):
-                self.reserved.add(bdm.volume_id)
-        if bdm.volume_id in self.reserved:
-            bdm.attachment_id = made or had
-        else:
-            bdm.attachment_id, bdm.connection_info = had, info
-        bdm.save()
-        if made and made != bdm.attachment_id:
-            self._delete([made])
-        del self.had[bdm.volume_id]
-
-    def _ensure_attachment(self, bdm):
-        """Make the attachment anew if a try to connect it has deleted it."""
-        if not self._has_attachment(bdm):
-            self._exchange(bdm, self._create(bdm))
+    def _connect(self, attachment):
+        """Connect a volume to the host, if it was connected or has a guest."""
+        attachment.restore()
+        if attachment.is_reserved and (
+                attachment.was_connected or
+                self.guest_state != power_state.NOSTATE):
+            attachment.ensure()
+            self.manager._prep_block_device(
+                self.context, self.instance,
+                objects.BlockDeviceMappingList(objects=[attachment.bdm]))
+            attachment.is_reserved = False
 
     def _start_again(self, spawn):
         """Bring the guest back, in the power state that it had."""

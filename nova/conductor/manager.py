@@ -18,22 +18,20 @@ import oslo_messaging as messaging
 from oslo_service import periodic_task
 from oslo_utils import excutils
 
-from nova.compute import reimage_record
-from nova.compute import vm_states
-from nova.conductor import burial
-from nova.conductor import cleaning
-from nova.conductor import recovery
-from nova.conductor import volume_reimage
+from nova.compute import reimage_state
+from nova.conductor import cell0
+from nova.conductor import failed_builds
+from nova.conductor.tasks import recover_rebuilds
+from nova.conductor.tasks import return_to_cell0
 import nova.conf
 from nova import objects
-from nova.objects import rebuild_scope
+from nova.objects import build_request as build_request_obj
+from nova.objects import rebuild_context
+from nova.scheduler import held_room
 import nova_pending
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
-
-# What was left while no conductor ran is found by the first run.
-_LOOK_BACK_SECONDS = 24 * 60 * 60
 
 released = nova_pending.released(__name__)
 
@@ -43,68 +41,69 @@ class ComputeTaskManager:
 
     target = messaging.Target(namespace='compute_task', version='1.27')
 
-    def __init__(self):
-        # Options are parsed when they are read. A value that is no boolean
-        # is to end the start of the service, not the first burial.
-        CONF.use_pending_state
-        released.ComputeTaskManager.__init__(self)
-
     def _bury_in_cell0(self, context, request_spec, exc,
                        build_requests=None, instances=None,
                        block_device_mapping=None, tags=None):
-        with burial.servers_named_on_failure(context, build_requests):
-            if rebuild_scope.is_rebuild():
-                if not burial.found_no_host(exc) and burial.current(
-                        context, build_requests[0]):
-                    # One was found, and the release leaves it allocated.
-                    cleaning.give_back(context, self.report_client,
-                                       request_spec.instance_uuid)
-                return burial.bury_again(
-                    context, build_requests[0], functools.partial(
-                        released.ComputeTaskManager._bury_in_cell0,
-                        self, context, request_spec, exc,
-                        block_device_mapping=block_device_mapping, tags=tags))
-            with burial.of(build_requests):
-                released.ComputeTaskManager._bury_in_cell0(
-                    self, context, request_spec, exc,
-                    build_requests=build_requests, instances=instances,
-                    block_device_mapping=block_device_mapping, tags=tags)
+        rebuild = rebuild_context.rebuild()
+        if rebuild is not None:
+            return return_to_cell0.from_rebuild(
+                rebuild, exc, self._create_instance_action_for_cell0)
+        with cell0.of(build_requests):
+            released.ComputeTaskManager._bury_in_cell0(
+                self, context, request_spec, exc,
+                build_requests=build_requests, instances=instances,
+                block_device_mapping=block_device_mapping, tags=tags)
 
     def _set_vm_state_and_notify(self, context, instance_uuid, method,
                                  updates, ex, request_spec):
-        if burial.is_burial(context):
-            burial.keep_request(context, instance_uuid, request_spec)
-            burial.let_go(instance_uuid)
-            if burial.use_pending_state() and (
-                    burial.found_no_host(ex) or
-                    isinstance(ex, volume_reimage.FAILURES)):
-                updates = dict(updates, vm_state=vm_states.PENDING)
+        if failed_builds.give_up(context, instance_uuid, ex):
+            return
+        if cell0.is_target(context):
+            updates = dict(updates, vm_state=cell0.vm_state_after(
+                context, instance_uuid, ex))
+            cell0.keep_request(context, instance_uuid, request_spec)
+            cell0.destroy_build_request(instance_uuid)
         try:
             released.ComputeTaskManager._set_vm_state_and_notify(
                 self, context, instance_uuid, method, updates, ex,
                 request_spec)
         except db_exc.DBReferenceError:
             # The fault comes after the state. Other servers of the request
-            # are still to be buried.
-            if not burial.is_burial(context):
+            # are still to be put into cell0.
+            if not cell0.is_target(context):
                 raise
             LOG.info('The server was taken out of cell0 as soon as it was '
                      'shown there.', instance_uuid=instance_uuid)
+
+    def _schedule_instances(self, context, request_spec, instance_uuids=None,
+                            return_alternates=False):
+        schedule = functools.partial(
+            released.ComputeTaskManager._schedule_instances, self, context,
+            request_spec, instance_uuids=instance_uuids,
+            return_alternates=return_alternates)
+        rebuild = rebuild_context.rebuild()
+        if rebuild is None:
+            return schedule()
+        host_lists = held_room.schedule(
+            context, self.report_client, self.query_client, request_spec,
+            schedule)
+        rebuild.select(host_lists[0][0])
+        return host_lists
 
     def schedule_and_build_instances(self, context, build_requests,
                                      request_specs, image,
                                      admin_password, injected_files,
                                      requested_networks, block_device_mapping,
                                      tags=None):
-        if (not rebuild_scope.is_rebuild() and
-                burial.is_rebuild(context, build_requests)):
+        if (not rebuild_context.is_rebuild() and
+                cell0.is_rebuild(context, build_requests)):
             # From an API that takes this for an older conductor.
             return self.rebuild_instance_in_cell0(
                 context, build_requests[0], request_specs[0], image,
                 admin_password, injected_files, requested_networks,
                 block_device_mapping, tags)
         for request_spec in request_specs:
-            # Where a burial finds them. No field: they go nowhere else.
+            # Where keep_request() finds them. No field: they go nowhere else.
             request_spec.injected_files = injected_files or ()
         released.ComputeTaskManager.schedule_and_build_instances(
             self, context, build_requests, request_specs, image,
@@ -114,16 +113,17 @@ class ComputeTaskManager:
     @staticmethod
     def _map_instance_to_cell(context, instance, cell):
         # The mapping of a rebuild changes when its build request goes.
-        if not rebuild_scope.is_rebuild():
+        if not rebuild_context.is_rebuild():
             return released.ComputeTaskManager._map_instance_to_cell(
                 context, instance, cell)
 
     def _delete_build_request(self, context, build_request, instance, cell,
                               instance_bdms, instance_tags):
-        if rebuild_scope.is_rebuild():
-            if burial.hand_over(context, build_request, instance, cell):
+        if rebuild_context.is_rebuild():
+            if cell0.map_to_cell(context, build_request, instance, cell):
                 return True
-            if not burial.is_own(context, instance, cell):
+            if cell0.is_mapped(context, instance.uuid):
+                cell0.destroy_own_record(context, instance, cell)
                 return False
         return released.ComputeTaskManager._delete_build_request(
             self, context, build_request, instance, cell, instance_bdms,
@@ -133,17 +133,46 @@ class ComputeTaskManager:
                                  build_requests, request_specs,
                                  block_device_mappings, tags,
                                  cell_mapping_cache):
-        if (rebuild_scope.is_rebuild() and
-                burial.current(context, build_requests[0])):
-            # The release leaves it in a cell, without a request spec.
-            cleaning.clean_up(context, self.report_client,
-                              build_requests[0].instance_uuid)
-            return self._bury_in_cell0(
-                context, request_specs[0], exc, build_requests=build_requests,
-                block_device_mapping=block_device_mappings, tags=tags)
-        released.ComputeTaskManager._cleanup_build_artifacts(
-            self, context, exc, instances, build_requests, request_specs,
-            block_device_mappings, tags, cell_mapping_cache)
+        rebuild = rebuild_context.rebuild()
+        if rebuild is None:
+            return released.ComputeTaskManager._cleanup_build_artifacts(
+                self, context, exc, instances, build_requests, request_specs,
+                block_device_mappings, tags, cell_mapping_cache)
+        # The release leaves the server in ERROR in a cell, where it cannot be
+        # rebuilt, and destroys its request spec.
+        if rebuild.build_request.cell is not None:
+            rebuild.unscheduled = exc
+            return
+        for instance in filter(None, instances):
+            cell0.destroy_own_record(
+                context, instance, cell_mapping_cache[instance.uuid])
+        self._bury_in_cell0(
+            context, request_specs[0], exc, build_requests=build_requests,
+            block_device_mapping=block_device_mappings, tags=tags)
+
+    def build_instances(self, context, instances, image, filter_properties,
+                        admin_password, injected_files, requested_networks,
+                        security_groups, block_device_mapping=None,
+                        legacy_bdm=True, request_spec=None, host_lists=None):
+        # The release takes the reason out.
+        reason = filter_properties.get('retry', {}).get('exc_reason')
+        with failed_builds.trying_again(instances[0], reason):
+            released.ComputeTaskManager.build_instances(
+                self, context, instances, image, filter_properties,
+                admin_password, injected_files, requested_networks,
+                security_groups, block_device_mapping=block_device_mapping,
+                legacy_bdm=legacy_bdm, request_spec=request_spec,
+                host_lists=failed_builds.find_more_hosts(
+                    self, context, instances[0], filter_properties,
+                    request_spec, host_lists))
+
+    def _cleanup_when_reschedule_fails(
+            self, context, instance, exception, legacy_request_spec,
+            requested_networks):
+        released.ComputeTaskManager._cleanup_when_reschedule_fails(
+            self, context, instance, exception, legacy_request_spec,
+            requested_networks)
+        failed_builds.return_given_up(instance)
 
     def rebuild_instance(self, context, instance, orig_image_ref, image_ref,
                          injected_files, new_pass, orig_sys_metadata,
@@ -165,7 +194,7 @@ class ComputeTaskManager:
                 if on_volume:
                     # No host was asked to do it.
                     instance.image_ref = ''
-                    reimage_record.bring_back(
+                    reimage_state.restore_original(
                         context, instance, orig_sys_metadata)
                     instance.save()
 
@@ -176,39 +205,40 @@ class ComputeTaskManager:
                                   tags):
         """Build a server that the API has taken out of cell0.
 
-        If it finds no host again it is buried again, with all that the next
-        try needs. Nothing is done if the build request is not the one that
-        stands for the server any more.
+        If that fails the server is put back into cell0, with all that the
+        next try needs. Nothing is done if the build request is not the one
+        that stands for the server any more, or somebody has taken it.
         """
-        with rebuild_scope.rebuilding(burial.restore_history):
-            build_request = burial.current(context, build_request)
-            if build_request is None:
-                LOG.info('The rebuild of the server in cell0 was undone.',
-                         instance_uuid=request_spec.instance_uuid)
+        rebuild = cell0.begin(context, self.report_client, build_request)
+        if rebuild is None:
+            LOG.info('The rebuild of the server in cell0 was undone, or '
+                     'another conductor has it.',
+                     instance_uuid=request_spec.instance_uuid)
+            with rebuild_context.rebuilding():
                 # It has none any more if the server was deleted.
                 objects.InstanceMapping(
                     context, instance_uuid=request_spec.instance_uuid
                 ).destroy()
-                return
-            cleaning.clear_the_way(context, self.report_client,
-                                   build_request.instance_uuid)
-            burial.notify_rebuild(context, build_request)
-            try:
-                if not volume_reimage.run(
-                        context, self.volume_api, self.image_api,
-                        build_request, block_device_mapping):
-                    return
-            except volume_reimage.FAILURES as exc:
-                LOG.warning('The server is not built: %s', exc,
-                            instance=build_request.instance)
-                return self._bury_in_cell0(
-                    context, request_spec, exc, build_requests=[build_request],
-                    block_device_mapping=block_device_mapping, tags=tags)
-            self.schedule_and_build_instances(
-                context, [build_request], [request_spec], image,
-                admin_password, injected_files, requested_networks,
-                block_device_mapping, tags)
-            burial.forget_built(context, build_request.instance_uuid)
+            return
+        try:
+            with rebuild_context.rebuilding(rebuild):
+                rebuild.notify()
+                try:
+                    self.schedule_and_build_instances(
+                        context, [rebuild.build_request], [request_spec],
+                        image, admin_password, injected_files,
+                        requested_networks, block_device_mapping, tags)
+                except build_request_obj.LeaseLost as exc:
+                    LOG.info('%s', exc)
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                if rebuild.is_in_cell0 or (
+                        rebuild.unscheduled and return_to_cell0.from_cell(
+                            context, self.report_client,
+                            rebuild.build_request.cell,
+                            request_spec.instance_uuid, rebuild.unscheduled)):
+                    rebuild.end()
+        rebuild.end()
 
 
 @nova_pending.over(released.ConductorManager)
@@ -218,15 +248,17 @@ class ConductorManager:
         released.ConductorManager.__init__(self, *args, **kwargs)
         self.add_periodic_task(
             ConductorManager._recover_rebuilds_in_cell0)
-        self._look_back = None
+        failed_builds.start(self.compute_task_mgr.report_client)
 
     @nova_pending.new
     @periodic_task.periodic_task(spacing=60)
     def _recover_rebuilds_in_cell0(self, context):
         # A conductor of a cell has no way to cell0 and to build requests.
         if (CONF.api_database.connection is not None and
-                CONF.conductor.rebuild_in_cell0_timeout):
-            recovery.recover(
+                CONF.conductor.rebuild_in_cell0_timeout and
+                recover_rebuilds.take_turn(
+                    context,
+                    self._periodic_spacing['_recover_rebuilds_in_cell0'])):
+            recover_rebuilds.recover(
                 context, self.compute_task_mgr.report_client,
-                CONF.conductor.rebuild_in_cell0_timeout, self._look_back)
-            self._look_back = _LOOK_BACK_SECONDS
+                CONF.conductor.rebuild_in_cell0_timeout)

@@ -33,12 +33,16 @@ given to the cell of its host, any nova-conductor puts the server back where it
 was; its owner can rebuild it again.
 
 A rebuild that is merely slow is undone too, so the value should be longer
-than a build request can wait for a conductor.
+than ``[DEFAULT] rpc_response_timeout`` and than a build request can wait for
+a conductor. One worker of all nova-conductors looks for them once a minute;
+what a scheduler has claimed that answered too late is deleted at that time,
+too. Nothing is done while ``[upgrade_levels] conductor`` is set.
 
 Possible values:
 
 * 0: interrupted rebuilds stay as they are. ``nova-manage pending recover``
   undoes them.
-* A positive integer: the time in seconds (the default is 600).
+* A positive integer: the time in seconds (the default is 600). Less than 4
+  count as 4.
 """),
 ]

@@ -16,7 +16,7 @@ released = nova_pending.released(__name__)
 
 
 class InstanceState(released.InstanceState):
-    #: Buried in cell0 because no host had room, and waiting for one.
+    #: In cell0 because no host had room, and waiting for one.
     PENDING = 'pending'
 
     ALL = released.InstanceState.ALL + (PENDING,)

@@ -12,7 +12,7 @@
 
 from nova.compute import instance_actions
 from nova.objects import base
-from nova.objects import rebuild_scope
+from nova.objects import rebuild_context
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -26,10 +26,10 @@ class InstanceAction:
     def action_start(cls, context, instance_uuid, action_name,
                      want_result=True):
         if (action_name == instance_actions.CREATE and
-                rebuild_scope.is_rebuild()):
+                rebuild_context.is_rebuild()):
             action_name = instance_actions.REBUILD
             # Where two actions began in one second, which is all that MySQL
             # keeps, the row that was made later is the later one.
-            rebuild_scope.restore_history(context, instance_uuid)
+            rebuild_context.rebuild().restore_actions(context)
         return released.InstanceAction.action_start(
             context, instance_uuid, action_name, want_result=want_result)

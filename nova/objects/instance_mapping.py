@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
 from nova import exception
-from nova.objects import rebuild_scope
+from nova.objects import rebuild_context
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -27,33 +27,32 @@ class InstanceMapping:
     @nova_pending.new
     @staticmethod
     @api_db_api.context_manager.writer
-    def exchange_cell(context, instance_uuid, old, new):
-        """Map a server to another cell, if it is in the one it should be in.
+    def unmap(context, instance_uuid, cell):
+        """Map a server to no cell, if it is mapped to the one it should be.
 
-        The release has no way back to a mapping without a cell. Of several
-        callers exactly one succeeds.
+        The release has no way back there. Of several callers exactly one
+        succeeds.
 
         :param context: the request context
         :param instance_uuid: the server
-        :param old: the CellMapping that it must be mapped to, or None
-        :param new: the CellMapping to map it to, or None
-        :raises: InstanceMappingNotFound if it is not mapped to the old one
+        :param cell: the CellMapping that it must be mapped to
+        :raises: InstanceMappingNotFound if it is not
         """
         if not context.session.query(api_models.InstanceMapping).filter_by(
-                instance_uuid=instance_uuid, cell_id=old and old.id).update(
-                    {'cell_id': new and new.id}):
+                instance_uuid=instance_uuid, cell_id=cell.id).update(
+                    {'cell_id': None}):
             raise exception.InstanceMappingNotFound(uuid=instance_uuid)
 
     def save(self):
         # The mapping and the build request of a rebuild change in one
-        # transaction: nova.compute.handover.
-        if not rebuild_scope.is_rebuild():
+        # transaction: BuildRequest.convert_to_mapping().
+        if not rebuild_context.is_rebuild():
             released.InstanceMapping.save(self)
 
     @staticmethod
     @api_db_api.context_manager.writer
     def _destroy_in_db(context, instance_uuid):
-        if rebuild_scope.is_rebuild():
+        if rebuild_context.is_rebuild():
             # It can have been put back into cell0 behind the build's back,
             # and have been taken out of it again.
             context.session.query(api_models.InstanceMapping).filter_by(

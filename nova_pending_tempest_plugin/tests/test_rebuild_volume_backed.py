@@ -134,14 +134,16 @@ class RebuildVolumeBackedInCell0Test(NeedsReimage, base.BasePendingTest):
         self.assertEqual('in-use', self._status_of_volume())
 
     @decorators.idempotent_id('84c87e93-b1e3-4b04-a529-11097f81a080')
-    def test_rebuild_with_another_image(self):
+    def test_rebuild_with_another_image_is_refused(self):
+        before = self.servers_client.show_server(self.server)['server']
         self.give_room()
-        self.rebuild(self.server, imageRef=self.image_ref_alt)
-        built = self.wait_until(self.server, 'ACTIVE')
-        self.assertEqual(self.volume, root_volume(built))
+        self.assertRaises(exceptions.BadRequest, self.rebuild, self.server,
+                          imageRef=self.image_ref_alt)
+        self.assertEqual(before, self.servers_client.show_server(
+            self.server)['server'])
         volume = self.volumes_client.show_volume(self.volume)['volume']
         self.assertEqual(
-            ('in-use', self.image_ref_alt),
+            ('reserved', self.image_ref),
             (volume['status'], volume['volume_image_metadata']['image_id']))
 
     @decorators.idempotent_id('a8dea998-f0bb-4223-953d-2e0f28043cbe')

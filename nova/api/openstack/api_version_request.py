@@ -22,6 +22,10 @@ REST_API_VERSION_HISTORY = released.REST_API_VERSION_HISTORY + """
     * 2.106 - The ``rebuild`` action takes a server that is in ``PENDING`` or
               ``ERROR`` because it was never built out of cell0 and builds it
               under the same ID. ``imageRef`` may be null or left out.
+    * 2.107 - Add ``GET /servers/{server_id}/pending``, which tells why a
+              server waits in ``PENDING``. The ``rebuild`` action of a server
+              that was never built takes ``flavorRef`` and
+              ``availability_zone``.
 """
 
-_MAX_API_VERSION = '2.106'
+_MAX_API_VERSION = '2.107'

@@ -39,6 +39,25 @@ class Schemas:
         released.Schemas.add_schema(self, schema, min_version, max_version)
 
 
+# Two methods can share a schema, and only one of them a later one: each has
+# its own copy.
+
+def schema(request_body_schema, min_version=None, max_version=None):
+    return released.schema(
+        dict(request_body_schema), min_version, max_version)
+
+
+def response_body_schema(response_body_schema, min_version=None,
+                         max_version=None):
+    return released.response_body_schema(
+        dict(response_body_schema), min_version, max_version)
+
+
+def query_schema(request_query_schema, min_version=None, max_version=None):
+    return released.query_schema(
+        dict(request_query_schema), min_version, max_version)
+
+
 def _schema_validation_helper(schema, target, min_version, max_version,
                               args, kwargs, **options):
     return released._schema_validation_helper(

@@ -19,17 +19,18 @@ from unittest import mock
 from oslo_serialization import jsonutils
 from oslo_utils import timeutils
 
-from nova.compute import handover
+from nova.compute import cell0_record
 from nova.compute import rebuild_in_cell0
-from nova.conductor import burial
+from nova.conductor import cell0
 from nova.conductor import manager
-from nova.conductor import recovery
 from nova.conductor import rpcapi as conductor_rpcapi
+from nova.conductor.tasks import recover_rebuilds
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
 from nova import exception
 from nova import objects
+from nova.objects import persisted_request
 from nova.scheduler.client import report
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional.api import client as api_client
@@ -40,22 +41,22 @@ PORT = neutron_fixture.NeutronFixture.port_1['id']
 
 #: Where a rebuild of a server that finds a host comes by, in this order.
 STEPS = (
-    (rebuild_in_cell0, '_claim'),
-    (rebuild_in_cell0, 'exchange'),
-    (rebuild_in_cell0, 'destroy_unchanged'),
+    (cell0_record, 'claim'),
+    (rebuild_in_cell0, 'unmap_and_create_build_request'),
+    (cell0_record, 'destroy_unchanged'),
     (conductor_rpcapi.ComputeTaskAPI, 'rebuild_instance_in_cell0'),
-    (burial, 'notify_rebuild'),
+    (cell0.Rebuild, 'notify'),
     (manager.ComputeTaskManager, '_schedule_instances'),
     (manager.ComputeTaskManager, '_recheck_quota'),
     (manager.ComputeTaskManager, '_delete_build_request'),
-    (handover, '_replace'),
+    (objects.BuildRequest, '_replace'),
     (manager.ComputeTaskManager, '_create_and_bind_arq_for_instance'),
 )
 
 #: The same for one that finds none.
-STEPS_OF_A_BURIAL = STEPS[:6] + (
+STEPS_INTO_CELL0 = STEPS[:6] + (
     (manager.ComputeTaskManager, '_bury_in_cell0'),
-    (handover, '_replace'),
+    (objects.BuildRequest, '_replace'),
 )
 
 
@@ -91,7 +92,7 @@ class RacesBase(rebuild_base.RebuildInCell0Base):
                         {'server': {'name': name}})
 
     def recover(self, server=None):
-        return recovery.recover(
+        return recover_rebuilds.recover(
             nova_context.get_admin_context(), self.report_client, -1)
 
     def together(self, *requests):
@@ -206,13 +207,13 @@ class RacesBase(rebuild_base.RebuildInCell0Base):
         if cell == 'cell0':
             self.assertEqual({}, allocations)
             self.assertFalse(port)
-            self.assertEqual(['request'], list(
-                jsonutils.loads(spec.spec)['nova_pending']))
+            self.assertEqual(set(), set(persisted_request.ON_THE_WAY) & set(
+                jsonutils.loads(spec.spec)[persisted_request.KEY]))
         else:
             self.assertEqual('ACTIVE', shown['status'])
             self.assertEqual(1, len(allocations))
             self.assertEqual(server['id'], port)
-            self.assertNotIn('nova_pending', spec.spec)
+            self.assertNotIn(persisted_request.KEY, spec.spec)
         # Not in which order: those of one second have none that is sure.
         self.assertIn('create', [
             action['action'] for action in
@@ -223,7 +224,8 @@ class RacesBase(rebuild_base.RebuildInCell0Base):
         self.assertIsNone(self.is_settled(server))
 
     def exists(self, server):
-        shown = self.is_settled(server)
+        # A rebuild that has lost the server deletes what it has claimed last.
+        shown = self.until(self.is_settled, server)
         self.assertIsNotNone(shown)
         return shown
 

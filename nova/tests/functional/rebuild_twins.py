@@ -12,8 +12,8 @@
 
 """Compares a server that waited with one that was asked for in the same way.
 
-The one is buried and rebuilt, its twin is created when there is room. What
-the API shows of them, what is stored, what nova-compute is told and what
+The one is put into cell0 and rebuilt, its twin is created when there is room.
+What the API shows of them, what is stored, what nova-compute is told and what
 Neutron and Placement have of them must be the same.
 """
 
@@ -30,6 +30,7 @@ from nova.db.api import models as api_models
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova.objects import base as objects_base
+from nova.objects import rebuilt_instance
 from nova.tests.functional import rebuild_base
 from nova import utils
 
@@ -46,8 +47,10 @@ _VOLATILE = (
 _UUID = re.compile(r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}')
 
 # Bookkeeping of rows and objects. A build request that was made for a rebuild
-# has a time at which it was updated.
-_DROPPED = ('nova_object.changes', 'updated_at', 'updated')
+# has a time at which it was updated, and a record that was never launched is
+# marked.
+_DROPPED = ('nova_object.changes', 'updated_at', 'updated',
+            rebuilt_instance.MARK)
 
 _ROWS = (
     (models.Instance, 'uuid', 'id'),
@@ -129,15 +132,15 @@ class TwinsTestCase(rebuild_base.RebuildInCell0Base):
         request.update(server)
         return {'server': {**request, 'adminPass': 'secret'}}
 
-    def kept(self, request, once=None, api=None, burials=1, room=None,
+    def kept(self, request, once=None, api=None, times=1, room=None,
              between=None, created_at=None, twin=None, **rebuild):
-        """Bury a server, rebuild it, and compare it with its twin.
+        """Let a server wait, rebuild it, and compare it with its twin.
 
         :param request: the body of the create request
         :param once: pairs of what the request names that only one server can
             have, and what the twin has in its place
         :param api: the client that asks for all, by default the tenant's
-        :param burials: how often it is buried before there is room
+        :param times: how often it is put into cell0 before there is room
         :param room: called to make room, by default make_room()
         :param between: called with the server when it is known, before its
             twin is created
@@ -149,7 +152,7 @@ class TwinsTestCase(rebuild_base.RebuildInCell0Base):
         """
         api = api or self.api
         server = self.create_at(created_at, api, request, 'PENDING')
-        for _burial in range(burials - 1):
+        for _time in range(times - 1):
             self.rebuild_with(api, server, rebuild)
             server = self.wait_for(server, 'PENDING')
         (room or self.make_room)()

@@ -16,7 +16,7 @@ from nova.api.openstack import api_version_request
 from nova import test
 from nova.tests import fixtures as nova_fixtures
 
-NEWEST = '2.106'
+NEWEST = '2.107'
 
 V2 = {
     'id': 'v2.0',
@@ -85,13 +85,13 @@ class RequestedMicroversionTestCase(test.TestCase):
                          response.headers['OpenStack-API-Version'])
 
     def test_next_is_refused(self):
-        response = self.get_flavors('2.107')
+        response = self.get_flavors('2.108')
         self.assertEqual(406, response.status_code)
-        self.assertIn('Version 2.107 is not supported by the API. Minimum is '
+        self.assertIn('Version 2.108 is not supported by the API. Minimum is '
                       '2.1 and maximum is %s.' % NEWEST, response.text)
 
     def test_history_tells_of_every_microversion(self):
         history = api_version_request.REST_API_VERSION_HISTORY
-        for minor in range(1, 107):
+        for minor in range(1, 108):
             self.assertIn('* 2.%d - ' % minor, history)
-        self.assertNotIn('* 2.107', history)
+        self.assertNotIn('* 2.108', history)

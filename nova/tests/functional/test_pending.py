@@ -114,7 +114,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
         self.assertEqual(
             [], self.api.get_servers(search_opts={'status': 'PENDING'}))
 
-    def test_option_is_read_at_each_burial(self):
+    def test_option_is_read_for_each_server(self):
         for on, status in (
                 (True, 'PENDING'), (False, 'ERROR'), (True, 'PENDING')):
             self.flags(use_pending_state=on)

@@ -15,13 +15,14 @@
 
 from unittest import mock
 
-from nova.compute import handover
+from nova.compute import cell0_record
 from nova.compute import rebuild_in_cell0
 from nova.compute import rpcapi
-from nova.conductor import burial
+from nova.conductor import cell0
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.main import api as main_db_api
+from nova import objects
 from nova.tests.functional import rebuild_races
 from nova.tests.functional import server_databases
 
@@ -74,10 +75,11 @@ class RebuildOnServer(server_databases.OnDatabaseServer, rebuild_races.Races,
         return self.is_settled(server)
 
     def test_recovered(self):
-        for where, name in ((rebuild_in_cell0, 'exchange'),
-                            (rebuild_in_cell0, 'destroy_unchanged'),
-                            (burial, 'notify_rebuild'),
-                            (handover, '_replace')):
+        for where, name in ((rebuild_in_cell0,
+                             'unmap_and_create_build_request'),
+                            (cell0_record, 'destroy_unchanged'),
+                            (cell0.Rebuild, 'notify'),
+                            (objects.BuildRequest, '_replace')):
             server = self.waiting(tags=['blue'])
             with mock.patch.object(where, name,
                                    side_effect=ZeroDivisionError()) as down:

@@ -77,7 +77,7 @@ class DevicesTestCase(rebuild_twins.TwinsTestCase):
         self.bootable(VOLUME, OTHER_VOLUME)
         server, _twin = self.kept(
             self.boot(volume('volume', VOLUME, delete_on_termination=True)),
-            once={VOLUME: OTHER_VOLUME}, burials=2)
+            once={VOLUME: OTHER_VOLUME}, times=2)
         self.assertEqual([(VOLUME, True)], self.volumes(server))
         self.assertEqual(1, len(self.cinder.volume_to_attachment[VOLUME]))
 
@@ -91,7 +91,7 @@ class DevicesTestCase(rebuild_twins.TwinsTestCase):
     def test_image_to_volume(self):
         server, _twin = self.kept(self.boot(volume(
             'image', IMAGE, volume_size=3, delete_on_termination=True)),
-            burials=2)
+            times=2)
         [(volume_id, deleted)] = self.volumes(server)
         self.assertTrue(deleted)
         self.assertEqual(3, self.cinder.volumes[volume_id]['size'])
@@ -102,11 +102,11 @@ class DevicesTestCase(rebuild_twins.TwinsTestCase):
 
     def test_another_image(self):
         self.kept(self.request(imageRef=IMAGE), once={IMAGE: OTHER_IMAGE},
-                  burials=2, imageRef=OTHER_IMAGE)
+                  times=2, imageRef=OTHER_IMAGE)
 
     def test_snapshot_to_volume(self):
         server, _twin = self.kept(self.boot(volume(
-            'snapshot', SNAPSHOT, volume_size=2)), burials=2)
+            'snapshot', SNAPSHOT, volume_size=2)), times=2)
         [(volume_id, _deleted)] = self.volumes(server)
         self.assertEqual(2, self.cinder.volumes[volume_id]['size'])
 
@@ -123,7 +123,7 @@ class DevicesTestCase(rebuild_twins.TwinsTestCase):
                 volume('blank', boot_index=-1, volume_size=5, tag='scratch',
                        delete_on_termination=True),
                 volume('snapshot', SNAPSHOT, boot_index=None)),
-            once={VOLUME: OTHER_VOLUME}, burials=2)
+            once={VOLUME: OTHER_VOLUME}, times=2)
         self.assertEqual(4, len(self.volumes(server)))
         self.assertIn((VOLUME, False), self.volumes(server))
 
@@ -164,7 +164,7 @@ class DevicesTestCase(rebuild_twins.TwinsTestCase):
             dict(local, volume_size=1500, guest_format='ext4'),
             dict(local, volume_size=256, guest_format='swap'), image=IMAGE)
         request['server']['flavorRef'] = flavor
-        self.kept(request, burials=2)
+        self.kept(request, times=2)
 
     def test_volume_that_others_are_attached_to(self):
         self.wait_for(self.api.post_server(self.boot(
@@ -191,7 +191,7 @@ class DevicesTestCase(rebuild_twins.TwinsTestCase):
         image = self.image_with_devices(volume(
             'snapshot', snapshot_id=SNAPSHOT, volume_size=2,
             delete_on_termination=True), root_device_name='vda')
-        server, _twin = self.kept(self.request(imageRef=image), burials=2)
+        server, _twin = self.kept(self.request(imageRef=image), times=2)
         self.assertEqual(1, len(self.volumes(server)))
 
     def test_image_that_defines_a_disk(self):

@@ -77,7 +77,7 @@ class ResourcesTestCase(rebuild_twins.TwinsTestCase):
     def kept(self, request, **kwargs):
         # In turn: there is no more than one of the two needs.
         server, _twin = super().kept(
-            request, burials=2, between=self.delete, **kwargs)
+            request, times=2, between=self.delete, **kwargs)
         return server
 
     def allocated(self, server, provider):

@@ -18,7 +18,7 @@ from unittest import mock
 
 from oslo_db import exception as db_exc
 
-from nova.conductor import burial
+from nova.conductor import cell0
 from nova import objects
 from nova.tests.functional import rebuild_races
 
@@ -37,7 +37,7 @@ class MetAtEachStepTestCase(rebuild_races.RacesBase):
         if room:
             self.make_room()
         for step in steps or (rebuild_races.STEPS if room else
-                              rebuild_races.STEPS_OF_A_BURIAL):
+                              rebuild_races.STEPS_INTO_CELL0):
             server = self.waiting(name='before')
             met, patch = self.meeting(step, lambda: request(server))
             rebuilt = self.ask_rebuild(server)
@@ -89,7 +89,7 @@ class MetAtEachStepTestCase(rebuild_races.RacesBase):
         self.rounds(self.recover, self.recovered, room=False)
 
 
-class WhileItIsBuriedTestCase(rebuild_races.RacesBase):
+class WhileItIsPutIntoCell0TestCase(rebuild_races.RacesBase):
     """A rebuild that comes before the create has ended."""
 
     def create(self, **request):
@@ -99,13 +99,13 @@ class WhileItIsBuriedTestCase(rebuild_races.RacesBase):
         return self.api.post_server({'server': request})
 
     def rebuilt_at_the_end(self):
-        """Ask for a rebuild when the release ends a burial."""
+        """Ask for a rebuild when the release has put servers into cell0."""
         destroy = objects.BuildRequest.destroy
         self.answers = []
 
         def met(build_request):
             # No request is answered while the conductor is at a cell.
-            if build_request.is_let_go or not self.lets_go:
+            if build_request.is_destroyed_early or not self.lets_go:
                 self.answers += self.together(functools.partial(
                     self.ask_rebuild, {'id': build_request.instance_uuid}))
             destroy(build_request)
@@ -136,7 +136,8 @@ class WhileItIsBuriedTestCase(rebuild_races.RacesBase):
 
     def test_of_a_stock_conductor(self):
         self.lets_go = False
-        with mock.patch.object(burial, 'let_go'), self.rebuilt_at_the_end():
+        with mock.patch.object(cell0, 'destroy_build_request'), (
+                self.rebuilt_at_the_end()):
             server = self.create()
             self.until(self.are_answered, 409)
         self.assertEqual(

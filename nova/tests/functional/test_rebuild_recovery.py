@@ -13,20 +13,25 @@
 import datetime
 from unittest import mock
 
+from oslo_db import exception as db_exc
 from oslo_serialization import jsonutils
+from oslo_utils import timeutils
 
 from nova.compute import build_results
-from nova.compute import handover
+from nova.compute import cell0_record
 from nova.compute import manager as compute_manager
 from nova.compute import rebuild_in_cell0
 from nova.compute import rpcapi
-from nova.conductor import cleaning
-from nova.conductor import recovery
+from nova.conductor import cell0
+from nova.conductor import cleanup
+from nova.conductor.tasks import recover_rebuilds
+from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
-from nova.db.api import api as api_db_api
-from nova.db.api import models as api_models
+from nova.db.main import api as main_db_api
+from nova.db.main import models as main_models
 from nova import exception
 from nova import objects
+from nova.objects import persisted_request
 from nova.scheduler.client import report
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.functional.api import client as api_client
@@ -59,7 +64,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.before = self.stored(self.server)
 
     def recover(self, age=-1):
-        return recovery.recover(nova_context.get_admin_context(),
+        return recover_rebuilds.recover(nova_context.get_admin_context(),
                                 self.report_client, age)
 
     def stop_the_api_at(self, target, after=False, error=Killed):
@@ -162,7 +167,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
     # After step 3, the exchange in the API database.
 
     def killed_after_the_exchange(self):
-        self.stop_the_api_at((rebuild_in_cell0, 'destroy_claimed'))
+        self.stop_the_api_at((cell0_record, 'destroy_claimed'))
         self.assertEqual('BUILD', self.status())
         self.assertEqual([self.server['id']],
                          [s['id'] for s in self.api.get_servers()])
@@ -174,12 +179,19 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.is_back()
         self.can_be_rebuilt()
 
+    def test_api_database_down_at_the_exchange(self):
+        with mock.patch.object(objects.BuildRequest, 'create',
+                               side_effect=db_exc.DBConnectionError()):
+            self.refused(503, self.server)
+        self.is_back()
+        self.can_be_rebuilt()
+
     def test_killed_after_the_exchange_and_deleted(self):
         self.killed_after_the_exchange()
         self.can_be_deleted()
 
     def test_cell0_down_at_the_delete(self):
-        self.stop_the_api_at((rebuild_in_cell0, '_instance_destroy'),
+        self.stop_the_api_at((cell0_record, '_instance_destroy'),
                              error=Down)
         self.recover()
         self.is_back()
@@ -187,7 +199,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
     # After step 4, the hard delete.
 
     def killed_after_the_delete(self):
-        self.stop_the_api_at((rebuild_in_cell0, 'destroy_claimed'),
+        self.stop_the_api_at((cell0_record, 'destroy_claimed'),
                              after=True)
         self.assertEqual('BUILD', self.status())
 
@@ -236,7 +248,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.stop_the_conductor_at('_recheck_quota')
         self.can_be_deleted()
 
-    # The build request is gone, and what is remembered tells of the rebuild.
+    # The build request is gone, and what is kept tells of the rebuild.
 
     def has_its_history_and_keeps(self, *kept):
         self.assertEqual([], self.stored(self.server)['build_requests'])
@@ -246,7 +258,12 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
              self.api.get_instance_actions(self.server['id'])])
         spec = jsonutils.loads(
             self.stored(self.server)['request_specs'][0]['spec'])
-        self.assertEqual(list(kept), list(spec.get('nova_pending', ())))
+        data = spec.get(persisted_request.KEY)
+        self.assertEqual(data is not None,
+                         'requested_networks' in spec['nova_object.data'])
+        self.assertEqual(
+            set(kept), set() if data is None else
+            {'request'} | set(persisted_request.ON_THE_WAY) & set(data))
 
     def handed_over(self):
         """Stop the conductor before it asks a host to build the server."""
@@ -254,11 +271,10 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         with mock.patch(BUILD, side_effect=Down()) as stopped:
             self.rebuild(self.server)
             self._wait_for_assert(stopped.assert_called)
-        self.has_its_history_and_keeps(
-            'request', 'vm_state', 'actions', 'reimage')
+        self.has_its_history_and_keeps('request', 'vm_state', 'actions')
         return stopped.call_args
 
-    def test_conductor_stopped_after_the_handover(self):
+    def test_conductor_stopped_after_the_conversion(self):
         self.handed_over()
         self.assertEqual('BUILD', self.status())
         self.assertEqual((1, 0), self.recover())
@@ -271,11 +287,11 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual((0, 0), self.recover())
         self.can_be_rebuilt()
 
-    def test_conductor_stopped_after_the_handover_and_deleted(self):
+    def test_conductor_stopped_after_the_conversion_and_deleted(self):
         self.handed_over()
         self.can_be_deleted()
 
-    def test_handover_that_is_young_is_left_alone(self):
+    def test_conversion_that_is_young_is_left_alone(self):
         self.handed_over()
         self.assertEqual((0, 0), self.recover(age=600))
         self.assertEqual('BUILD', self.status())
@@ -283,19 +299,29 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
     def handed_over_long_ago(self):
         self.handed_over()
         context = nova_context.get_admin_context()
-        with api_db_api.context_manager.writer.using(context) as session:
-            session.query(api_models.InstanceMapping).update(
-                {'updated_at': datetime.datetime(2020, 1, 2)})
+        with nova_context.target_cell(
+                context, rebuild_in_cell0.cell0(context)) as cctxt:
+            with main_db_api.get_context_manager(cctxt).writer.using(cctxt):
+                cctxt.session.query(main_models.TaskLog).update(
+                    {'period_ending': datetime.datetime(2020, 1, 2)})
+        with nova_context.target_cell(
+                context, self.cell_mappings['cell1']) as cctxt:
+            with main_db_api.get_context_manager(cctxt).writer.using(cctxt):
+                cctxt.session.query(main_models.Instance).filter_by(
+                    uuid=self.server['id']).update(
+                        {'updated_at': datetime.datetime(2020, 1, 2)})
 
-    def test_handover_of_long_ago_is_found_by_who_looks_for_it(self):
+    def test_server_for_which_another_host_is_asked(self):
         self.handed_over_long_ago()
-        self.assertEqual((0, 0), recovery.recover(
-            nova_context.get_admin_context(), self.report_client, -1,
-            look_back=3600))
+        # The conductor saves it before it asks the next host.
+        self.api.put_server(
+            self.server['id'], {'server': {'description': 'described'}})
+        self.assertEqual((0, 0), self.recover(600))
+        self.assertEqual('BUILD', self.status())
         self.assertEqual((1, 0), self.recover())
         self.is_back()
 
-    def test_change_after_the_handover_is_kept(self):
+    def test_change_after_the_conversion_is_kept(self):
         self.handed_over()
         self.api.put_server(
             self.server['id'], {'server': {'name': 'renamed'}})
@@ -320,8 +346,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
                 lambda: self.assertEqual([build_results.FAILED], results))
             return ask_again(*args)
 
-        ask_again = recovery._ask_again
-        with mock.patch.object(recovery, '_ask_again', ask), \
+        ask_again = return_to_cell0._ask_again
+        with mock.patch.object(return_to_cell0, '_ask_again', ask), \
                 mock.patch.object(compute_manager.ComputeManager,
                                   '_do_build_and_run_instance', record):
             self.assertEqual((1, 0), self.recover())
@@ -331,18 +357,75 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
     def test_host_that_is_asked_before_the_server_is_taken_back(self):
         asked = self.handed_over()
 
-        def claim(*args):
+        def built_first(*args):
             rpcapi.ComputeAPI().build_and_run_instance(
                 *asked.args, **asked.kwargs)
             self.wait_for(self.server, 'ACTIVE')
-            return claim_unbuilt(*args)
+            return from_cell(*args)
 
-        claim_unbuilt = recovery._claim_unbuilt
-        with mock.patch.object(recovery, '_claim_unbuilt', claim):
+        from_cell = return_to_cell0.from_cell
+        with mock.patch.object(return_to_cell0, 'from_cell', built_first):
             self.assertEqual((0, 0), self.recover())
         self.assertEqual('ACTIVE', self.status())
         self.assertEqual((0, 0), self.recover())
         self.has_its_history_and_keeps()
+
+    def asked_long_ago(self):
+        """Return the server while the message to its host is in a queue.
+
+        :returns: what the host is asked in the end
+        """
+        self.make_room()
+        with mock.patch(BUILD) as asked:
+            self.rebuild(self.server)
+            self._wait_for_assert(
+                lambda: self.has_its_history_and_keeps('request', 'vm_state'))
+        self._wait_for_assert(
+            lambda: self.assertEqual((1, 0), self.recover()))
+        return lambda: rpcapi.ComputeAPI().build_and_run_instance(
+            *asked.call_args.args, **asked.call_args.kwargs)
+
+    def is_refused(self, ask):
+        """The host does not build the server, and leaves what is allocated."""
+        before = self.allocations()
+        self.assertNotEqual({}, before)
+        ended = []
+        wrapped = compute_manager.ComputeManager._start_recorded_task
+
+        def record(manager, kind, name, instance, context, function, *args):
+            def run(*args):
+                try:
+                    function(*args)
+                finally:
+                    ended.append(name)
+            wrapped(manager, kind, name, instance, context, run, *args)
+
+        with mock.patch.object(compute_manager.ComputeManager,
+                               '_start_recorded_task', record):
+            ask()
+            self._wait_for_assert(
+                lambda: self.assertEqual(['build_instance'], ended))
+        self.assertEqual(before, self.allocations())
+
+    def test_host_that_was_asked_long_before_the_server_was_built(self):
+        """Its message has waited for it; the server runs elsewhere by now."""
+        ask = self.asked_long_ago()
+        self.can_be_rebuilt()
+        self.is_refused(ask)
+        self.assertEqual('ACTIVE', self.status())
+
+    def test_host_that_was_asked_long_before_room_was_held(self):
+        ask = self.asked_long_ago()
+        provider = self.report_client.get_provider_by_name(
+            nova_context.get_admin_context(), 'roomy')['uuid']
+        self.report_client.put_allocations(
+            nova_context.get_admin_context(), self.server['id'], {
+                'allocations': {provider: {'resources': {'VCPU': 1}}},
+                'consumer_generation': None,
+                'project_id': self.server['tenant_id'],
+                'user_id': self.server['user_id']})
+        self.is_refused(ask)
+        self.assertEqual('PENDING', self.status())
 
     def test_deleted_while_it_is_taken_back(self):
         self.handed_over()
@@ -352,8 +435,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
             self.api.delete_server(self.server['id'])
             return build_request
 
-        ask_again = recovery._ask_again
-        with mock.patch.object(recovery, '_ask_again', delete):
+        ask_again = return_to_cell0._ask_again
+        with mock.patch.object(return_to_cell0, '_ask_again', delete):
             self.assertEqual((0, 0), self.recover())
         self.assertEqual([], self.api.get_servers())
         self.assertEqual([], self.stored(self.server)['build_requests'])
@@ -368,8 +451,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
             self.api.delete_server(self.server['id'])
             return ask_again(*args)
 
-        ask_again = recovery._ask_again
-        with mock.patch.object(recovery, '_ask_again', delete):
+        ask_again = return_to_cell0._ask_again
+        with mock.patch.object(return_to_cell0, '_ask_again', delete):
             self.assertEqual((0, 0), self.recover())
         self.assertEqual([], self.api.get_servers())
         self.assertEqual([], self.stored(self.server)['build_requests'])
@@ -393,8 +476,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
                 self.server['id'], {'server': {'name': 'renamed'}})
             return build_request
 
-        ask_again = recovery._ask_again
-        with mock.patch.object(recovery, '_ask_again', rename):
+        ask_again = return_to_cell0._ask_again
+        with mock.patch.object(return_to_cell0, '_ask_again', rename):
             self.assertEqual((0, 0), self.recover())
         self.assertEqual('BUILD', self.status())
         self.assertEqual((1, 0), self.recover())
@@ -405,7 +488,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
 
     def recovery_stopped_while_it_takes_a_server_back(self, name):
         self.handed_over()
-        module = recovery if hasattr(recovery, name) else rebuild_in_cell0
+        module = (return_to_cell0 if hasattr(return_to_cell0, name)
+                  else cell0_record)
         released = getattr(module, name)
 
         def stopped(*args, **kwargs):
@@ -422,7 +506,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.can_be_rebuilt()
 
     def test_recovery_stopped_after_it_claimed_a_server(self):
-        self.recovery_stopped_while_it_takes_a_server_back('_claim_unbuilt')
+        self.recovery_stopped_while_it_takes_a_server_back('set_task_state')
 
     def test_recovery_stopped_after_it_asked_for_a_server_again(self):
         self.recovery_stopped_while_it_takes_a_server_back('_ask_again')
@@ -435,19 +519,19 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.handed_over_long_ago()
 
         def other_first(*args):
-            with mock.patch.object(recovery, '_ask_again', ask_again):
+            with mock.patch.object(return_to_cell0, '_ask_again', ask_again):
                 self.assertEqual((0, 0), self.recover(age=60))
             return ask_again(*args)
 
-        ask_again = recovery._ask_again
-        with mock.patch.object(recovery, '_ask_again', other_first):
+        ask_again = return_to_cell0._ask_again
+        with mock.patch.object(return_to_cell0, '_ask_again', other_first):
             self.assertEqual((1, 0), self.recover(age=60))
         self.is_back()
 
     def test_what_a_host_was_asked_for_is_forgotten(self):
         self.make_room()
-        with mock.patch('nova.conductor.burial.forget_built',
-                        side_effect=Down()) as stopped:
+        with mock.patch.object(cell0.Rebuild, 'end',
+                               side_effect=Down()) as stopped:
             self.rebuild(self.server)
             self._wait_for_assert(stopped.assert_called)
         self.wait_for(self.server, 'ACTIVE')
@@ -456,17 +540,19 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual('ACTIVE', self.status())
 
     def test_conductor_stopped_after_it_buried_the_server_again(self):
-        give = handover.give
+        convert = objects.BuildRequest.convert_to_mapping
 
         def stopped(*args):
-            give(*args)
+            convert(*args)
             raise Down()
 
-        with mock.patch.object(handover, 'give', stopped):
+        with mock.patch.object(objects.BuildRequest, 'convert_to_mapping',
+                               stopped):
             self.rebuild(self.server)
             self._wait_for_assert(
-                lambda: self.assertEqual('PENDING', self.status()))
+                lambda: self.assertEqual('REBUILD', self.status()))
         self.has_its_history_and_keeps('request')
+        self.assertEqual((1, 0), self.recover())
         self.is_back()
         self.can_be_rebuilt()
 
@@ -477,7 +563,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
                             overs='cores', req=1, used=1, allowed=1)):
             self.rebuild(self.server)
             self._wait_for_assert(
-                lambda: self.assertEqual('ERROR', self.status()))
+                lambda: self.assertEqual('PENDING', self.status()))
         self._wait_for_assert(
             lambda: self.has_its_history_and_keeps('request'))
         self.assertEqual({}, self.allocations())
@@ -543,35 +629,71 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_two_recoveries(self):
         self.killed_after_the_delete()
-        released = rebuild_in_cell0.put_back
+        take = objects.BuildRequest.take
 
         def other_first(*args):
-            with mock.patch.object(rebuild_in_cell0, 'put_back', released):
-                self.recover()
-            return released(*args)
+            with mock.patch.object(objects.BuildRequest, 'take', take):
+                self.assertEqual((1, 0), self.recover())
+            return take(*args)
 
-        # The harness lets who holds the cell that was looked at last look at
-        # no other one, and the other recovery does.
-        self.in_cell(self.cell_mappings['cell1'].uuid, self.server)
-        with mock.patch.object(rebuild_in_cell0, 'put_back', other_first):
-            self.recover()
+        with mock.patch.object(objects.BuildRequest, 'take', other_first):
+            self.assertEqual((0, 0), self.recover())
         self.is_back()
 
     def test_recovery_stopped_half_way(self):
-        self.killed_after_the_delete()
-        for target in ('put_back', 'purge'):
-            module = (rebuild_in_cell0 if target == 'put_back' else cleaning)
-            with mock.patch.object(module, target, side_effect=Killed()):
+        self.stop_the_conductor_at('_recheck_quota')
+        for module, name in ((return_to_cell0, '_create_record'),
+                             (cell0, 'map_to_cell'),
+                             (return_to_cell0, 'release_claim'),
+                             (cleanup, 'delete_allocations'),
+                             (cleanup, 'purge_stale_records')):
+            with mock.patch.object(module, name, side_effect=Killed()):
                 self.assertRaises(Killed, self.recover)
+        self.recover()
+        self.is_back()
+
+    def nothing_is_allocated_when_it_waits(self):
+        release_claim = return_to_cell0.release_claim
+        found = []
+
+        def look(*args):
+            found.append(self.allocations())
+            return release_claim(*args)
+
+        self.assertNotEqual({}, self.allocations())
+        with mock.patch.object(return_to_cell0, 'release_claim', look):
+            self.assertEqual((1, 0), self.recover())
+        self.assertEqual([{}], found)
+        self.is_back()
+
+    def test_nothing_is_allocated_when_it_waits(self):
+        self.stop_the_conductor_at('_recheck_quota')
+        self.nothing_is_allocated_when_it_waits()
+
+    def test_nothing_is_allocated_when_it_waits_after_the_conversion(self):
+        self.handed_over()
+        self.nothing_is_allocated_when_it_waits()
+
+    def test_nothing_is_allocated_when_it_waits_after_two_recoveries(self):
+        self.stop_the_conductor_at('_recheck_quota')
+        with mock.patch.object(cleanup, 'delete_allocations',
+                               side_effect=Killed()):
+            self.assertRaises(Killed, self.recover)
+        self.nothing_is_allocated_when_it_waits()
+
+    def test_placement_down_as_it_returns(self):
+        self.stop_the_conductor_at('_recheck_quota')
+        with mock.patch.object(cleanup, 'delete_allocations',
+                               side_effect=Down()):
+            self.assertEqual((1, 0), self.recover())
+        self.assertEqual('PENDING', self.status())
         self.recover()
         self.is_back()
 
     def test_failure_is_counted_and_tried_again(self):
         self.killed_after_the_delete()
-        with mock.patch.object(self.report_client,
-                               'delete_allocation_for_instance',
-                               side_effect=exception.AllocationDeleteFailed(
-                                   consumer_uuid='', error='down')):
+        with mock.patch.object(return_to_cell0, '_create_record',
+                               side_effect=Down()):
             self.assertEqual((0, 1), self.recover())
         self.assertEqual((1, 0), self.recover())
         self.is_back()
@@ -592,15 +714,19 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         context = nova_context.get_admin_context()
         self.assertIn('_recover_rebuilds_in_cell0', [
             name for name, _task in manager._periodic_tasks])
-        with mock.patch.object(recovery, 'recover') as recover:
+        with mock.patch.object(recover_rebuilds, 'recover') as recover:
             manager._recover_rebuilds_in_cell0(context)
             recover.assert_not_called()
             self.flags(rebuild_in_cell0_timeout=60, group='conductor')
             manager._recover_rebuilds_in_cell0(context)
-            recover.assert_called_once_with(context, mock.ANY, 60, None)
-            # A look at all there is, is not taken every minute.
+            recover.assert_called_once_with(context, mock.ANY, 60)
+            # Another worker, in the same minute.
             manager._recover_rebuilds_in_cell0(context)
-            recover.assert_called_with(context, mock.ANY, 60, 24 * 60 * 60)
+            recover.assert_called_once()
+            later = timeutils.utcnow() + datetime.timedelta(seconds=60)
+            with mock.patch.object(timeutils, 'utcnow', return_value=later):
+                manager._recover_rebuilds_in_cell0(context)
+                self.assertEqual(2, recover.call_count)
             # The conductor of a cell.
             self.flags(connection=None, group='api_database')
             manager._recover_rebuilds_in_cell0(context)

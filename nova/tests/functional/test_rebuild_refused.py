@@ -20,6 +20,7 @@ from oslo_db import exception as db_exc
 from oslo_limit import fixture as limit_fixture
 from oslo_utils import timeutils
 
+from nova.compute import cell0_record
 from nova.compute import rebuild_in_cell0
 from nova.compute import task_states
 from nova import context as nova_context
@@ -185,7 +186,7 @@ class BodyTestCase(RefusedTestCase):
                 ('attribute name.', {'name': ''}),
                 ('attribute imageRef.', {'imageRef': ''}),
                 ('attribute adminPass.', {'adminPass': 1}),
-                ('Additional properties', {'flavorRef': self.small}),
+                ('Additional properties', {'flavor': self.small}),
                 ('Additional properties', {'personality': []})):
             self.refuses(400, sentence, server, **body)
         self.assertEqual(400, self.assertRaises(
@@ -347,6 +348,19 @@ class DevicesTestCase(RefusedTestCase):
             server = self.boot(*device)
             self.refuses(400, 'made from a snapshot or from nothing', server,
                          imageRef=OTHER_IMAGE)
+
+    def test_another_image_on_a_volume_that_is_there(self):
+        """Nothing is written to it while the server waits."""
+        server = self.boot('volume', VOLUME)
+        with mock.patch('nova.volume.cinder.API.reimage_volume',
+                        new=mock.Mock()) as reimage:
+            self.refuses(
+                400, 'its root volume %s is not written to. Name no image'
+                % VOLUME, server, imageRef=OTHER_IMAGE)
+            # The one that it was made from is no other.
+            self.rebuild(server, imageRef=IMAGE)
+            self.wait_for(server, 'PENDING')
+        reimage.assert_not_called()
 
     def test_certificates_for_a_volume(self):
         server = self.boot('image', IMAGE)
@@ -523,6 +537,10 @@ class StateTestCase(RefusedTestCase):
                 {'server': self._build_server(
                     flavor_id=self.small, networks='none')}), 'ERROR')
         self.refuses(409, 'is in an invalid state for', server)
+        # It is in a cell: a later microversion takes it no more than this.
+        self.speak('2.105')
+        self.refuses(409, "is in an invalid state for 'rebuild'", server,
+                     imageRef=IMAGE)
 
     def test_being_built(self):
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
@@ -533,6 +551,16 @@ class StateTestCase(RefusedTestCase):
 
     def test_being_rebuilt(self):
         server = self.bury()
+        with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
+                        'rebuild_instance_in_cell0'):
+            self.rebuild(server)
+        self.refuses(409, 'vm_state building', server)
+
+    def test_volume_backed_server_that_is_being_rebuilt(self):
+        """The image that is not named is not asked for first."""
+        server = self.bury(imageRef='', block_device_mapping_v2=[
+            {'source_type': 'volume', 'destination_type': 'volume',
+             'boot_index': 0, 'uuid': VOLUME}])
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
                         'rebuild_instance_in_cell0'):
             self.rebuild(server)
@@ -552,7 +580,7 @@ class StateTestCase(RefusedTestCase):
                      'created with are not known' % server['id'], server)
 
     def test_buried_by_a_conductor_without_the_layer(self):
-        with mock.patch('nova.conductor.burial.keep_request'):
+        with mock.patch('nova.conductor.cell0.keep_request'):
             server = self.bury()
         self.refuses(409, 'The networks and files that instance %s was '
                      'created with are not known' % server['id'], server)
@@ -582,10 +610,10 @@ class DeletedMeanwhileTestCase(RefusedTestCase):
     def test_deleted_meanwhile(self):
         for where, name in (
                 (rebuild_in_cell0._Rebuild, 'check'),
-                (rebuild_in_cell0, '_claim'),
+                (cell0_record, 'claim'),
                 # From here on it is put back: all of it, but saved later.
                 (rebuild_in_cell0._Rebuild, 'move'),
-                (rebuild_in_cell0, 'exchange')):
+                (rebuild_in_cell0, 'unmap_and_create_build_request')):
             server = self.bury(imageRef='', block_device_mapping_v2=[
                 {'source_type': 'volume', 'destination_type': 'volume',
                  'boot_index': 0, 'uuid': VOLUME}])
@@ -613,14 +641,73 @@ class DeletedMeanwhileTestCase(RefusedTestCase):
                 self.assertIn('vm_state deleted', self.refused(409, server))
 
 
+class DevicesChangedMeanwhileTestCase(RefusedTestCase):
+
+    def unchanged(self, before, after):
+        [before], [after] = (
+            {bdm['delete_on_termination'] for bdm in
+             everything['stored'].pop('block_device_mapping')
+             if bdm['volume_id'] == VOLUME}
+            for everything in (before, after))
+        self.assertEqual((False, True), (before, after))
+
+    def test_volume_that_is_to_go_with_the_server(self):
+        """What was answered with 202 is not lost with the record."""
+        server = self.bury(imageRef='', block_device_mapping_v2=[
+            {'source_type': 'volume', 'destination_type': 'volume',
+             'boot_index': 0, 'uuid': VOLUME}])
+        for name, mark in (('claim', self.mark),
+                           ('destroy_unchanged', self.mark_late)):
+            step = getattr(cell0_record, name)
+
+            def changed_first(*args, **kwargs):
+                mark(server, True)
+                return step(*args, **kwargs)
+
+            self.refuses(409, 'was changed while its rebuild was prepared',
+                         server, during=mock.patch.object(
+                             cell0_record, name, changed_first))
+            self.assertEqual(
+                'PENDING', self.api.get_server(server['id'])['status'])
+            self.mark(server, False)
+        self.make_room()
+        self.rebuild(server)
+        self.wait_for(server, 'ACTIVE')
+
+    def mark_late(self, server, value):
+        """Do it as one who has looked the server up before."""
+        context = nova_context.get_admin_context()
+        with nova_context.target_cell(context, self.cell0()) as cctxt:
+            bdm = objects.BlockDeviceMapping.get_by_volume_and_instance(
+                cctxt, VOLUME, server['id'])
+            bdm.delete_on_termination = value
+            bdm.save()
+
+    def mark(self, server, value):
+        self.api.api_put(
+            '/servers/%s/os-volume_attachments/%s' % (server['id'], VOLUME),
+            {'volumeAttachment': {'volumeId': VOLUME,
+                                  'delete_on_termination': value}})
+
+
 class MicroversionTestCase(RefusedTestCase):
 
     def test_before_2_106(self):
         server = self.bury()
-        for version in ('2.1', '2.94', '2.105'):
+        released = ("Instance %s is in an invalid state for 'rebuild'"
+                    % server['id'])
+        for version, sentence in (
+                ('2.1', released), ('2.94', released), ('2.104', released),
+                ('2.105', released + '. It was never built: ask for its '
+                 'rebuild with microversion 2.106 or later.')):
             self.speak(version)
-            self.refuses(409, 'is in an invalid state for', server,
-                         imageRef=IMAGE)
+            ex = self.assertRaises(
+                api_client.OpenStackApiException, self.api.post_server_action,
+                server['id'], {'rebuild': {'imageRef': IMAGE}})
+            self.assertEqual(
+                {'code': 409, 'message': sentence},
+                ex.response.json()['conflictingRequest'])
+            self.refuses(409, sentence, server, imageRef=IMAGE)
         for body in ({}, {'imageRef': None}):
             self.refuses(400, 'imageRef', server, **body)
 
@@ -640,7 +727,7 @@ class UnreachableTestCase(RefusedTestCase):
         server = self.bury()
         for target in (
                 'nova.objects.BlockDeviceMappingList.get_by_instance_uuid',
-                'nova.compute.rebuild_in_cell0._update_unclaimed'):
+                'nova.compute.cell0_record._update_unclaimed'):
             with mock.patch(target, side_effect=db_exc.DBConnectionError()):
                 self.refuses(503, 'cannot be reached', server)
 

@@ -13,6 +13,7 @@
 import fixtures
 
 from nova.compute import api as compute_api
+from nova.compute import instance_list
 from nova import objects
 from nova.tests.functional import rebuild_base
 
@@ -22,8 +23,8 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
 
     def setUp(self):
         super().setUp()
-        self.server = self.bury()
-        self.other = self.bury(name='other')
+        self.server = self.bury(name='a server')
+        self.other = self.bury(name='b, another')
         # It stays a build request.
         self.useFixture(fixtures.MockPatch(
             'nova.conductor.rpcapi.ComputeTaskAPI.rebuild_instance_in_cell0'))
@@ -56,11 +57,61 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual(['_get_instance_from_cell'], self.rebuilds)
         self.assertEqual('BUILD', shown['status'])
 
-    def test_list(self):
+    def test_list_is_made_once(self):
+        """What moves while it is made is missing, as from any such list."""
         self.rebuilt_at(
             objects.BuildRequestList, 'get_by_filters', after=True)
+        made = self.useFixture(fixtures.MockPatchObject(
+            instance_list, 'get_instance_objects_sorted',
+            side_effect=instance_list.get_instance_objects_sorted)).mock
         listed = self.api.get_servers(detail=False)
         self.assertEqual(['get_by_filters'], self.rebuilds)
+        self.assertEqual(1, made.call_count)
+        self.assertEqual([self.other['id']],
+                         [server['id'] for server in listed])
         self.assertEqual({self.server['id'], self.other['id']},
-                         {server['id'] for server in listed})
-        self.assertEqual(2, len(listed))
+                         {server['id'] for server in
+                          self.api.get_servers(detail=False)})
+        self.assertEqual(2, made.call_count)
+
+    # The last server of a batch leaves cell0 before the next one is read.
+
+    def listed(self, sort_key='display_name', **query):
+        return [server['id'] for server in self.api.get_servers(
+            detail=False, search_opts=dict(
+                query, sort_key=sort_key, sort_dir='asc'))]
+
+    def leaves_after_a_batch(self, size=None):
+        if size is not None:
+            self.useFixture(fixtures.MockPatchObject(
+                instance_list, 'get_instance_list_cells_batch_size',
+                return_value=size))
+        self.rebuilt_at(
+            instance_list.InstanceLister, 'get_by_filters', after=True)
+        self.addCleanup(lambda: self.assertEqual(
+            ['get_by_filters'], self.rebuilds))
+
+    def test_last_of_the_list_leaves(self):
+        """The others were listed again, as of a cell that is down."""
+        self.created_long_ago(self.server)
+        self.leaves_after_a_batch()
+        self.assertEqual(
+            [self.other['id'], self.server['id']],
+            [server['id'] for server in self.api.get_servers(detail=False)])
+
+    def test_last_of_a_batch_leaves(self):
+        self.leaves_after_a_batch(size=1)
+        self.assertEqual([self.server['id'], self.other['id']], self.listed())
+
+    def test_last_of_a_batch_leaves_before_one_that_is_filtered_out(self):
+        third = self.bury(name='c server')
+        self.leaves_after_a_batch(size=1)
+        self.assertEqual([self.server['id'], third['id']],
+                         self.listed(name='server'))
+
+    def test_marker_leaves(self):
+        self.rebuilt_at(
+            instance_list.InstanceLister, 'get_marker_record', after=True)
+        self.assertEqual(
+            [self.other['id']], self.listed(marker=self.server['id']))
+        self.assertEqual(['get_marker_record'], self.rebuilds)

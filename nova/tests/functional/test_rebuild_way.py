@@ -67,7 +67,7 @@ class ElsewhereTestCase(rebuild_races.RacesBase):
             self.assertEqual(202, self.ask_rebuild(server))
             # With no allocation.
             server = self.until(self.exists, server)
-        self.assertEqual('ERROR', server['status'])
+        self.assertEqual('PENDING', server['status'])
         self.assertEqual(202, self.ask_rebuild(server))
         self.assertEqual('ACTIVE', self.until(self.exists, server)['status'])
 

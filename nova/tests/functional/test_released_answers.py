@@ -47,7 +47,7 @@ class ReleasedAnswersTestCase(test.NoDBTestCase):
                     answers.append(jsonutils.load(source))
         released, layered = answers
         # The one was made without the layer and the other with it.
-        self.assertEqual(['2.104', '2.106'],
+        self.assertEqual(['2.104', '2.107'],
                          [released['newest'], layered['newest']])
         self.assertGreater(len(released['answers']), 300)
         self.assertEqual(len(released['answers']), len(layered['answers']))

@@ -13,6 +13,7 @@
 from oslo_upgradecheck import upgradecheck
 
 from nova.api.openstack import wsgi_app
+from nova.cmd import manage
 from nova.cmd import status
 from nova.tests.functional import full_cloud
 
@@ -23,33 +24,23 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
     def setUp(self):
         super().setUp()
         self.flags(host=self.conductor.host)
-        wsgi_app._setup_service(self.conductor.host, 'osapi_compute')
-        # What the fixture of the API recorded, on a host of its own.
-        self.forget(self.check()[1])
 
     def check(self):
-        result = status.UpgradeCommands()._check_use_pending_state()
+        result = status._check_use_pending_state(status.UpgradeCommands())
         return result.code, result.details
 
-    def forget(self, details):
-        """Delete the first record that is to be looked up, as details say.
+    def test_all_have_started_with_it(self):
+        """Each on a host of its own, as the harness starts them."""
+        self.assertEqual((upgradecheck.Code.SUCCESS, None), self.check())
 
-        The REST API deletes the record of an API although it lists none.
-        """
-        by_hand = details.split('Look up by hand: nova-osapi_compute')[1]
-        record = by_hand.split('(record ')[1].split(')')[0]
-        self.admin_api.api_delete('/os-services/' + record)
-
-    def test_services_of_this_host(self):
-        code, details = self.check()
-        self.assertEqual(upgradecheck.Code.SUCCESS, code, details)
-
-    def test_a_host_that_is_gone(self):
-        wsgi_app._setup_service('gone', 'osapi_compute')
+    def test_a_host_that_starts_stock_nova_and_is_gone(self):
+        wsgi_app.released._setup_service('gone', 'osapi_compute')
         code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
         self.assertIn('nova-osapi_compute on gone', details)
-        self.forget(details)
+        # The REST API deletes the record of an API although it lists none.
+        record = details.split('(record ')[1].split(')')[0]
+        self.admin_api.api_delete('/os-services/' + record)
         self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
 
     def test_a_downgrade_that_is_not_finished(self):
@@ -58,4 +49,14 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
         self.flags(use_pending_state=False)
         code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
-        self.assertIn('configuration: 1. ', details)
+        self.assertIn('1 servers are in PENDING', details)
+
+    def test_a_downgrade_leaves_no_record(self):
+        self.flags(use_pending_state=False)
+        self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
+        self.assertEqual(0, manage.PendingCommands().set_error(dry_run=True))
+        self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
+        self.assertEqual(0, manage.PendingCommands().set_error())
+        code, details = self.check()
+        self.assertEqual(upgradecheck.Code.WARNING, code)
+        self.assertIn('nova-conductor on', details)

@@ -19,18 +19,22 @@ from unittest import mock
 from cinderclient import exceptions as cinder_exception
 import fixtures
 from keystoneauth1 import exceptions as keystone_exception
+from oslo_serialization import base64
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from nova.compute import cinder_reimage
 from nova.compute import manager
 from nova.compute import power_state
-from nova.compute import reimage_record
+from nova.compute import reimage_state
 from nova.compute import resource_tracker
 from nova.compute import rpcapi
 from nova.compute import volume_reimage
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
+from nova.db.main import api as main_db_api
+from nova.db.main import models as main_models
 from nova import exception
 from nova import objects
 from nova.tests import fixtures as nova_fixtures
@@ -95,7 +99,7 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
             super().setUp()
         self.flags(reimage_timeout_per_gb=1, reimage_timeout_extensions=0)
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.compute.volume_reimage._TRY_AGAIN_AFTER', (0, 0)))
+            'nova.compute.cinder_reimage._TRY_AGAIN_AFTER', (0, 0)))
         self.driver = self.compute.manager.driver
         self.root = self.cinder.add_volume(IMAGE)
         self.data = self.cinder.add_volume()
@@ -164,7 +168,8 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
         spec = without_changes(jsonutils.loads(spec))
         # What the second save of any spec changes.
         spec['nova_object.data'].pop('id', None)
-        spec['nova_object.data'].pop('requested_resources', None)
+        for name in ('requested_resources', 'requested_destination'):
+            spec['nova_object.data'].pop(name, None)
         return {
             'spec': spec,
             'instance': {name: str(getattr(instance, name)) for name in (
@@ -175,6 +180,23 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
                 'access_ip_v4', 'launched_at')},
             'system_metadata': dict(instance.system_metadata),
             'bdms': bdms, 'fault': fault}
+
+    def tables_with(self, text):
+        """Return the tables of all databases in which a text is found."""
+        context = nova_context.get_admin_context()
+        engines = [(api_models, api_db_api.get_engine())]
+        for cell in objects.CellMappingList.get_all(context):
+            with nova_context.target_cell(context, cell) as cctxt:
+                engines.append((main_models, main_db_api.get_engine(
+                    context=cctxt)))
+        found = []
+        for models, engine in engines:
+            with engine.connect() as connection:
+                found += [
+                    table.name for table in models.BASE.metadata.sorted_tables
+                    if any(text in str(row)
+                           for row in connection.execute(table.select()))]
+        return found
 
     def guest_state(self):
         guest = self.driver.instances.get(self.server['id'])
@@ -214,7 +236,7 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
                 'volume_image_metadata']['image_id'])
         self.assertEqual(
             OTHER_IMAGE, now['system_metadata']['image_base_image_ref'])
-        self.assertNotIn(reimage_record.UNFINISHED, now['system_metadata'])
+        self.assertNotIn(reimage_state.UNFINISHED, now['system_metadata'])
         self.assertIsNotNone(self.guest_state())
         self.assertEqual(
             status, self.admin_api.get_server(self.server['id'])['status'])
@@ -241,6 +263,15 @@ class GoodPathTestCase(VolumeReimageBase):
               if name == 'destroy_disks'} for call in destroy.mock_calls])
         self.assertEqual(
             'Success', self.event('compute_rebuild_instance')['result'])
+
+    def test_what_it_was_before_is_not_kept(self):
+        """User data that are replaced can hold a secret."""
+        old, new = (base64.encode_as_text(name) for name in ('old', 'new'))
+        self.rebuild(user_data=old)
+        self.assertEqual(['instances'], self.tables_with(old))
+        self.rebuild(user_data=new)
+        self.assertEqual(['instances'], self.tables_with(new))
+        self.assertEqual([], self.tables_with(old))
 
     def test_stopped(self):
         self._stop_server(self.server)
@@ -426,7 +457,7 @@ class RefusedTestCase(VolumeReimageBase):
             # The first is of the other volume.
             self.cinder.failures_after['attachment_delete'] = [
                 None, self.compute.manager.instance_events.cancel_all_events]
-        self.as_before(refuse, 'failure during reimaging')
+        self.as_before(refuse, 'In shutdown')
         self.assertNotIn('reimage_volume', self.cinder.calls)
         self.compute.manager.instance_events._events = {}
         self.retried()
@@ -745,7 +776,7 @@ class WaitTestCase(VolumeReimageBase):
     def test_failure_is_noticed_before_the_time_is_over(self):
         self.flags(reimage_timeout_per_gb=600)
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.compute.volume_reimage._ASK_EVERY', 0.2))
+            'nova.compute.cinder_reimage._ASK_EVERY', 0.2))
         self.cinder.outcome = 'error'
         self.assertEqual('ERROR', self.rebuild()['status'])
 
@@ -765,6 +796,26 @@ class WaitTestCase(VolumeReimageBase):
                         side_effect=get):
             self.rebuild()
         self.assertRebuilt()
+
+    def test_event_while_cinder_is_asked(self):
+        """An event that comes between two waits ends the rebuild."""
+        self.cinder.outcome = 'downloading'
+        events = self.compute.manager.instance_events
+
+        def get(context, volume_id, **kwargs):
+            volume = self.cinder.fake_get(context, volume_id, **kwargs)
+            if volume['status'] == 'downloading':
+                self.cinder.finish_reimage(self.root, OTHER_IMAGE)
+                self.cinder.tell_nova(self.root)
+                self._wait_for_assert(lambda: self.assertNotIn(
+                    self.server['id'], events._events))
+            return volume
+        with mock.patch('nova.volume.cinder.API.get', autospec=False,
+                        side_effect=get), mock.patch.object(
+                            cinder_reimage.LOG, 'warning') as warning:
+            self.rebuild()
+        self.assertRebuilt()
+        warning.assert_not_called()
 
     def test_cinder_cannot_be_asked_for_a_while(self):
         self.flags(reimage_timeout_extensions=600)
@@ -816,7 +867,7 @@ class WaitTestCase(VolumeReimageBase):
 
     def test_timeout_of_unknown_size(self):
         self.cinder.known[self.root]['size'] = 7
-        self.assertEqual(volume_reimage._ASK_EVERY, self._timeout(size=None))
+        self.assertEqual(cinder_reimage._ASK_EVERY, self._timeout(size=None))
 
 
 class ExchangeTestCase(RefusedTestCase):

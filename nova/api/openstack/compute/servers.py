@@ -16,10 +16,15 @@ from oslo_db import exception as db_exc
 import webob.exc
 
 from nova.api.openstack import api_version_request
+from nova.api.openstack import common
 from nova.api.openstack.compute.schemas import servers as schema
 from nova.api import validation
 from nova.compute import pending
+from nova.compute import rebuild_correction
 from nova.compute import rebuild_in_cell0
+from nova import exception
+from nova.i18n import _
+from nova.policies import servers as policies
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -49,6 +54,33 @@ class ServersController:
                 cell_down_support=cell_down_support,
                 columns_to_join=columns_to_join))
 
+    @nova_pending.new
+    def _find_correction(self, context, rebuild):
+        """Return what a rebuild corrects, None if it names nothing of it."""
+        flavor_id, zone = rebuild.get('flavorRef'), None
+        if flavor_id is not None:
+            flavor_id = common.get_id_from_href(flavor_id)
+        if 'availability_zone' in rebuild:
+            # As in a create.
+            try:
+                zone, host, node = self.compute_api.parse_availability_zone(
+                    context, rebuild['availability_zone'])
+            except exception.InvalidInput as error:
+                raise webob.exc.HTTPBadRequest(
+                    explanation=error.format_message())
+            if host or node:
+                context.can(policies.SERVERS % 'create:forced_host',
+                            target={'project_id': context.project_id,
+                                    'user_id': context.user_id,
+                                    'availability_zone': zone})
+                zone = self._validate_host_availability_zone(
+                    context, zone, host)
+            zone = zone, host, node
+        if flavor_id is None and zone is None:
+            return None
+        return rebuild_correction.Correction(flavor_id, zone)
+
+    @validation.schema(schema.rebuild_v2107, rebuild_correction.API_VERSION)
     @validation.schema(schema.rebuild_v2106, rebuild_in_cell0.API_VERSION)
     @validation.response_body_schema(
         schema.rebuild_response_v2105, pending.API_VERSION)
@@ -59,10 +91,22 @@ class ServersController:
         if asked_for:
             # The compute API knows the image where none is named.
             body = {'rebuild': {'imageRef': None, **body['rebuild']}}
-        with rebuild_in_cell0.asked_for(asked_for):
+        with rebuild_in_cell0.asked_for(asked_for, self._find_correction(
+                req.environ['nova.context'], body['rebuild'])):
             try:
                 return released.ServersController._rebuild(
                     self, req=req, id=id, body=body)
+            except webob.exc.HTTPConflict as error:
+                # Up to 2.104 the words are those of the release.
+                if not asked_for and api_version_request.is_supported(
+                        req, pending.API_VERSION) and (
+                        rebuild_in_cell0.would_apply(
+                            req.environ['nova.context'], error.__context__)):
+                    error.explanation += _(
+                        '. It was never built: ask for its rebuild with '
+                        'microversion %s or later.'
+                    ) % rebuild_in_cell0.API_VERSION
+                raise
             except webob.exc.HTTPInternalServerError as error:
                 # The release takes all that it does not expect for this.
                 if isinstance(error.__context__,

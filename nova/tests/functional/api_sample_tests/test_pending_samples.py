@@ -100,6 +100,34 @@ class ServersV2106SampleTestCase(PendingSampleTestCase):
         self.verify('server-action-rebuild-resp', response, 202)
 
 
+class ServersV2107SampleTestCase(PendingSampleTestCase):
+
+    sample_dir = 'servers'
+    microversion = '2.107'
+
+    def test_rebuild(self):
+        with mock.patch('nova.utils.generate_password',
+                        return_value='seekr3t'):
+            response = self._do_post(
+                'servers/%s/action' % self.server['id'],
+                'server-action-rebuild', {'flavor': '1'})
+        # Nothing may still be at work when the databases go.
+        self.wait_for(self.server, 'ACTIVE')
+        self.verify('server-action-rebuild-resp', response, 202)
+
+
+class ServerPendingV2107SampleTestCase(PendingSampleTestCase):
+
+    sample_dir = 'server-pending'
+    microversion = '2.107'
+
+    def test_show(self):
+        path = 'servers/%s/pending' % self.server['id']
+        self.verify('server-pending-get-resp', self._do_get(path))
+        self.verify('server-pending-get-admin-resp',
+                    self.admin_api.api_request(path))
+
+
 class SimpleTenantUsageV2105SampleTestCase(PendingSampleTestCase):
 
     sample_dir = 'os-simple-tenant-usage'

@@ -35,7 +35,7 @@ import testtools
 
 from nova.tests.unit.layer import fake_release
 from nova.tests.unit import requirements_of_tests
-import nova_pending
+import nova_pending_check
 
 CHECKOUT = fake_release.CHECKOUT
 
@@ -121,6 +121,9 @@ class PackageTestCase(testtools.TestCase):
         built, = target.iterdir()
         return built
 
+    def version_of(self, wheel):
+        return wheel.name.split('-')[1]
+
 
 class BuildTest(PackageTestCase):
     """What is built, and from what it can be built."""
@@ -143,9 +146,6 @@ class BuildTest(PackageTestCase):
             return {name: archive.read(name) for name in archive.namelist()
                     if '.dist-info/' not in name}
 
-    def version_of(self, wheel):
-        return wheel.name.split('-')[1]
-
     def test_wheel_holds_the_layer_and_nothing_of_nova(self):
         tracked = must('git', 'ls-files', 'nova', cwd=self.clone).split()
         tree = {'_nova_pending_tree/' + name.split('/', 1)[1]
@@ -157,7 +157,7 @@ class BuildTest(PackageTestCase):
         self.assertNotEqual(set(), plugin)
         self.assertEqual(
             tree | plugin | {'nova_pending.py', 'nova_pending.pth',
-                             'nova_pending.start'},
+                             'nova_pending.start', 'nova_pending_check.py'},
             {name for name in self.files
              if not name.startswith(self.info + '/')})
         self.assertThat(self.wheel.name,
@@ -201,7 +201,7 @@ class BuildTest(PackageTestCase):
         entry_points.read_string(
             self.files[self.info + '/entry_points.txt'].decode())
         self.assertEqual(
-            {'console_scripts': {'nova-pending': 'nova_pending:main'},
+            {'console_scripts': {'nova-pending': 'nova_pending_check:main'},
              'tempest.test_plugins': {
                  'nova_pending':
                      PLUGIN + '.plugin:NovaPendingTempestPlugin'}},
@@ -209,17 +209,17 @@ class BuildTest(PackageTestCase):
              for name in entry_points.sections()})
 
     def test_version_is_that_of_git(self):
-        # Without a tag pbr counts the commits.
+        # Without a tag pbr counts the commits on the way to the version.
         self.assertThat(
             self.version_of(self.wheel),
-            testtools.matchers.MatchesRegex(r'0\.0\.1\.dev[1-9]\d*$'))
+            testtools.matchers.MatchesRegex(r'34\.0\.0\.dev[1-9]\d*$'))
 
     def test_version_of_a_tag(self):
         tagged = self.top / 'tagged'
         must('git', 'clone', '-q', self.clone, tagged)
         must('git', '-c', 'user.name=a', '-c', 'user.email=a@example.org',
-             'tag', '-a', '-m', '1.2.0', '1.2.0', cwd=tagged)
-        self.assertEqual('1.2.0', self.version_of(self.build(tagged)))
+             'tag', '-a', '-m', '34.1.0', '34.1.0', cwd=tagged)
+        self.assertEqual('34.1.0', self.version_of(self.build(tagged)))
 
     def test_build_leaves_nothing_that_git_would_see(self):
         self.assertEqual(
@@ -248,7 +248,7 @@ class BuildTest(PackageTestCase):
 
     def assertFallback(self, source):
         wheel = self.build(source)
-        self.assertEqual('0.0.0', self.version_of(wheel))
+        self.assertEqual('34.0.0.dev0', self.version_of(wheel))
         self.assertEqual(self.tree_of(self.wheel), self.tree_of(wheel))
 
     def test_archive_without_git_data(self):
@@ -269,7 +269,7 @@ class BuildTest(PackageTestCase):
         must(self.tools / 'bin' / 'python', '-m', 'build', '--wheel',
              '--outdir', target, bare, PATH=str(self.tools / 'bin'))
         wheel, = target.iterdir()
-        self.assertEqual('0.0.0', self.version_of(wheel))
+        self.assertEqual('34.0.0.dev0', self.version_of(wheel))
         self.assertEqual(self.tree_of(self.wheel), self.tree_of(wheel))
 
 
@@ -306,13 +306,16 @@ class InstallTest(PackageTestCase):
         """Assert that the layer is on, and off where it is switched off."""
         done = run(self.command, 'status', cwd=self.top)
         self.assertEqual((0, ''), (done.returncode, done.stderr), done.stdout)
-        self.assertEqual('laid over from %s' % tree,
-                         done.stdout.splitlines()[0].split(', ')[1])
-        self.assertIn(', no drift', done.stdout.splitlines()[-1])
-        self.assertEqual('2.106', self.microversion())
+        self.assertThat(done.stdout, testtools.matchers.MatchesRegex(
+            r'nova 34\.\S+, laid over from %s: \d+ modules, no drift\n$' %
+            re.escape(str(tree))))
+        self.assertEqual(
+            'nova-pending %s\n' % self.version_of(self.wheel),
+            must(self.command, '--version', cwd=self.top))
+        self.assertEqual('2.107', self.microversion())
         self.assertEqual('2.104', self.microversion(NOVA_PENDING='off'))
         done = run(self.command, 'status', cwd=self.top, NOVA_PENDING='off')
-        self.assertEqual((nova_pending.EXIT_INACTIVE, ''),
+        self.assertEqual((nova_pending_check.EXIT_INACTIVE, ''),
                          (done.returncode, done.stderr))
 
     def assertStock(self):
@@ -331,8 +334,8 @@ class InstallTest(PackageTestCase):
         self.pip('install', self.wheel)
         site = re.escape(str(self.site.relative_to(self.environment)))
         ours = re.compile(
-            r'%s/(nova_pending\.(py|pth|start)'
-            r'|__pycache__/nova_pending\.[^/]+\.pyc'
+            r'%s/(nova_pending\.(py|pth|start)|nova_pending_check\.py'
+            r'|__pycache__/nova_pending(_check)?\.[^/]+\.pyc'
             r'|_nova_pending_tree(/.*)?|nova_pending-[^/]+\.dist-info(/.*)?'
             r'|%s(/.*)?)$|bin/nova-pending$' % (site, PLUGIN))
         added = self.added()
@@ -347,10 +350,10 @@ class InstallTest(PackageTestCase):
         """Bytecode that pip did not write is taken out as well."""
         self.addCleanup(self.uninstall)
         self.pip('install', '--no-compile', self.wheel)
-        self.assertEqual('2.106', self.microversion())
+        self.assertEqual('2.107', self.microversion())
         self.pip('install', '--no-compile', '--force-reinstall', '--no-deps',
                  self.wheel)
-        self.assertEqual('2.106', self.microversion())
+        self.assertEqual('2.107', self.microversion())
         self.assertIn('_nova_pending_tree/api/openstack/__pycache__', ' '.join(
             self.added()))
         self.uninstall()
@@ -394,7 +397,7 @@ class InstallTest(PackageTestCase):
         done = run(environment / 'bin' / 'nova-pending', 'status',
                    cwd=self.top)
         self.assertEqual(
-            (nova_pending.EXIT_REFUSED, 'refused: %s\n' % sentence, ''),
+            (nova_pending_check.EXIT_REFUSED, 'refused: %s\n' % sentence, ''),
             (done.returncode, done.stdout, done.stderr))
         must(python, '-c', 'import nova', cwd=self.top, NOVA_PENDING='off')
         self.pip('uninstall', '-y', 'nova-pending', python=python)
@@ -406,5 +409,5 @@ class InstallTest(PackageTestCase):
                  python=environment / 'bin' / 'python')
         done = run(environment / 'bin' / 'nova-pending', 'status',
                    cwd=self.top)
-        self.assertEqual(nova_pending.EXIT_REFUSED, done.returncode)
+        self.assertEqual(nova_pending_check.EXIT_REFUSED, done.returncode)
         self.assertIn('this environment has none installed', done.stdout)

@@ -34,18 +34,24 @@ class SchemaWithoutEndTestCase(test.NoDBTestCase):
             'nova.api.validation._last_versions', {}))
 
         @validation.response_body_schema(OLD, '2.50')
+        def detail(controller, req, state):
+            return {'state': state}
+
+        @validation.response_body_schema(OLD, '2.50')
         @validation.response_body_schema(OTHER, '2.1', '2.49')
         def show(controller, req, state):
             return {'state': state}
 
+        self.detail = detail
         self.show = validation.response_body_schema(NEW, '2.60')(show)
 
-    def refuses(self, version, state):
+    def refuses(self, version, state, method=None):
         req = mock.Mock(
             api_version_request=api_version_request.APIVersionRequest(version))
         req.is_legacy_v2.return_value = False
         try:
-            self.assertEqual({'state': state}, self.show(None, req, state))
+            self.assertEqual({'state': state},
+                             (method or self.show)(None, req, state))
         except exception.ValidationError:
             return True
         return False
@@ -59,6 +65,12 @@ class SchemaWithoutEndTestCase(test.NoDBTestCase):
                 self.assertEqual(state not in accepted,
                                  self.refuses(version, state),
                                  (version, state))
+
+    def test_method_that_shares_the_schema(self):
+        """What ends in one method does not end in another."""
+        for version in ('2.59', '2.60', '2.90'):
+            self.assertFalse(self.refuses(version, 'old', self.detail))
+            self.assertTrue(self.refuses(version, 'new', self.detail))
 
     def test_ranges(self):
         self.assertEqual(

@@ -66,6 +66,26 @@ class BusTestCase(testtools.TestCase):
             '--quiet set_permissions -p cloud_1 us@er .* .* .*',
             '--quiet delete_vhost cloud_1'], self.called())
 
+    def test_bus_that_is_gone_comes_back(self):
+        mine = bus.Bus(URL, 'cloud_x')
+        mine.create()
+        self.calls.write_text('')
+        with mine.gone():
+            self.assertEqual([
+                '--quiet clear_permissions -p cloud_x us@er',
+                '--quiet close_all_connections --vhost cloud_x gone'],
+                self.calls.read_text().splitlines())
+            self.calls.write_text('')
+        self.assertEqual(
+            '--quiet set_permissions -p cloud_x us@er .* .* .*\n',
+            self.calls.read_text())
+
+    def test_bus_of_others_does_not_go(self):
+        mine = bus.Bus(URL, 'cloud_x')
+        mine.shared = True
+        self.assertRaises(errors.CloudError, mine.gone().__enter__)
+        self.assertEqual('', self.calls.read_text())
+
     def test_without_rabbitmqctl_the_given_virtual_host_is_used(self):
         self.rabbitmqctl(fails='add_vhost')
         self.consumers()

@@ -46,7 +46,8 @@ class ClientTestCase(base.CloudTestCase):
         self.client = client.Client(self.cloud, running, self.shown.append)
 
     def test_command_is_shown_with_what_the_client_answers(self):
-        self.client.run('server list -c "Fixed IP"')
+        answer = self.client.run('server list -c "Fixed IP"')
+        self.assertEqual('owner server list -c Fixed IP\n', answer)
         self.assertEqual(['$ openstack server list -c "Fixed IP"\n'
                           'owner server list -c Fixed IP\n'], self.shown)
 
@@ -109,6 +110,16 @@ class ApiTestCase(base.CloudTestCase):
             self.cloud.url('nova') + '/servers', 'GET', json=None,
             raise_exc=False,
             headers={'OpenStack-API-Version': 'compute 2.105'})
+
+    def test_get_is_shown_with_its_answer(self):
+        self.answer(200, {'pending': {'reason': 'no_room'}})
+        self.assertEqual({'pending': {'reason': 'no_room'}},
+                         self.api.show('/servers/x/pending', '2.107'))
+        self.assertEqual([
+            '> GET /servers/x/pending\n'
+            '> OpenStack-API-Version: compute 2.107',
+            '{\n "pending": {\n  "reason": "no_room"\n }\n}\n'],
+            self.shown)
 
     def test_post_is_shown_with_its_answer(self):
         self.answer(202, {'server': {'id': 'x', 'adminPass': 'secret'}})

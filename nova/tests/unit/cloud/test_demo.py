@@ -16,6 +16,7 @@ from unittest import mock
 from nova.tests.unit.cloud import base
 from tools.cloud import demo
 from tools.cloud import errors
+from tools.cloud import reaper
 
 SERVER = {
     'id': 'x', 'name': 'web', 'created': '2026-01-01T00:00:00Z',
@@ -30,23 +31,36 @@ class DemoTestCase(base.CloudTestCase):
 
     def setUp(self):
         super().setUp()
-        for name in ('Client', 'Api'):
-            patch = mock.patch('tools.cloud.client.' + name)
+        for name in ('client.Client', 'client.Api', 'reaper.change'):
+            patch = mock.patch('tools.cloud.' + name)
             patch.start()
             self.addCleanup(patch.stop)
         self.processes = mock.Mock()
-        self.processes.wait_until = (
-            lambda what, ready, names: ready() or 'BUILD')
+        self.processes.wait_until = self.wait_until
         self.demo = demo.Demo(self.cloud, self.processes, lambda text: None)
-        self.demo._api.get = self.get
+        self.demo._api.get = self.demo._api.show = self.get
+        self.reason = 'no_room'
+        # What is done between two looks of a wait, and how many there are.
+        self.meanwhile = lambda: None
+        self.looks = 3
         self.server = copy.deepcopy(SERVER)
         self.hidden = 'ERROR'
-        self.actions = ['rebuild', 'rebuild', 'unlock', 'lock', 'create']
-        self.ports = ['p']
-        self.demo._client.ask.return_value = 'p\n'
-        self.demo._port = 'p'
+        self.actions = [('rebuild', 'reaper'), ('create', 'owner')]
+        self.demo._port = '5f1c0b7e-5d5e-4b0e-8b1e-2c6d3f0a9b11'
+        self.ports = [self.demo._port]
+        self.demo._client.run.return_value = (
+            '| id | 5f1c0b7e-5d5e-4b0e-8b1e-2c6d3f0a9b11 |')
         self.lists = {('ERROR', '2.104'): ['x'], ('ERROR', '2.105'): [],
                       ('PENDING', '2.105'): ['x']}
+
+    def wait_until(self, what, ready, names, seconds):
+        for _ in range(self.looks):
+            found = ready()
+            if found:
+                return found
+            self.meanwhile()
+        with mock.patch('time.monotonic', return_value=float('inf')):
+            return ready()
 
     def get(self, path, version):
         if '?status=' in path:
@@ -54,7 +68,12 @@ class DemoTestCase(base.CloudTestCase):
             return {'servers': [{'id': each} for each in found]}
         if path.endswith('/os-instance-actions'):
             return {'instanceActions': [
-                {'action': each} for each in self.actions]}
+                {'action': action, 'user_id': user}
+                for action, user in self.actions]}
+        if path.endswith('/pending'):
+            return {'pending': {'reason': self.reason}}
+        if path.endswith('/metadata'):
+            return {'metadata': self.server['metadata']}
         if path.endswith('/os-interface'):
             return {'interfaceAttachments': [
                 {'port_id': each} for each in self.ports]}
@@ -106,9 +125,8 @@ class DemoTestCase(base.CloudTestCase):
     def test_refusals_are_those_that_are_promised(self):
         self.demo._try_in_vain('x')
         self.assertEqual(
-            [409, 400, 409, 409],
-            [call.args[4] for call in self.demo._api.post.call_args_list
-             if len(call.args) > 4])
+            [409, 400, 409],
+            [call.args[4] for call in self.demo._api.post.call_args_list])
         self.demo._api.post.side_effect = errors.StepFailed('202')
         self.fails(self.demo._try_in_vain, 'x')
 
@@ -123,53 +141,139 @@ class DemoTestCase(base.CloudTestCase):
             self.lists[key] = [] if found else ['x']
             self.fails(self.demo._look_at_waiting, 'x')
 
-    def rebuilt(self, **changes):
-        self.demo._rebuild('x')
+    def test_why_it_waits(self):
+        self.demo._ask_why('x')
+        self.reason = 'refused'
+        self.assertIn("'refused'", self.fails(self.demo._ask_why, 'x'))
+
+    def test_notice(self):
+        self.meanwhile = lambda: self.server['metadata'].update({
+            'reaper:terminate_at': '2026-01-01T00:00:09Z',
+            'reaper:for': 'web'})
+        self.demo._look_at_notice('x', 'web')
+        self.assertIn("'other'", self.fails(
+            self.demo._look_at_notice, 'x', 'other'))
+
+    def test_no_notice(self):
+        self.assertIn('until the server spot is under notice', self.fails(
+            self.demo._look_at_notice, 'x', 'web'))
+
+    def wait_for_room(self, *statuses):
+        """Wait for web, with the statuses that it and then spot have."""
+        left = list(statuses)
+        servers = {'web': lambda: left.pop(0) if left else 'ACTIVE',
+                   'spot': lambda: self.spot}
+        self.demo._server = lambda server: {
+            'status': servers[server](), 'created': 'then'}
+        self.demo._wait_for_room('spot', 'web')
+
+    def test_server_for_which_room_is_made(self):
+        self.spot = 'SHELVED_OFFLOADED'
+        self.wait_for_room('PENDING', 'PENDING', 'BUILD')
+        self.assertEqual('then', self.demo._created)
+
+    def test_server_that_never_runs(self):
+        self.spot = 'SHELVED_OFFLOADED'
+        for statuses in (['PENDING'] * 9, ['PENDING', 'ERROR']):
+            self.fails(self.wait_for_room, *statuses)
+
+    def test_server_that_runs_while_the_victim_does(self):
+        self.spot = 'ACTIVE'
+        self.fails(self.wait_for_room)
+
+    def test_victim_that_comes_back(self):
+        self.server.update(status='SHELVED_OFFLOADED', name='spot',
+                           metadata={})
+        self.meanwhile = lambda: self.server.update(status='ACTIVE')
+        self.demo._wait_for_return('x')
+
+    def test_victim_that_does_not_come_back(self):
+        self.server.update(status='SHELVED_OFFLOADED', name='spot',
+                           metadata={})
+        self.assertIn('is in ACTIVE', self.fails(
+            self.demo._wait_for_return, 'x'))
+
+    def test_victim_that_is_back_and_under_notice(self):
+        self.server.update(status='ACTIVE', name='spot', metadata={
+            'reaper:shelved_at': '2026-01-01T00:00:09Z'})
+        self.assertIn('nothing in the metadata', self.fails(
+            self.demo._wait_for_return, 'x'))
+
+    def test_wait_that_is_stopped(self):
+        self.demo.stop()
+        self.assertRaises(errors.Stopped, self.demo._wait_for, 'x', 'ACTIVE')
+
+    def test_reaper_that_does_not_take_the_mode(self):
+        with mock.patch('tools.cloud.reaper.is_ready', return_value=False):
+            self.assertIn('works in the mode preempt', self.fails(
+                self.demo._wait_for_reaper, 'preempt'))
+
+    def test_reaper_is_told_its_mode(self):
+        self.demo._let_reaper('preempt')
+        reaper.change.assert_called_once_with(
+            self.cloud, self.processes, mode='preempt', grace_period=5,
+            min_run_time=0)
+
+    def built(self, **changes):
+        self.demo._created = self.server['created']
         self.server.update(
             status='ACTIVE', addresses={'net': [{'addr': '10.0.0.80'}]},
             **changes)
 
-    def test_rebuilt_server(self):
-        self.server['status'] = 'ACTIVE'
-        self.rebuilt()
-        self.demo._look_at_rebuilt('x')
-        self.demo._api.post.assert_called_once_with(
-            '/servers/x/action', '2.106', {'rebuild': {}}, mock.ANY)
+    def test_built_server(self):
+        self.built()
+        self.demo._look_at_built('x')
 
-    def test_server_that_waits_again_after_the_rebuild(self):
-        self.fails(self.demo._rebuild, 'x')
-
-    def test_server_that_does_not_come_up(self):
-        self.server['status'] = 'BUILD'
-        self.fails(self.demo._rebuild, 'x')
-
-    def test_rebuilt_server_without_what_its_owner_said(self):
+    def test_built_server_without_what_its_owner_said(self):
         for changes in (
                 {'tags': []}, {'metadata': {}},
                 {'created': '2026-01-01T00:00:09Z'}):
-            self.server = dict(copy.deepcopy(SERVER), status='ACTIVE')
-            self.rebuilt(**changes)
+            self.server = copy.deepcopy(SERVER)
+            self.built(**changes)
             self.assertIn(repr(list(changes.values())[0]), self.fails(
-                self.demo._look_at_rebuilt, 'x'))
+                self.demo._look_at_built, 'x'))
 
-    def test_rebuilt_server_without_its_history(self):
-        self.server['status'] = 'ACTIVE'
-        self.rebuilt()
-        self.actions = ['create']
+    def test_built_server_without_its_history(self):
+        self.built()
+        self.actions = [('create', 'owner')]
         self.assertIn("['create']",
-                      self.fails(self.demo._look_at_rebuilt, 'x'))
+                      self.fails(self.demo._look_at_built, 'x'))
 
-    def test_rebuilt_server_with_another_port(self):
-        self.server['status'] = 'ACTIVE'
-        self.rebuilt()
+    def test_server_that_its_owner_had_to_have_rebuilt(self):
+        self.built()
+        self.actions = [('rebuild', 'owner'), ('create', 'owner')]
+        self.assertIn('its owner asked',
+                      self.fails(self.demo._look_at_built, 'x'))
+
+    def test_built_server_with_another_port(self):
+        self.built()
         self.ports = ['q']
-        self.assertIn("['q']", self.fails(self.demo._look_at_rebuilt, 'x'))
+        self.assertIn("['q']", self.fails(self.demo._look_at_built, 'x'))
 
-    def test_rebuilt_server_with_another_address(self):
-        self.server['status'] = 'ACTIVE'
-        self.rebuilt()
+    def test_built_server_with_another_address(self):
+        self.built()
         self.server['addresses'] = {'net': [{'addr': '10.0.0.9'}]}
-        self.fails(self.demo._look_at_rebuilt, 'x')
+        self.fails(self.demo._look_at_built, 'x')
+
+    def rebuild_given_up(self, *statuses):
+        left = list(statuses)
+        self.demo._server = lambda server: {'status': left.pop(0)}
+        self.server['name'] = 'second'
+        self.demo._rebuild_given_up('x')
+
+    def test_rebuild_by_hand(self):
+        self.rebuild_given_up('ERROR', 'BUILD', 'ACTIVE')
+        self.demo._api.post.assert_called_with(
+            '/servers/x/action', '2.106', {'rebuild': {}}, mock.ANY)
+
+    def test_server_that_waits_again_after_the_rebuild(self):
+        self.fails(self.rebuild_given_up, 'ERROR', 'PENDING')
+
+    def test_server_that_does_not_come_up(self):
+        self.fails(self.rebuild_given_up, 'ERROR', *['BUILD'] * 9)
+
+    def test_server_that_cannot_be_given_up(self):
+        self.fails(self.rebuild_given_up, 'PENDING')
 
     def test_filler_that_is_still_there_is_no_room(self):
         self.fails(self.demo._make_room, 'web')

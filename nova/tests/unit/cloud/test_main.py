@@ -185,8 +185,8 @@ class MainTestCase(testtools.TestCase):
             self.assertEqual(0, main.main(['demo', '--libvirt']))
         shown.return_value.run.assert_called_once_with()
         self.demo.run.assert_not_called()
-        self.assertEqual({'libvirt': True, 'owner': False, 'given_ports': {}},
-                         self.stack.call_args.kwargs)
+        self.assertEqual({'libvirt': True, 'reaper': True, 'owner': False,
+                          'given_ports': {}}, self.stack.call_args.kwargs)
 
     def test_kept_cloud_stays_up_and_the_next_line_is_told(self):
         self.assertEqual(0, main.main(['demo', '--keep']))
@@ -295,9 +295,14 @@ class MainTestCase(testtools.TestCase):
 
     def test_restart(self):
         self.there_is_a_cloud()
+        self.cloud.ended.return_value = ['nova-compute@host1']
         self.assertEqual(0, main.main(['restart', 'nova-api']))
         self.cloud.restart.assert_called_once_with(
             'nova-api', mock.ANY, mock.ANY)
+        self.cloud.stop.assert_not_called()
+        self.cloud.restart.side_effect = errors.CloudError('it fails')
+        self.assertEqual(3, main.main(['restart', 'nova-api']))
+        # The rest of the cloud goes on.
         self.cloud.stop.assert_not_called()
         self.assertEqual(0, main.main(['restart']))
         self.assertEqual(

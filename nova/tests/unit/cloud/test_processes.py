@@ -242,6 +242,11 @@ class ProcessesTestCase(testtools.TestCase):
                            processes.memory(both[:1]))
         self.assertGreater(processes.memory(both[:1]), 100000)
         self.processes.close(grace=0)
+        # A worker that is killed ends when the kernel comes to it.
+        for _try in range(200):
+            if not processes.memory(both):
+                break
+            time.sleep(0.05)
         self.assertEqual(0, processes.memory(both))
 
     def test_command_that_ends_is_no_service_that_has_ended(self):

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import functools
 import pathlib
 import subprocess
 import sys
@@ -319,6 +320,52 @@ class AnotherProcessTestCase(testtools.TestCase):
         self.assertRaises(
             errors.BadArgument, cloud.restart, 'nope', lambda *_: None)
         cloud.down()
+
+    def _two_services(self):
+        """Bring up a cloud of two, of which one waits for reports."""
+        def plan_of(cloud, run):
+            steps = plan.Plan()
+            for name in ('nova-compute@host1', 'nova-compute@host2'):
+                steps.add(name, functools.partial(
+                    cloud.processes.start, name, [self.program, '60']))
+            steps.add('hosts', lambda: (
+                self.waited.append(True), cloud.processes.check()),
+                'nova-compute@host1', 'nova-compute@host2')
+            return steps
+
+        self.waited = []
+        self.program = 'sleep'
+        self.useFixture(fixtures.MockPatchObject(
+            stack.Stack, '_plan', plan_of))
+        cloud = stack.Stack('db', 'mq', self.state)
+        cloud.check()
+        cloud.up(lambda *_: None)
+        self.addCleanup(cloud.down)
+        self.waited.clear()
+        return cloud
+
+    def test_service_is_started_again_though_another_has_ended(self):
+        cloud = self._two_services()
+        for name in ('nova-compute@host1', 'nova-compute@host2'):
+            cloud.find(name).kill()
+        cloud.restart('nova-compute@host1', lambda *_: None)
+        self.assertTrue(cloud.find('nova-compute@host1').alive)
+        self.assertEqual(['nova-compute@host2'], cloud.ended())
+        # Its report could be what is waited for.
+        self.assertEqual([], self.waited)
+        cloud.restart('nova-compute@host2', lambda *_: None)
+        self.assertEqual([], cloud.ended())
+        self.assertEqual([True], self.waited)
+        cloud.restart('nova-compute@host2', lambda *_: None, waits=False)
+        self.assertTrue(cloud.find('nova-compute@host2').alive)
+        self.assertEqual([True], self.waited)
+
+    def test_service_that_does_not_come_up_ends_no_other(self):
+        cloud = self._two_services()
+        self.program = 'no-such-program'
+        self.assertRaises(errors.CloudError, cloud.restart,
+                          'nova-compute@host1', lambda *_: None)
+        self.assertTrue(cloud.find('nova-compute@host2').alive)
 
     def test_stopped_cloud_keeps_what_it_made(self):
         child, service = self.bring_up()

@@ -145,7 +145,7 @@ class SetErrorTestCase(test.TestCase):
         self.assertEqual(
             ['%s: would be set to ERROR' % uuids.one,
              '%s: would be set to ERROR' % uuids.two,
-             'Servers done: 2 of 2',
+             'Servers looked at: 2 of 2',
              'Servers that would be set to ERROR: 2, left alone: 0'], lines)
         self.assertEqual(['pending'] * 2, self.states('one', 'two'))
 
@@ -253,11 +253,18 @@ class SetErrorTestCase(test.TestCase):
         self.assertIn('use_pending_state is on', lines[0])
         self.assertEqual(1, len(lines))
         self.assertEqual(['pending'], self.states('one'))
-        # Looking does no harm.
+        # Looking does no harm, and says what a run would return.
         code, lines = self.run_it(dry_run=True)
-        self.assertEqual(0, code)
+        self.assertEqual(2, code)
         self.assertIn('use_pending_state is on', lines[0])
         self.assertIn('%s: would be set to ERROR' % uuids.one, lines)
+
+    def test_the_option_has_no_valid_value(self):
+        with mock.patch.object(manage, 'CONF',
+                               mock.NonCallableMock(spec_set=())) as conf:
+            type(conf).use_pending_state = mock.PropertyMock(
+                side_effect=ValueError('no boolean'))
+            self.assertEqual((2, ['no boolean']), self.run_it())
 
     def test_the_batch_size_is_not_positive(self):
         self.bury('one')

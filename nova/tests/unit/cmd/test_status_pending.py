@@ -26,6 +26,7 @@ from nova import test
 
 API = 'nova-osapi_compute'
 CONDUCTOR = 'nova-conductor'
+SCHEDULER = 'nova-scheduler'
 
 
 class PendingStateCheckTestCase(test.TestCase):
@@ -38,7 +39,8 @@ class PendingStateCheckTestCase(test.TestCase):
         self.flags(host='here')
 
     def record(self, binary, host, cell='cell1',
-               version=service_obj.SERVICE_VERSION, last_seen_up=None):
+               version=service_obj.SERVICE_VERSION, last_seen_up=None,
+               started=True):
         """Record a service in a cell; return the ID of the record."""
         values = {'binary': binary, 'host': host, 'topic': binary + host,
                   'uuid': getattr(uuids, host + binary + cell),
@@ -47,7 +49,14 @@ class PendingStateCheckTestCase(test.TestCase):
         with nova_context.target_cell(
                 self.context, self.cell_mappings[cell]) as cctxt:
             main_db_api.service_create(cctxt, values)
+            if started:
+                pending_rollout._record(cctxt, host, binary)
         return values['uuid']
+
+    def record_all(self):
+        self.record(API, 'here', cell='cell0')
+        self.record(CONDUCTOR, 'here')
+        self.record(SCHEDULER, 'here', cell='cell0')
 
     def bury(self, cell='cell0', **values):
         values = dict({'vm_state': 'pending', 'uuid': uuids.server}, **values)
@@ -56,76 +65,89 @@ class PendingStateCheckTestCase(test.TestCase):
             main_db_api.instance_create(cctxt, values)
 
     def check(self):
-        result = status.UpgradeCommands()._check_use_pending_state()
+        result = status._check_use_pending_state(status.UpgradeCommands())
         return result.code, result.details
 
     def test_it_is_one_of_the_checks(self):
         checks = [check for _name, check in
                   status.UpgradeCommands._upgrade_checks]
         self.assertIs(
-            status.UpgradeCommands._check_use_pending_state, checks[-1])
+            status._check_use_pending_state, checks[-1])
         self.assertEqual(
             len(status.released.UpgradeCommands._upgrade_checks) + 1,
             len(checks))
 
-    def test_all_on_this_host(self):
-        self.record(API, 'here', cell='cell0')
-        self.record(CONDUCTOR, 'here')
-        for on, verdict in ((False, 'may be turned on'), (True, 'is on')):
+    def test_all_have_started_with_it(self):
+        self.record_all()
+        self.record(API, 'there', cell='cell0')
+        self.record(CONDUCTOR, 'far', cell='cell2')
+        for on in (False, True):
             self.flags(use_pending_state=on)
-            code, details = self.check()
-            self.assertEqual(upgradecheck.Code.SUCCESS, code)
-            self.assertIn(verdict, details)
-            self.assertIn('started before that must be restarted', details)
-            self.assertNotIn('by hand', details)
+            self.assertEqual((upgradecheck.Code.SUCCESS, None), self.check())
 
-    def test_others_must_be_looked_up_by_hand(self):
-        self.record(API, 'here', cell='cell0')
-        api = self.record(API, 'there', cell='cell0')
-        conductor = self.record(CONDUCTOR, 'far', cell='cell2')
-        for on, verdict in ((False, 'Do not turn'), (True, 'is on')):
+    def test_some_have_not_started_with_it(self):
+        self.record_all()
+        api = self.record(API, 'there', cell='cell0', started=False)
+        conductor = self.record(CONDUCTOR, 'far', cell='cell2', started=False)
+        for on, verdict in ((False, 'Leave use_pending_state off'),
+                            (True, 'use_pending_state is on, and')):
             self.flags(use_pending_state=on)
             code, details = self.check()
             self.assertEqual(upgradecheck.Code.WARNING, code)
             self.assertIn(verdict, details)
             self.assertIn(
-                'Look up by hand: %s on far (record %s), %s on there '
-                '(record %s).' % (CONDUCTOR, conductor, API, api), details)
-            self.assertIn('"nova-pending status"', details)
-            self.assertIn('2.105', details)
-            self.assertIn('share one record', details)
-            self.assertIn('compute service delete ID"', details)
+                ' %s on far (record %s) has not started with nova-pending; '
+                '%s on there (record %s) has not started with nova-pending. '
+                'Install' % (CONDUCTOR, conductor, API, api), details)
+            self.assertIn('service delete RECORD"', details)
+
+    def test_started_with_that_of_another_release(self):
+        self.record_all()
+        with mock.patch.object(service_obj, 'SERVICE_VERSION',
+                               service_obj.SERVICE_VERSION - 1):
+            self.record(API, 'there')
+        with nova_context.target_cell(
+                self.context, self.cell_mappings['cell1']) as cctxt:
+            for one in main_db_api.service_get_all(cctxt):
+                main_db_api.service_update(
+                    cctxt, one.id, {'version': service_obj.SERVICE_VERSION})
+        code, details = self.check()
+        self.assertEqual(upgradecheck.Code.WARNING, code)
+        self.assertIn('has not started with nova-pending', details)
 
     def test_another_service_version(self):
-        self.record(API, 'here')
-        self.record(CONDUCTOR, 'here')
+        self.record_all()
         for number, (version, binary) in enumerate((
                 (service_obj.SERVICE_VERSION - 1, API),
                 (service_obj.SERVICE_VERSION - 1, CONDUCTOR),
                 (service_obj.SERVICE_VERSION + 1, API))):
             host = 'host%d' % number
             record = self.record(binary, host, version=version)
-            for on, expected, verdict in (
-                    (False, upgradecheck.Code.WARNING, 'Do not turn'),
-                    (True, upgradecheck.Code.FAILURE, 'must be off')):
+            for on, expected in ((False, upgradecheck.Code.WARNING),
+                                 (True, upgradecheck.Code.FAILURE)):
                 self.flags(use_pending_state=on)
                 code, details = self.check()
                 self.assertEqual(expected, code)
-                self.assertIn(verdict, details)
-                self.assertIn('%s on %s (record %s) has %d' % (
+                self.assertIn('%s on %s (record %s) has service version %d' % (
                     binary, host, record, version), details)
-                self.assertNotIn('by hand', details)
 
     def test_a_service_that_is_no_matter(self):
-        self.record(API, 'here')
-        self.record(CONDUCTOR, 'here')
-        for binary in ('nova-compute', 'nova-scheduler', 'nova-metadata'):
-            self.record(binary, 'old', version=1)
+        self.record_all()
+        for binary in ('nova-compute', 'nova-metadata'):
+            self.record(binary, 'old', version=1, started=False)
         self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
 
+    def test_an_option_without_a_valid_value(self):
+        self.record_all()
+        with mock.patch.object(
+                status, 'CONF', mock.NonCallableMock(spec_set=())) as conf:
+            type(conf).use_pending_state = mock.PropertyMock(
+                side_effect=ValueError('no boolean'))
+            self.assertEqual((upgradecheck.Code.FAILURE, 'no boolean'),
+                             self.check())
+
     def test_a_record_that_is_deleted(self):
-        self.record(CONDUCTOR, 'here')
-        self.record(API, 'here')
+        self.record_all()
         self.record(API, 'gone', version=1)
         with nova_context.target_cell(
                 self.context, self.cell_mappings['cell1']) as cctxt:
@@ -136,6 +158,7 @@ class PendingStateCheckTestCase(test.TestCase):
 
     def test_a_conductor_that_is_not_seen(self):
         self.record(API, 'here')
+        self.record(SCHEDULER, 'here')
         now = timeutils.utcnow()
         self.record(CONDUCTOR, 'here', last_seen_up=now)
         self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
@@ -144,8 +167,8 @@ class PendingStateCheckTestCase(test.TestCase):
             last_seen_up=now - datetime.timedelta(seconds=120))
         code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
-        self.assertIn('Not seen for more than 60 seconds: %s on here (record '
-                      '%s)' % (CONDUCTOR, record), details)
+        self.assertIn('%s on here (record %s) was not seen for 60 seconds' % (
+            CONDUCTOR, record), details)
         self.flags(service_down_time=300)
         self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
         self.flags(service_down_time=60)
@@ -154,19 +177,17 @@ class PendingStateCheckTestCase(test.TestCase):
         self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
 
     def test_a_conductor_that_was_never_seen(self):
-        self.record(API, 'here')
-        self.record(CONDUCTOR, 'here')
+        self.record_all()
         later = timeutils.utcnow() + datetime.timedelta(seconds=120)
         with mock.patch.object(timeutils, 'utcnow', return_value=later):
             code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
-        self.assertIn('Not seen', details)
+        self.assertIn(CONDUCTOR + ' on here', details)
         # The API is as old, and that says nothing.
-        self.assertNotIn(API, details.split('On this host')[0])
+        self.assertNotIn(API, details)
 
     def test_a_cell_that_cannot_be_read(self):
-        self.record(API, 'here')
-        self.record(CONDUCTOR, 'here')
+        self.record_all()
         read = pending_rollout._read
 
         def fail(context):
@@ -177,8 +198,7 @@ class PendingStateCheckTestCase(test.TestCase):
         with mock.patch.object(pending_rollout, '_read', fail):
             code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
-        self.assertIn('Not read, so nothing is known of what runs in them: '
-                      'cell2.', details)
+        self.assertIn('cell2 could not be read', details)
 
     def test_a_cell_that_does_not_answer(self):
         cells = status.UpgradeCommands()._get_cell_mappings()
@@ -194,14 +214,13 @@ class PendingStateCheckTestCase(test.TestCase):
     def test_nothing_recorded(self):
         code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
-        self.assertIn('Not recorded in any cell that was read: '
-                      'nova-osapi_compute, nova-conductor.', details)
+        for binary in (API, CONDUCTOR, SCHEDULER):
+            self.assertIn(binary + ' is recorded in no cell', details)
         self.record(API, 'here')
-        self.assertIn('that was read: nova-conductor.', self.check()[1])
+        self.assertNotIn(API, self.check()[1])
 
     def test_servers_in_pending_with_the_option_off(self):
-        self.record(API, 'here')
-        self.record(CONDUCTOR, 'here')
+        self.record_all()
         self.bury()
         self.bury(uuid=uuids.other)
         self.bury(uuid=uuids.failed, vm_state='error')
@@ -209,13 +228,11 @@ class PendingStateCheckTestCase(test.TestCase):
         self.bury(cell='cell1', uuid=uuids.elsewhere)
         code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
-        self.assertIn('Servers in PENDING although', details)
-        self.assertIn('configuration: 2. ', details)
+        self.assertIn('2 servers are in PENDING although', details)
         self.assertIn('"nova-manage pending set_error"', details)
         self.flags(use_pending_state=True)
         code, details = self.check()
-        self.assertEqual(upgradecheck.Code.SUCCESS, code)
-        self.assertNotIn('set_error', details)
+        self.assertEqual((upgradecheck.Code.SUCCESS, None), (code, details))
 
     def test_it_is_printed_and_sets_the_exit_code(self):
         self.flags(use_pending_state=True)

@@ -88,35 +88,24 @@ class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
         build_request = objects.BuildRequest(instance_uuid=uuids.instance)
         arguments = dict(ARGUMENTS, build_request=build_request)
         steps = mock.Mock()
+        rebuild = steps.begin.return_value
+        rebuild.build_request = build_request
         self.useFixture(fixtures.MockPatch(
-            'nova.conductor.burial.current', return_value=build_request))
-        self.useFixture(fixtures.MockPatch(
-            'nova.conductor.cleaning.clear_the_way', steps.clear_the_way))
-        self.useFixture(fixtures.MockPatch(
-            'nova.conductor.burial.notify_rebuild', steps.notify_rebuild))
-        self.useFixture(fixtures.MockPatch(
-            'nova.conductor.volume_reimage.run', steps.reimage))
-        self.useFixture(fixtures.MockPatch(
-            'nova.conductor.burial.forget_built', steps.forget_built))
+            'nova.conductor.cell0.begin', steps.begin))
         self.useFixture(fixtures.MockPatch(
             'nova.scheduler.client.report.report_client_singleton',
             return_value=mock.sentinel.report_client))
-        task.volume_api = mock.sentinel.volume_api
-        task.image_api = mock.sentinel.image_api
         with mock.patch.object(manager.ComputeTaskManager,
                                'schedule_and_build_instances', steps.build):
             task.rebuild_instance_in_cell0(context, **arguments)
         self.assertEqual(
-            [mock.call.clear_the_way(
-                context, mock.sentinel.report_client, uuids.instance),
-             mock.call.notify_rebuild(context, build_request),
-             mock.call.reimage(
-                 context, task.volume_api, task.image_api, build_request,
-                 arguments['block_device_mapping']),
+            [mock.call.begin(
+                context, mock.sentinel.report_client, build_request),
+             mock.call.begin().notify(),
              mock.call.build(
                  context, [build_request], [arguments['request_spec']],
                 arguments['image'], 'secret', [],
                 arguments['requested_networks'],
                 arguments['block_device_mapping'], arguments['tags']),
-             mock.call.forget_built(context, uuids.instance)],
+             mock.call.begin().end()],
             steps.mock_calls)

@@ -11,6 +11,7 @@
 #    under the License.
 
 import ast
+import textwrap
 
 import testtools
 
@@ -111,6 +112,17 @@ released = nova_pending.released(__name__)
 '''
 
 
+def body_with(member):
+    """Return a body over the class Thing with a good member and another."""
+    return '''
+            @nova_pending.over(released.Thing)
+            class Thing:
+                limit = 2
+
+%s
+        ''' % textwrap.indent(textwrap.dedent(member), ' ' * 16)
+
+
 class LayerTestCase(testtools.TestCase):
 
     def setUp(self):
@@ -142,6 +154,13 @@ class LayerTestCase(testtools.TestCase):
         self.assertEqual(1, done.returncode)
         self.assertEqual('nova_pending.LayerError: ' + sentence,
                          done.stderr.splitlines()[-1])
+
+    def assertRefusedByCheck(self, sentence, module='nova.thing'):
+        """Assert that ``nova-pending status`` refuses a module."""
+        done = self.fake.status()
+        self.assertEqual(
+            (2, 'refused: %s.%s\n' % (module, sentence), ''),
+            (done.returncode, done.stdout, done.stderr))
 
     def assertRefused(self, sentence):
         """Assert that nova.thing is refused and the release left as it is."""

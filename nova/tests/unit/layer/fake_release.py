@@ -70,7 +70,8 @@ class FakeRelease(fixtures.Fixture):
             'python*/site-packages'))
         self.tree = self.site / '_nova_pending_tree'
         self.tree.mkdir()
-        for name in ('nova_pending.py', 'nova_pending.pth'):
+        for name in ('nova_pending.py', 'nova_pending.pth',
+                     'nova_pending_check.py'):
             shutil.copy(CHECKOUT / name, self.site)
         if self._version is not None:
             self.set_version(self._version)
@@ -110,11 +111,15 @@ class FakeRelease(fixtures.Fixture):
             [self.interpreter, *arguments], capture_output=True, text=True,
             env={**inherited, **environment}, cwd=self.path, timeout=60)
 
+    def command(self, arguments, *options, **environment):
+        """Run ``nova-pending``."""
+        return self.run(
+            'import sys, nova_pending_check as c; sys.argv[1:] = %r;'
+            'sys.exit(c.main())' % arguments.split(), *options, **environment)
+
     def status(self, *options, **environment):
         """Run ``nova-pending status``."""
-        return self.run(
-            'import sys, nova_pending; sys.argv[1:] = ["status"];'
-            'sys.exit(nova_pending.main())', *options, **environment)
+        return self.command('status', *options, **environment)
 
 
 def _write(path, source):

@@ -13,7 +13,6 @@
 """What the runner of Tempest makes of a cloud, a list and a result."""
 
 import io
-from unittest import mock
 
 import fixtures
 from oslo_serialization import jsonutils
@@ -133,11 +132,12 @@ class ConfigurationTestCase(base.CloudTestCase):
             configuration.Unsupported({
                 'options': [{'reason': 'none', 'options': {
                     'compute-feature-enabled': {'resize': False}}}],
-                'tests': []}), self.state)
+                'tests': []}), self.state, 'fill')
         lines = text.splitlines()
         self.assertIn('uri_v3 = http://127.0.0.1:20000/v3', lines)
         self.assertIn('image_ref = image', lines)
         self.assertIn('nova_pending = true', lines)
+        self.assertIn('reaper_mode = fill', lines)
         # The list has the last word, and no section is there twice.
         self.assertIn('resize = false', lines)
         self.assertNotIn('resize = true', lines)
@@ -163,11 +163,16 @@ class MainTestCase(testtools.TestCase):
             'tools.tempest.main.Cloud')).mock
         self.tests = {'tempest.a': 'success'}
         self.useFixture(fixtures.MonkeyPatch(
-            'tools.tempest.main._prepare', mock.Mock()))
+            'tools.tempest.main._prepare', lambda *_: self._configure))
+        self.modes = []
         self.useFixture(fixtures.MonkeyPatch(
             'tools.tempest.main._test', self._test))
 
-    def _test(self, args, folder, unsupported, results):
+    def _configure(self, mode):
+        self.modes.append(mode)
+
+    def _test(self, args, folder, excluded, results):
+        self.excluded = excluded
         results.outcomes.update(self.tests)
 
     def test_all_passed(self):
@@ -196,7 +201,20 @@ class MainTestCase(testtools.TestCase):
             jsonutils.dump({'tempest.a': 'skip'}, file)
         self.assertEqual(1, main.main(['--stock', '--compare', path]))
         self.assertIs(True, self.cloud.call_args.kwargs['stock'])
+        self.assertIs(False, self.cloud.call_args.kwargs['reaper'])
+        self.assertEqual(['none'], self.modes)
         self.assertIn('tempest.a: success, and skip', self.shown.getvalue())
+
+    def test_tests_of_the_reaper_come_last_and_alone(self):
+        self.assertEqual(0, main.main(['--ours']))
+        self.assertIs(True, self.cloud.call_args.kwargs['reaper'])
+        self.assertEqual(['observe', 'preempt'], self.modes)
+        last, = self.excluded
+        name = 'nova_pending_tempest_plugin.tests.test_%s.A.test_b'
+        self.assertNotRegex(name % 'reaper', last)
+        self.assertRegex(name % 'pending', last)
+        self.assertRegex('tempest.api.compute.A.test_b', last)
+        self.assertRegex(name % 'reaper', main.REAPER)
 
     def test_cloud_goes_down_where_it_does_not_come_up(self):
         self.useFixture(fixtures.MonkeyPatch('sys.stderr', io.StringIO()))

@@ -12,6 +12,7 @@
 
 import copy
 
+from nova.api.validation import parameter_types
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -27,6 +28,14 @@ rebuild_v2106['properties']['rebuild']['properties']['imageRef'] = {
     ],
 }
 rebuild_v2106['properties']['rebuild']['required'].remove('imageRef')
+
+rebuild_v2107 = copy.deepcopy(rebuild_v2106)
+rebuild_v2107['properties']['rebuild']['properties'].update({
+    'flavorRef': parameter_types.flavor_ref,
+    'availability_zone': {
+        'oneOf': [parameter_types.name, {'type': 'null'}],
+    },
+})
 
 
 def _with_pending(response, *path):

@@ -1,0 +1,28 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import functools
+
+from nova.api.openstack.compute import server_pending
+import nova_pending
+
+released = nova_pending.released(__name__)
+
+server_pending_controller = functools.partial(
+    _create_controller,  # noqa: F821
+    server_pending.ServerPendingController, [])
+
+ROUTE_LIST = released.ROUTE_LIST + (
+    ('/servers/{server_id}/pending', {
+        'GET': [server_pending_controller, 'show'],
+    }),
+)

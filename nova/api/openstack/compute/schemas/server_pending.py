@@ -1,0 +1,77 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from nova.api.validation import parameter_types
+from nova.api.validation import response_types
+
+show_query = {
+    'type': 'object',
+    'properties': {
+        'host': parameter_types.multi_params(parameter_types.fqdn),
+        'limit': parameter_types.single_param(
+            parameter_types.non_negative_integer),
+        'marker': parameter_types.single_param(
+            {'type': 'string', 'format': 'uuid'}),
+    },
+    'additionalProperties': False,
+}
+
+show_response = {
+    'type': 'object',
+    'properties': {
+        'pending': {
+            'type': 'object',
+            'properties': {
+                'since': {'type': 'string', 'format': 'date-time'},
+                'attempts': {'type': 'integer', 'minimum': 1},
+                'last_attempt': {'type': 'string', 'format': 'date-time'},
+                'reason': {
+                    'type': 'string',
+                    'enum': ['no_room', 'refused', 'no_such_host',
+                             'nothing_fits', 'build_failed', 'quota',
+                             'unknown'],
+                },
+                'message': {'type': 'string'},
+                'advice': {'type': 'string'},
+                # Where the token that asks may not rebuild the server, and
+                # one of its project may.
+                'rebuild_forbidden': {'type': 'string'},
+                # The following are shown to administrators and services
+                # alone, and null where they could not be found out.
+                'requests': {
+                    'type': ['array', 'null'],
+                    'items': {'type': 'string'},
+                },
+                'hosts': {
+                    'type': ['array', 'null'],
+                    'items': {
+                        'type': 'object',
+                        'properties': {
+                            'host': {'type': 'string'},
+                            'uuid': {'type': 'string', 'format': 'uuid'},
+                            'refused_by': {'type': ['string', 'null']},
+                        },
+                        'required': ['host', 'uuid', 'refused_by'],
+                        'additionalProperties': False,
+                    },
+                },
+                'hosts_links': response_types.collection_links,
+                'unavailable': {'type': 'string'},
+            },
+            'required': ['since', 'attempts', 'last_attempt', 'reason',
+                         'message', 'advice'],
+            'additionalProperties': False,
+        },
+    },
+    'required': ['pending'],
+    'additionalProperties': False,
+}

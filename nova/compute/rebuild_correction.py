@@ -1,0 +1,154 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What the owner of a server in cell0 corrects of its request.
+
+From API_VERSION on a rebuild gives such a server another flavor and another
+availability zone. Both are what the create would have made of them.
+"""
+
+from nova.availability_zones import get_availability_zones
+from nova import block_device
+from nova.compute import flavors
+import nova.conf
+from nova import exception
+from nova.i18n import _
+from nova import objects
+
+CONF = nova.conf.CONF
+
+#: The microversion from which a rebuild corrects the request.
+API_VERSION = '2.107'
+
+
+class Correction:
+    """The flavor and the availability zone that a rebuild names."""
+
+    #: The names of the attributes of a RequestSpec that apply_to_spec() sets.
+    OF_SPEC = ('flavor', 'availability_zone', 'force_hosts', 'force_nodes')
+
+    def __init__(self, flavor_id=None, zone=None):
+        """:param flavor_id: the ID of the flavor, None for the one it has
+
+        :param zone: a tuple of availability zone, forced host and forced
+            node, each of them None if it is not asked for; None for what was
+            asked for in the create
+        """
+        self.flavor_id = flavor_id
+        self.zone = zone
+
+    def find_flavor(self, context, flavor):
+        """Return the flavor that the server is to have.
+
+        :param context: the request context
+        :param flavor: the Flavor that it has
+        :raises: FlavorNotFound if there is none that the context may use
+        """
+        if self.flavor_id is None:
+            # Whoever has a server of a flavor may rebuild it, as in the
+            # release.
+            flavor = flavor.obj_clone()
+            flavor.disabled = False
+            return flavor
+        return flavors.get_flavor_by_flavor_id(
+            context, self.flavor_id, read_deleted='no')
+
+    def check_zone(self, api, context):
+        """Check the availability zone as a create does.
+
+        :param api: the compute API
+        :param context: the request context
+        :raises: InvalidRequest if it is not available
+        """
+        if self.zone is None:
+            return
+        zone, host, _node = self.zone
+        if zone and host is None and zone not in get_availability_zones(
+                context.elevated(), api.host_api, get_only_available=True):
+            raise exception.InvalidRequest(
+                _('The requested availability zone is not available'))
+
+    def check_volumes(self, api, volumes):
+        """Check that volumes can be attached in the availability zone.
+
+        :param api: the compute API
+        :param volumes: a list of dicts of Cinder's volumes
+        :raises: MismatchVolumeAZException
+        """
+        if self.zone is not None:
+            zone, host, node = self.zone
+            # The zone that a server without one has to be built in.
+            self.zone = (api._validate_vol_az_for_create(zone, volumes) or
+                         zone, host, node)
+
+    def apply_to_instance(self, instance, flavor):
+        """Give an instance the flavor and the zone.
+
+        :param instance: the Instance, unsaved
+        :param flavor: what find_flavor() returned
+        """
+        if self.flavor_id is not None:
+            instance.flavor = flavor
+            instance.instance_type_id = flavor.id
+            for name in 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb':
+                setattr(instance, name, getattr(flavor, name))
+        if self.zone is not None:
+            instance.availability_zone = self.zone[0]
+
+    def apply_to_spec(self, spec, flavor):
+        """Give a request spec the flavor and the zone.
+
+        :param spec: the RequestSpec
+        :param flavor: what find_flavor() returned
+        """
+        if self.flavor_id is not None:
+            spec.flavor = flavor
+        if self.zone is not None:
+            spec.availability_zone, host, node = self.zone
+            spec.force_hosts = [host] if host else None
+            spec.force_nodes = [node] if node else None
+
+    def apply_to_devices(self, context, api, bdms, before, flavor):
+        """Replace the ephemeral and swap disks that the flavor has defined.
+
+        Those that the owner has asked for in another way stay.
+
+        :param context: the request context
+        :param api: the compute API
+        :param bdms: the BlockDeviceMappingList, unsaved
+        :param before: the Flavor that defined them
+        :param flavor: the Flavor that the server is to have
+        :returns: the BlockDeviceMappingList that it is to have
+        """
+        if self.flavor_id is None:
+            return bdms
+        kept = _without_defined(
+            bdms, block_device.new_format_is_ephemeral, before.ephemeral_gb)
+        kept = _without_defined(
+            kept, block_device.new_format_is_swap, before.swap)
+        for bdm in kept:
+            if bdm.is_local:
+                # Whether they are is asked of the flavor and the image again.
+                bdm.encrypted = False
+                bdm.encryption_format = None
+        added = objects.block_device.block_device_make_list_from_dicts(
+            context, api._get_flavor_defined_bdms(flavor, kept))
+        return objects.BlockDeviceMappingList(
+            objects=kept + list(added))
+
+
+def _without_defined(bdms, is_one, size):
+    """Leave out the one disk of its kind that is as the flavor defines it."""
+    found = [bdm for bdm in bdms if is_one(bdm)]
+    if len(found) != 1 or found[0].volume_size != size:
+        return list(bdms)
+    return [bdm for bdm in bdms if bdm is not found[0]]

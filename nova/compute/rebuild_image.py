@@ -1,0 +1,91 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The image of a rebuild that names none, and what refuses a rebuild."""
+
+import contextlib
+
+from nova import exception
+from nova.i18n import _
+from nova import objects
+
+# What a create answers with 400 or 409 and a rebuild, in the release, with
+# 500. None of it is a NotFound or Invalid.
+_BAD_REQUESTS = (
+    exception.DeviceProfileError,
+    exception.FixedIpAlreadyInUse,
+    exception.ImageNotAuthorized,
+    exception.ImagePCINUMAPolicyForbidden,
+    exception.InstanceUserDataMalformed,
+    exception.MixedInstanceNotSupportByComputeService,
+    exception.NoUniqueMatch)
+
+
+class RebuildRefused(exception.InvalidRequest):
+    msg_fmt = _("The server cannot be rebuilt: %(reason)s")
+
+
+@contextlib.contextmanager
+def refusals():
+    """Answer what is wrong with the request as a bad request."""
+    try:
+        yield
+    except (exception.InstanceNotFound, exception.InstanceInvalidState,
+            RebuildRefused):
+        raise
+    except (exception.NotFound, exception.Invalid, *_BAD_REQUESTS) as exc:
+        raise RebuildRefused(reason=exc.format_message())
+
+
+def image_of(api, context, instance, bdms=None):
+    """Return the image that a server is rebuilt from if none is named.
+
+    :param api: the compute API
+    :param context: the request context, targeted at the server's cell
+    :param instance: the Instance, in cell0 or not
+    :param bdms: its BlockDeviceMappingList, loaded if it is not given
+    :returns: the ID of the image, '' if its root volume was made from none
+    """
+    if instance.image_ref:
+        return instance.image_ref
+    if bdms is None:
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            context, instance.uuid)
+    root = bdms.root_bdm()
+    if root is None:
+        return ''
+    volume_id = root.volume_id
+    if root.snapshot_id and not volume_id:
+        volume_id = api.volume_api.get_snapshot(
+            context, root.snapshot_id)['volume_id']
+    if volume_id:
+        volume = api.volume_api.get(context, volume_id)
+        return volume.get('volume_image_metadata', {}).get('image_id', '')
+    return root.image_id or ''
+
+
+def current_image(api, context, instance):
+    """Return the image that a server outside of cell0 is rebuilt from.
+
+    :param api: the compute API
+    :param context: the request context, targeted at the server's cell
+    :param instance: the Instance
+    :returns: the ID of the image, where the request names none
+    :raises: RebuildRefused (400) if its root volume was made from none, or
+        cannot be asked
+    """
+    with refusals():
+        image_id = image_of(api, context, instance)
+    if not image_id:
+        raise RebuildRefused(
+            reason=_('its volume was made from no image, so name one'))
+    return image_id

@@ -1,0 +1,150 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Removes what builds of a server have left.
+
+Another conductor or recovery can have the server by now, and build it again.
+So each function reads what is there, then asks whether the server is still
+its caller's, and removes nothing but what it has read.
+"""
+
+from oslo_log import log as logging
+from oslo_serialization import jsonutils
+
+from nova.compute import cell0_record
+from nova.compute import vm_states
+from nova.db.main import api as main_db_api
+from nova.db.main import models as main_models
+from nova import exception
+from nova import objects
+from nova import utils
+
+LOG = logging.getLogger(__name__)
+
+_SHARED = 'MISC_SHARES_VIA_AGGREGATE'
+
+
+def purge_stale_records(cctxt, instance_uuid, is_current):
+    """Delete the record that a build has left in a cell for good.
+
+    One that is only marked as deleted keeps the next build out of the cell:
+    the ID of a server is unique in it. And db archive_deleted_rows would take
+    the mapping and the request spec of the living server with it.
+
+    :param cctxt: a context that is targeted at the cell
+    :param instance_uuid: the server, which is on no host
+    :param is_current: whether no host can have got the server meanwhile, a
+        function without arguments
+    :raises: ConstraintNotMet if a host has it
+    """
+    row_id = row_of(cctxt, instance_uuid)
+    if row_id is None or not is_current():
+        return
+    with utils.temporary_mutation(cctxt, read_deleted='yes'):
+        try:
+            cell0_record.destroy_record(
+                cctxt, instance_uuid, id=row_id, host=None)
+        except exception.InstanceNotFound:
+            pass
+
+
+def row_of(cctxt, instance_uuid):
+    """Return the ID of the row of a server in a cell, deleted or not."""
+    with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
+        return session.query(main_models.Instance.id).filter_by(
+            uuid=instance_uuid).scalar()
+
+
+def delete_allocations(context, report_client, instance_uuid, is_current):
+    """Delete the allocations of a server that is on no host.
+
+    :param context: the request context
+    :param report_client: the client of the placement service
+    :param instance_uuid: the server
+    :param is_current: as of purge_stale_records()
+    :raises: AllocationUpdateFailed if somebody else has changed them
+    """
+    body = report_client.get_allocs_for_consumer(context, instance_uuid)
+    if body['allocations'] and is_current():
+        _put(context, report_client, instance_uuid, body, {})
+
+
+def match_allocations(context, report_client, instance, selection,
+                      is_current):
+    """Let a server have the allocations of its build, no more and no less.
+
+    A scheduler that has answered late or twice has claimed a host more, which
+    the next claim takes for the source of a move and keeps.
+
+    :param context: the request context
+    :param report_client: the client of the placement service
+    :param instance: the Instance
+    :param selection: the Selection that the scheduler has answered with
+    :param is_current: as of purge_stale_records()
+    :raises: AllocationUpdateFailed if somebody else has changed them
+    """
+    if not selection.allocation_request:
+        return
+    wanted = {
+        provider: {'resources': allocation['resources']}
+        for provider, allocation in jsonutils.loads(
+            selection.allocation_request)['allocations'].items()}
+    body = report_client.get_allocs_for_consumer(context, instance.uuid)
+    if wanted != _resources(body) and is_current():
+        LOG.warning('The allocations of the server were not those of the '
+                    'host that the scheduler chose; they are now.',
+                    instance=instance)
+        _put(context, report_client, instance.uuid, dict(
+            body, project_id=instance.project_id, user_id=instance.user_id),
+            wanted)
+
+
+def delete_other_allocations(context, report_client, instance, is_current):
+    """Delete what a server that runs has allocated elsewhere.
+
+    :param context: the request context, targeted at the cell of the server
+    :param report_client: the client of the placement service
+    :param instance: the Instance
+    :param is_current: whether it still is where it was, a function
+    """
+    body = report_client.get_allocs_for_consumer(context, instance.uuid)
+    if len(body['allocations']) < 2 or (
+            instance.vm_state != vm_states.ACTIVE or instance.task_state or
+            objects.MigrationList.get_by_filters(
+                context, {'instance_uuid': instance.uuid})):
+        return
+    host = objects.ComputeNode.get_by_host_and_nodename(
+        context, instance.host, instance.node)
+    tree = {provider['uuid'] for provider in
+            report_client.get_providers_in_tree(context, host.uuid)}
+    kept = {
+        provider: allocation
+        for provider, allocation in _resources(body).items()
+        if provider in tree or _SHARED in report_client.get_provider_traits(
+            context, provider).traits}
+    if len(kept) != len(body['allocations']) and is_current():
+        _put(context, report_client, instance.uuid, body, kept)
+
+
+def _resources(body):
+    return {provider: {'resources': allocation['resources']}
+            for provider, allocation in body['allocations'].items()}
+
+
+def _put(context, report_client, instance_uuid, body, allocations):
+    """Replace allocations that have not changed since they were read."""
+    if not report_client.put_allocations(context, instance_uuid, {
+            'allocations': allocations,
+            'consumer_generation': body.get('consumer_generation'),
+            'project_id': body['project_id'], 'user_id': body['user_id']}):
+        raise exception.AllocationUpdateFailed(
+            consumer_uuid=instance_uuid, error='')

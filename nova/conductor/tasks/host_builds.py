@@ -1,0 +1,105 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+
+"""Finds out what hosts have done to build a server, and restores its volumes.
+
+A host that fails detaches volumes, deletes those that were to go with the
+server, and leaves those that it has made.
+"""
+
+import contextlib
+
+from cinderclient import exceptions as cinder_exception
+
+from nova.compute import cell0_record
+from nova.compute import instance_actions
+from nova.db.main import api as main_db_api
+from nova.db.main import models
+from nova import exception
+from nova.i18n import _
+from nova import objects
+from nova import utils
+from nova.volume import cinder
+
+_BUILD_EVENT = 'compute__do_build_and_run_instance'
+
+
+class VolumeGone(exception.NovaException):
+    msg_fmt = _("Volume %(volume_id)s was deleted when the build failed.")
+
+
+def first_event(cctxt, instance_uuid):
+    """Return the event of the first host that began the last rebuild.
+
+    Of several hosts the release ends the event of the first alone.
+
+    :param cctxt: a context that is targeted at the cell of the server
+    :param instance_uuid: the server
+    :returns: a row with finish_time, None if no host has begun
+    """
+    action, event = models.InstanceAction, models.InstanceActionEvent
+    with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
+        last = session.query(action.id).filter_by(
+            instance_uuid=instance_uuid,
+            action=instance_actions.REBUILD).order_by(action.id.desc()).first()
+        return last and session.query(event.finish_time).filter_by(
+            action_id=last.id, event=_BUILD_EVENT).order_by(event.id).first()
+
+
+def restore_volumes(cctxt, instance):
+    """Return the block device mappings as they were before the build.
+
+    What it has made is deleted, what was there is reserved again. What is as
+    it was is left so.
+
+    :param cctxt: a context that is targeted at the cell of the server
+    :param instance: the Instance, which the caller has claimed
+    :raises: VolumeGone if the host has deleted what was there
+    """
+    volume_api = cinder.API()
+    # The host deletes those of volumes that are to go with the server.
+    with utils.temporary_mutation(cctxt, read_deleted='yes'):
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            cctxt, instance.uuid)
+        for bdm in bdms:
+            if bdm.is_volume and bdm.volume_id:
+                _restore(cctxt, volume_api, instance, bdm)
+                # Who tries again makes nothing a second time.
+                bdm.save()
+        return cell0_record.unsaved_bdms(instance, bdms)
+
+
+def _restore(cctxt, volume_api, instance, bdm):
+    attached = bdm.attachment_id and _exists(
+        volume_api.attachment_get, cctxt, bdm.attachment_id)
+    if bdm.source_type == 'volume':
+        if not _exists(volume_api.get, cctxt, bdm.volume_id):
+            raise VolumeGone(volume_id=bdm.volume_id)
+        if not attached:
+            bdm.attachment_id = volume_api.attachment_create(
+                cctxt, bdm.volume_id, instance.uuid)['id']
+        return
+    if attached:
+        volume_api.attachment_delete(cctxt, bdm.attachment_id)
+    with contextlib.suppress(exception.VolumeNotFound):
+        volume_api.delete(cctxt, bdm.volume_id)
+    bdm.volume_id = bdm.attachment_id = None
+
+
+def _exists(get, *args):
+    try:
+        get(*args)
+    except (exception.VolumeNotFound, exception.VolumeAttachmentNotFound,
+            cinder_exception.NotFound):
+        return False
+    return True

@@ -1,0 +1,74 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Tells code that is called by released code that it serves a rebuild.
+
+A server that comes out of cell0 is built by the same code as a new one, and
+the request spec is saved by it when a volume-backed server is rebuilt.
+"""
+
+import contextlib
+import contextvars
+
+_rebuilding = contextvars.ContextVar('rebuilding_in_cell0', default=None)
+_before = contextvars.ContextVar('before_rebuild', default=None)
+
+
+@contextlib.contextmanager
+def rebuilding(rebuild=None):
+    """Mark what runs within as part of a rebuild out of cell0.
+
+    It changes what released code does that is called from there, however
+    deep: the mapping of the server and its build request change in one
+    transaction only, and nothing is destroyed that somebody else has now.
+
+    :param rebuild: the nova.conductor.cell0.Rebuild, None where a server that
+        was being rebuilt is deleted
+    """
+    token = _rebuilding.set((rebuild,))
+    try:
+        yield
+    finally:
+        _rebuilding.reset(token)
+
+
+def is_rebuild():
+    """Whether the caller runs within rebuilding()."""
+    return _rebuilding.get() is not None
+
+
+def rebuild():
+    """Return what rebuilding() was given, None outside of it."""
+    return _rebuilding.get() and _rebuilding.get()[0]
+
+
+def build_request():
+    """Return the BuildRequest of the rebuild, None outside of one."""
+    return rebuild() and rebuild().build_request
+
+
+@contextlib.contextmanager
+def asking(before):
+    """Mark what runs within as the request for a rebuild.
+
+    :param before: a dict for what the rebuild changes
+    """
+    token = _before.set(before)
+    try:
+        yield
+    finally:
+        _before.reset(token)
+
+
+def before_rebuild():
+    """Return the dict that the caller runs within asking() of, or None."""
+    return _before.get()

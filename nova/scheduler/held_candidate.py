@@ -1,0 +1,218 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Room that is held for a server, as the only candidate of the scheduler.
+
+Placement does not store which providers serve which request group, so a hold
+is dropped where the request has groups of ports, devices or the flavor.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+from urllib import parse
+
+from keystoneauth1 import exceptions as ks_exc
+import os_resource_classes as orc
+import os_traits
+from oslo_log import log as logging
+
+import nova.conf
+from nova import exception
+from nova.i18n import _
+from nova.scheduler import held_room
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+_scheduled = contextvars.ContextVar('scheduled_hold', default=None)
+
+
+@dataclasses.dataclass
+class _Scheduled:
+    """A hold while its server is being scheduled."""
+    hold: dict
+    #: Whether it is the candidate. None as long as that is not known.
+    taken: bool | None = None
+
+
+@contextlib.contextmanager
+def scheduling(hold):
+    """Let the scheduler that is called within take a hold for its candidate.
+
+    :param hold: what held_room.find() returned
+    """
+    token = _scheduled.set(_Scheduled(hold))
+    try:
+        yield
+    finally:
+        _scheduled.reset(token)
+
+
+def is_claimed_by(consumer_uuid):
+    """Return the hold that a claim of a server within scheduling() is for.
+
+    :param consumer_uuid: the server
+    :returns: what held_room.find() returned, None if it is not the candidate
+    """
+    scheduled = _scheduled.get()
+    if scheduled and scheduled.taken and (
+            scheduled.hold['instance_uuid'] == consumer_uuid):
+        return scheduled.hold
+    return None
+
+
+def candidates(context, client, resources):
+    """Answer a query for allocation candidates within scheduling().
+
+    A hold that is not what the server asks for is given back, and the server
+    is scheduled as any other.
+
+    :param context: the request context
+    :param client: the SchedulerReportClient
+    :param resources: the ResourceRequest of the query
+    :returns: the allocation requests and the provider summaries as of
+        SchedulerReportClient.get_allocation_candidates(); both None if
+        placement does not answer. None if the query is to be asked.
+    """
+    scheduled = _scheduled.get()
+    if scheduled is None or scheduled.taken is False:
+        return None
+    if scheduled.taken:
+        # The second query for pinned CPUs.
+        return [], {}
+    hold = scheduled.hold
+    try:
+        why = misfit(context, client, resources, hold)
+        if why:
+            LOG.info('The room that is held for the server is not what it '
+                     'asks for: %s', why,
+                     instance_uuid=hold['instance_uuid'])
+            if not held_room.drop(context, client, hold):
+                # Or the claim would be added to what is there now.
+                return None, None
+            scheduled.taken = False
+            return None
+    except (ks_exc.ClientException, exception.NovaException) as exc:
+        LOG.error('The room that is held for the server cannot be looked at: '
+                  '%s', exc, instance_uuid=hold['instance_uuid'])
+        return None, None
+    scheduled.taken = True
+    return as_candidates(hold)
+
+
+def as_candidates(hold):
+    """Return a hold as candidates() does where it is the candidate."""
+    providers = list(hold['allocations'])
+    candidate = {'allocations': hold['allocations'],
+                 'mappings': {'': providers}}
+    return [candidate], {provider: {} for provider in providers}
+
+
+def misfit(context, client, resources, hold):
+    """Return why a hold is not what a query asks for, None if it is.
+
+    Whether there is room is not asked: placement says so at the claim. All
+    else that placement looks at, and no filter, is.
+
+    :param context: the request context
+    :param client: the SchedulerReportClient
+    :param resources: the ResourceRequest of the query
+    :param hold: what held_room.find() returned
+    :raises: keystoneauth1.exceptions.ClientException or a NovaException if
+        placement does not answer
+    """
+    if resources.get_num_of_suffixed_groups():
+        return _('the request has groups of resources')
+    if not _amounts_fit(resources, hold):
+        return _('the amounts are others')
+    asked = parse.parse_qs(resources.to_querystring())
+    required = _traits(asked, 'required')
+    host, elsewhere = _host(context, client, hold)
+    if host is None:
+        return _('it is not on one host')
+    if any('!' + trait in required for trait in elsewhere):
+        return _('a provider has a trait that is forbidden')
+    # A trait of the host may be one of a provider below it as well.
+    required = (required - elsewhere) | _traits(asked, 'root_required')
+    query = [('uuid', host)] + [
+        (key, value) for key in ('member_of', 'in_tree')
+        for value in asked.get(key, [])]
+    if required:
+        query.append(('required', ','.join(sorted(required))))
+    response = client.get('/resource_providers?' + parse.urlencode(query),
+                          version=held_room.VERSION,
+                          global_request_id=context.global_id)
+    # It does not know one of the traits.
+    refused = response.status_code == 400
+    if not refused and response.status_code != 200:
+        raise exception.ResourceProviderRetrievalFailed(uuid=host)
+    if refused or not response.json()['resource_providers']:
+        return _('the host has not the traits or is not in the aggregates '
+                 'that it is to have')
+    return None
+
+
+def _traits(asked, key):
+    return {trait for value in asked.get(key, ())
+            for trait in value.split(',')}
+
+
+def _host(context, client, hold):
+    """Find the host that a hold is on, with the providers that it shares.
+
+    :returns: the provider at the root of the tree of the host, None if it is
+        none or not one host; and the traits of all other providers
+    """
+    providers = list(hold['allocations'])
+    if len(providers) == 1:
+        return providers[0], set()
+    roots = {}
+    for provider in providers:
+        if provider not in roots:
+            roots.update({
+                one['uuid']: one['root_provider_uuid'] for one in
+                client.get_providers_in_tree(context, provider)})
+    traits = {provider: client.get_provider_traits(context, provider).traits
+              for provider in providers}
+    sharing = {provider for provider in providers
+               if os_traits.MISC_SHARES_VIA_AGGREGATE in traits[provider]}
+    hosts = {roots.get(provider) for provider in providers
+             if provider not in sharing}
+    host = hosts.pop() if len(hosts) == 1 else None
+    if host and sharing and not _shares(context, client, host, sharing):
+        host = None
+    return host, {trait for provider in providers if provider != host
+                  for trait in traits[provider]}
+
+
+def _shares(context, client, host, sharing):
+    """Whether a host has an aggregate in common with each of some providers.
+    """
+    def aggregates(provider):
+        return client._get_provider_aggregates(context, provider).aggregates
+
+    return all(aggregates(host) & aggregates(provider)
+               for provider in sharing)
+
+
+def _amounts_fit(resources, hold):
+    held = held_room.amounts(hold)
+    asked = {resource_class: amount for resource_class, amount
+             in resources.merged_resources().items() if amount}
+    if held == asked:
+        return True
+    # Pinned CPUs can be those of a host that does not report any.
+    if (resources.cpu_pinning_requested and
+            not CONF.workarounds.disable_fallback_pcpu_query):
+        asked[orc.VCPU] = asked.get(orc.VCPU, 0) + asked.pop(orc.PCPU, 0)
+    return held == asked

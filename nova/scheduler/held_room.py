@@ -1,0 +1,228 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Room in placement that is held for a server that waits in cell0.
+
+A hold is an allocation under the server's own UUID whose consumer type is
+NOVA_PENDING. Whoever makes room for a server writes it; while the server is
+rebuilt out of cell0 the conductor hands it to the scheduler, which takes it as
+the only allocation candidate and claims it. Nothing else in Nova knows it,
+and each delete of a server deletes it, as any allocation of the server.
+
+What the scheduler does with it: nova/scheduler/held_candidate.py.
+"""
+
+import collections
+import contextlib
+import contextvars
+
+from keystoneauth1 import exceptions as ks_exc
+from oslo_log import log as logging
+
+from nova.scheduler import utils as scheduler_utils
+
+LOG = logging.getLogger(__name__)
+
+CONSUMER_TYPE = 'NOVA_PENDING'
+
+#: The type that a hold gets when it is claimed for its server.
+CLAIMED_TYPE = 'INSTANCE'
+
+#: The first version of placement with consumer types.
+VERSION = '1.38'
+# A put that conflicts with another one about the same provider is repeated.
+_ATTEMPTS = 4
+
+_not_counted = contextvars.ContextVar('hold_not_counted', default=None)
+
+
+def find(context, client, instance_uuid):
+    """Return the room that is held for a server.
+
+    :param context: the request context
+    :param client: the SchedulerReportClient
+    :param instance_uuid: the server
+    :returns: a dict with the keys instance_uuid, allocations,
+        consumer_generation, project_id and user_id, as a GET of the
+        allocations answers it; None if nothing is held, or if the allocation
+        is no hold
+    :raises: keystoneauth1.exceptions.ClientException if placement cannot be
+        asked
+    """
+    response = client.get('/allocations/%s' % instance_uuid, version=VERSION,
+                          global_request_id=context.global_id)
+    _raise_for_server_error(response, 'GET')
+    body = response.json() if response.status_code == 200 else {}
+    if not body.get('allocations') or (
+            body['consumer_type'] != CONSUMER_TYPE):
+        return None
+    return {
+        'instance_uuid': instance_uuid,
+        'allocations': {
+            provider: {'resources': allocation['resources']}
+            for provider, allocation in body['allocations'].items()},
+        **{key: body[key] for key in (
+            'consumer_generation', 'project_id', 'user_id')}}
+
+
+def drop(context, client, hold):
+    """Give back room that is held, if it is still what was found.
+
+    :param context: the request context
+    :param client: the SchedulerReportClient
+    :param hold: what find() returned
+    :returns: whether it is given back. If not, another one has changed or
+        taken it meanwhile.
+    :raises: keystoneauth1.exceptions.ClientException
+    """
+    dropped = _put(context, client, hold, {}, CONSUMER_TYPE,
+                   hold['project_id'], hold['user_id'])
+    LOG.info('The room that was held for the server %s.',
+             'is given back' if dropped else 'was changed by somebody else',
+             instance_uuid=hold['instance_uuid'])
+    return dropped
+
+
+def drop_any(context, client, instance_uuid):
+    """Give back what is held for a server that is not to be built now.
+
+    A failure is logged only: whoever has written the hold can delete it.
+
+    :param context: the request context
+    :param client: the SchedulerReportClient
+    :param instance_uuid: the server
+    :returns: whether nothing is held for it any more
+    """
+    try:
+        hold = find(context, client, instance_uuid)
+        return hold is None or drop(context, client, hold)
+    except ks_exc.ClientException as exc:
+        LOG.warning('The room that may be held for the server cannot be given '
+                    'back: %s', exc, instance_uuid=instance_uuid)
+        return False
+
+
+def claim(context, client, hold, project_id, user_id):
+    """Make room that is held the allocation of its server.
+
+    :param context: the request context
+    :param client: the SchedulerReportClient
+    :param hold: what find() returned
+    :param project_id: the project of the server
+    :param user_id: the user of the server
+    :returns: whether that was done. If not, placement has no such room, or
+        the hold is not what was found any more.
+    :raises: keystoneauth1.exceptions.ClientException
+    """
+    return _put(context, client, hold, hold['allocations'], CLAIMED_TYPE,
+                project_id, user_id)
+
+
+def was_claimed(selection):
+    """Whether a Selection of schedule() is a hold that claim() has made one.
+
+    Nothing but that is allocated to the server then.
+    """
+    return selection.allocation_request_version == VERSION
+
+
+def _put(context, client, hold, allocations, consumer_type, project_id,
+         user_id):
+    for _attempt in range(_ATTEMPTS):
+        response = client.put(
+            '/allocations/%s' % hold['instance_uuid'], {
+                'allocations': allocations,
+                'consumer_generation': hold['consumer_generation'],
+                'consumer_type': consumer_type,
+                'project_id': project_id, 'user_id': user_id},
+            version=VERSION, global_request_id=context.global_id)
+        if response.status_code == 204:
+            return True
+        _raise_for_server_error(response, 'PUT')
+        LOG.info('Placement refuses to change the room that is held: %s',
+                 response.text, instance_uuid=hold['instance_uuid'])
+        error = response.json()['errors'][0]
+        if error.get('code') != 'placement.concurrent_update' or (
+                'consumer generation conflict' in error['detail']):
+            break
+    return False
+
+
+def _raise_for_server_error(response, method):
+    # A proxy before placement answers so too, and not in JSON.
+    if response.status_code >= 500:
+        raise ks_exc.from_response(response, method, response.url)
+
+
+@contextlib.contextmanager
+def not_counted(hold):
+    """Leave a hold out of the usage that placement reports for quotas.
+
+    The server that it is for is counted by who checks whether it may be
+    built. Whose the hold is, is up to who wrote it.
+
+    :param hold: what find() returned
+    """
+    token = _not_counted.set(hold)
+    try:
+        yield
+    finally:
+        _not_counted.reset(token)
+
+
+def uncounted(project_id, user_id=None):
+    """Return what not_counted() leaves out of a usage.
+
+    :param project_id: the project whose usage it is
+    :param user_id: the user in it whose usage it is, None if it is all of it
+    :returns: a collections.Counter of amounts by resource class
+    """
+    hold = _not_counted.get()
+    if hold is None or hold['project_id'] != project_id or (
+            user_id not in (None, hold['user_id'])):
+        return collections.Counter()
+    return amounts(hold)
+
+
+def amounts(hold):
+    """Return what is held of each resource class, a collections.Counter."""
+    total = collections.Counter()
+    for allocation in hold['allocations'].values():
+        total.update(allocation['resources'])
+    return total
+
+
+def schedule(context, client, query_client, request_spec, schedule_anywhere):
+    """Find a host for a server that comes out of cell0.
+
+    :param context: the request context
+    :param client: the SchedulerReportClient
+    :param query_client: the SchedulerQueryClient
+    :param request_spec: the RequestSpec of the server
+    :param schedule_anywhere: finds a host where no room is held, a function
+        without arguments
+    :returns: a list of lists of Selection objects
+    :raises: what schedule_anywhere() raises. What is held, or was and is
+        allocated by now, is for the caller to give back then.
+    """
+    hold = find(context, client, request_spec.instance_uuid)
+    if hold is None:
+        return schedule_anywhere()
+    scheduler_utils.setup_instance_group(context, request_spec)
+    host_lists = query_client.select_held_destination(
+        context, request_spec, hold)
+    if host_lists is None:
+        LOG.info('The scheduler that was asked does not take room that is '
+                 'held.', instance_uuid=request_spec.instance_uuid)
+        drop(context, client, hold)
+        return schedule_anywhere()
+    return host_lists

@@ -1,0 +1,57 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import oslo_messaging as messaging
+
+from nova import exception
+from nova.scheduler import held_candidate
+from nova.scheduler import pending_verdict
+import nova_pending
+
+released = nova_pending.released(__name__)
+
+
+@nova_pending.over(released.SchedulerManager)
+class SchedulerManager:
+
+    target = messaging.Target(version='4.6')
+
+    @nova_pending.new
+    def select_held_destination(self, context, spec_obj, hold):
+        """Do what select_destinations() does, for a server with held room.
+
+        :param context: the request context
+        :param spec_obj: the RequestSpec of one server
+        :param hold: what held_room.find() returned
+        :returns: a list of lists of Selection objects
+        :raises: NoValidHost
+        """
+        with held_candidate.scheduling(hold):
+            return self.select_destinations(
+                context, spec_obj=spec_obj,
+                instance_uuids=[spec_obj.instance_uuid],
+                return_objects=True, return_alternates=True)
+
+    @nova_pending.new
+    @messaging.expected_exceptions(exception.MarkerNotFound)
+    def get_pending_verdict(self, context, spec_obj, **options):
+        """Tell why a request waits; schedule nothing.
+
+        :param context: the request context
+        :param spec_obj: the RequestSpec
+        :param options: hosts, marker, limit, reason and is_tenant of
+            pending_verdict.find()
+        :returns: what that returned
+        """
+        return pending_verdict.find(
+            context.elevated(), spec_obj, self.host_manager,
+            self.placement_client, **options)

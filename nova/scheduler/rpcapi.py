@@ -1,0 +1,70 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import oslo_messaging as messaging
+
+import nova.conf
+import nova_pending
+
+CONF = nova.conf.CONF
+
+released = nova_pending.released(__name__)
+
+# A scheduler of the release answers so, by the bus or within a process.
+_UNKNOWN = ('UnsupportedVersion', 'NoSuchMethod')
+
+
+@nova_pending.over(released.SchedulerAPI)
+class SchedulerAPI:
+    # Version 4.6 of the API: Added select_held_destination() and
+    # get_pending_verdict()
+
+    @nova_pending.new
+    def select_held_destination(self, ctxt, spec_obj, hold):
+        """Call select_held_destination() of a scheduler.
+
+        :returns: a list of lists of Selection objects, None if the scheduler
+            that was asked does not know it or [upgrade_levels] scheduler does
+            not allow it; nothing has happened then
+        :raises: NoValidHost
+        """
+        version = '4.6'
+        if not self.client.can_send_version(version):
+            return None
+        cctxt = self.client.prepare(
+            version=version, call_monitor_timeout=CONF.rpc_response_timeout,
+            timeout=CONF.long_rpc_timeout)
+        try:
+            return cctxt.call(ctxt, 'select_held_destination',
+                              spec_obj=spec_obj, hold=hold)
+        except (messaging.UnsupportedVersion, messaging.NoSuchMethod):
+            return None
+        except messaging.RemoteError as exc:
+            if exc.exc_type not in _UNKNOWN:
+                raise
+            return None
+
+    @nova_pending.new
+    def get_pending_verdict(self, ctxt, spec_obj, **options):
+        """Call get_pending_verdict() of a scheduler.
+
+        :param options: as of SchedulerManager.get_pending_verdict()
+        :returns: what that returned, None if [upgrade_levels] scheduler says
+            that there may be schedulers that do not know it
+        :raises: what oslo.messaging raises if none answers in time
+        """
+        version = '4.6'
+        if not self.client.can_send_version(version):
+            return None
+        return self.client.prepare(
+            version=version, timeout=CONF.api.pending_verdict_timeout).call(
+                ctxt, 'get_pending_verdict', spec_obj=spec_obj, **options)

@@ -1,0 +1,10 @@
+{
+    "pending": {
+        "since": "%(isotime)s",
+        "attempts": 1,
+        "last_attempt": "%(isotime)s",
+        "reason": "nothing_fits",
+        "message": "No valid host was found. ",
+        "advice": "Rebuild the server with a flavor, an image or an availability zone for which there are hosts: no host could take it, even if it were empty."
+    }
+}

@@ -1,0 +1,6 @@
+{
+    "rebuild": {
+        "flavorRef": "%(flavor)s",
+        "availability_zone": null
+    }
+}

@@ -1,0 +1,344 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""A rebuild that gives a server in cell0 another flavor and another zone."""
+
+from unittest import mock
+
+from oslo_serialization import jsonutils
+
+from nova import context as nova_context
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
+from nova import exception
+from nova import objects
+from nova.tests.fixtures import cinder as cinder_fixture
+from nova.tests.fixtures import cyborg as cyborg_fixture
+from nova.tests.functional import rebuild_base
+
+
+class CorrectedBase(rebuild_base.RebuildInCell0Base):
+
+    def make_zone(self, name, *hosts):
+        aggregate = self.admin_api.post_aggregate(
+            {'aggregate': {'name': name, 'availability_zone': name}})
+        for host in hosts:
+            self.admin_api.add_host_to_aggregate(aggregate['id'], host)
+
+    def refused_unchanged(self, code, server, **kwargs):
+        before = self.stored(server)
+        message = self.refused(code, server, **kwargs)
+        self.assertEqual(before, self.stored(server))
+        return message
+
+    def allocated(self, server):
+        provider, = self.placement.get(
+            '/allocations/' + server['id']).body['allocations'].values()
+        return provider['resources']
+
+    def spec(self, server):
+        return objects.RequestSpec.get_by_instance_uuid(
+            nova_context.get_admin_context(), server['id'])
+
+
+class FlavorTestCase(CorrectedBase):
+
+    def test_smaller_flavor_is_built(self):
+        server = self.bury()
+        small = self.admin_api.get_flavor(self.small)
+        answer = self.rebuild(server, flavorRef=self.small)
+        self.assertEqual('BUILD', answer['status'])
+        self.assertEqual(small['name'], answer['flavor']['original_name'])
+        server = self.wait_for(server, 'ACTIVE')
+        self.assertEqual(
+            {'vcpus': 1, 'ram': 128, 'disk': 1, 'ephemeral': 10, 'swap': 0,
+             'original_name': small['name'], 'extra_specs': {}},
+            server['flavor'])
+        self.assertEqual(
+            {'VCPU': 1, 'MEMORY_MB': 128, 'DISK_GB': 11},
+            self.allocated(server))
+        spec = self.spec(server)
+        self.assertEqual(self.small, spec.flavor.flavorid)
+        context = nova_context.get_admin_context()
+        with nova_context.target_cell(
+                context, self.cell_mappings['cell1']) as cctxt:
+            instance = objects.Instance.get_by_uuid(cctxt, server['id'])
+            self.assertEqual(
+                (spec.flavor.id, 128, 1, 1, 10),
+                (instance.instance_type_id, instance.memory_mb,
+                 instance.vcpus, instance.root_gb, instance.ephemeral_gb))
+            self.assertEqual(
+                [10], [bdm.volume_size for bdm in
+                       objects.BlockDeviceMappingList.get_by_instance_uuid(
+                           cctxt, server['id']) if bdm.source_type == 'blank'])
+
+    def test_another_that_does_not_fit_is_kept(self):
+        server = self.bury()
+        other = self._create_flavor(
+            vcpu=1, memory_mb=256, disk=1, ephemeral=3000, swap=512,
+            extra_spec={'hw:cpu_policy': 'dedicated'})
+        self.rebuild(server, flavorRef=other)
+        server = self.wait_for(server, 'PENDING')
+        self.assertEqual(256, server['flavor']['ram'])
+        spec = self.spec(server)
+        self.assertEqual(other, spec.flavor.flavorid)
+        self.assertIsNotNone(spec.numa_topology)
+        # What it has now counts for the next rebuild.
+        self.rebuild(server)
+        server = self.wait_for(server, 'PENDING')
+        self.assertEqual(256, server['flavor']['ram'])
+        self.rebuild(server, flavorRef=self.small)
+        server = self.wait_for(server, 'ACTIVE')
+        self.assertIsNone(self.spec(server).numa_topology)
+
+    def test_disks_of_the_owner_stay(self):
+        swap = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=1, ephemeral=2000, swap=512)
+        self.large = swap
+        server = self.bury(block_device_mapping_v2=[
+            {'boot_index': 0, 'uuid': self.image_id(),
+             'source_type': 'image', 'destination_type': 'local'},
+            {'boot_index': -1, 'source_type': 'blank', 'volume_size': 5,
+             'destination_type': 'local'}])
+        self.assertIn(
+            'Ephemeral disks requested are larger',
+            self.refused_unchanged(400, server, flavorRef=self._create_flavor(
+                vcpu=1, memory_mb=128, disk=1, ephemeral=4)))
+        self.rebuild(server, flavorRef=self.small)
+        self.wait_for(server, 'ACTIVE')
+
+    def image_id(self):
+        return self.glance.auto_disk_config_enabled_image['id']
+
+    def test_bad_flavors(self):
+        server = self.bury()
+        private = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=1, is_public=False)
+        for flavor_id in 'unknown', private:
+            self.assertIn('Flavor %s could not be found' % flavor_id,
+                          self.refused_unchanged(
+                              400, server, flavorRef=flavor_id))
+        for flavor_id in None, '', {}, []:
+            self.refused_unchanged(400, server, flavorRef=flavor_id)
+        self.rebuild_as_admin(server, private)
+
+    def rebuild_as_admin(self, server, flavor_id):
+        # An administrator may use each flavor, as in a create.
+        self.admin_api.post_server_action(
+            server['id'], {'rebuild': {'flavorRef': flavor_id}})
+        self.wait_for(server, 'ACTIVE')
+
+    def test_disabled_flavor(self):
+        server = self.bury()
+        context = nova_context.get_admin_context()
+        with api_db_api.context_manager.writer.using(context):
+            context.session.query(api_models.Flavors).update(
+                {'disabled': True})
+        self.assertIn('could not be found', self.refused_unchanged(
+            400, server, flavorRef=self.small))
+        # What it has it may be built with, as in the release.
+        self.rebuild(server)
+        self.wait_for(server, 'PENDING')
+
+    def test_image_too_big(self):
+        server = self.bury()
+        tiny = self._create_flavor(vcpu=1, memory_mb=1, disk=1)
+        image = self.glance.show(None, server['image']['id'])
+        image['min_ram'] = 64
+        self.glance.images[image['id']] = image
+        self.assertIn("Flavor's memory is too small",
+                      self.refused_unchanged(400, server, flavorRef=tiny))
+
+    def test_quota(self):
+        server = self.bury()
+        big = self._create_flavor(vcpu=3, memory_mb=128, disk=1)
+        self.admin_api.update_quota({'cores': 2}, self.api.project_id)
+        self.assertIn(
+            'Quota exceeded for cores: Requested 2, but already used 1 of 2',
+            self.refused_unchanged(403, server, flavorRef=big))
+        # It is counted once, and with the flavor that it is to have.
+        self.admin_api.update_quota({'cores': 3}, self.api.project_id)
+        self.rebuild(server, flavorRef=big)
+        self.wait_for(server, 'PENDING')
+        self.admin_api.update_quota(
+            {'cores': 1, 'force': True}, self.api.project_id)
+        self.refused_unchanged(403, server)
+        self.rebuild(server, flavorRef=self.small)
+        self.wait_for(server, 'ACTIVE')
+
+    def test_volume_backed(self):
+        self.useFixture(cinder_fixture.CinderFixture(self))
+        server = self.bury(block_device_mapping_v2=[
+            {'boot_index': 0, 'uuid':
+             cinder_fixture.CinderFixture.IMAGE_BACKED_VOL,
+             'source_type': 'volume', 'destination_type': 'volume'}],
+            imageRef='')
+        self.rebuild(server, flavorRef=self.small)
+        server = self.wait_for(server, 'ACTIVE')
+        self.assertEqual(
+            {'VCPU': 1, 'MEMORY_MB': 128, 'DISK_GB': 10},
+            self.allocated(server))
+
+    def test_accelerators(self):
+        cyborg = self.useFixture(cyborg_fixture.CyborgFixture())
+        server = self.bury()
+        profile = 'nova.accelerator.cyborg.get_device_profile_request_groups'
+        wanted = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=1,
+            extra_spec={'accel:device_profile': cyborg.dp_name})
+        with mock.patch(profile, side_effect=exception.DeviceProfileError(
+                name='fast', msg='gone')):
+            self.assertIn(
+                'Device profile name fast: gone',
+                self.refused_unchanged(400, server, flavorRef=wanted))
+        # No host has one.
+        self.rebuild(server, flavorRef=wanted)
+        server = self.wait_for(server, 'PENDING')
+        self.rebuild(server, flavorRef=self.small)
+        self.wait_for(server, 'ACTIVE')
+        self.assertEqual(
+            {'VCPU': 1, 'MEMORY_MB': 128, 'DISK_GB': 11},
+            self.allocated(server))
+
+    def test_devices(self):
+        self.flags(alias=[jsonutils.dumps({
+            'vendor_id': '8086', 'product_id': '1528', 'name': 'card'})],
+            group='pci')
+        server = self.bury()
+
+        def flavor(alias):
+            return self._create_flavor(
+                vcpu=1, memory_mb=128, disk=1,
+                extra_spec={'pci_passthrough:alias': alias})
+
+        self.assertIn('is not defined', self.refused_unchanged(
+            400, server, flavorRef=flavor('unknown:1')))
+        self.rebuild(server, flavorRef=flavor('card:2'))
+        server = self.wait_for(server, 'PENDING')
+        [request] = self.spec(server).pci_requests.requests
+        self.assertEqual(('card', 2), (request.alias_name, request.count))
+        self.rebuild(server, flavorRef=self.small)
+        self.wait_for(server, 'ACTIVE')
+        self.assertEqual([], self.spec(server).pci_requests.requests)
+
+    def test_one_of_two_wins(self):
+        server = self.bury()
+        with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
+                        'rebuild_instance_in_cell0'):
+            self.rebuild(server, flavorRef=self.small)
+            self.refused(409, server, flavorRef=self.small)
+            self.refused(409, server)
+
+    def test_not_in_cell0(self):
+        server = self._create_server(flavor_id=self.small, networks='none')
+        other = self._create_flavor(vcpu=1, memory_mb=128, disk=1)
+        for body in ({'flavorRef': other}, {'flavorRef': self.small},
+                     {'availability_zone': None}):
+            self.assertIn('never built', self.refused(400, server, **body))
+        self.assertEqual('ACTIVE', self.api.get_server(
+            server['id'])['status'])
+
+    def test_older_microversions(self):
+        server = self.bury()
+        for version in '2.105', '2.106':
+            self.speak(version)
+            for body in ({'flavorRef': self.small},
+                         {'availability_zone': 'nova'}):
+                self.assertIn('Additional properties', self.refused_unchanged(
+                    400, server, imageRef=server['image']['id'], **body))
+
+
+class ZoneTestCase(CorrectedBase):
+
+    def setUp(self):
+        super().setUp()
+        self.make_zone('zone1', 'compute')
+        self._start_compute('other')
+        self.make_zone('zone2', 'other')
+
+    def filled(self, zone='zone1', api=None):
+        flavor = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=1, ephemeral=1020)
+        self._create_server(flavor_id=flavor, networks='none', az='zone1')
+        large, self.large = self.large, self.small
+        try:
+            return self.bury(az=zone, api=api)
+        finally:
+            self.large = large
+
+    def test_another_zone_has_room(self):
+        server = self.filled()
+        answer = self.rebuild(server, availability_zone='zone2')
+        self.assertEqual('zone2', answer['OS-EXT-AZ:availability_zone'])
+        server = self.wait_for(server, 'ACTIVE')
+        self.assertEqual('other', server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual('zone2', server['OS-EXT-AZ:availability_zone'])
+        self.assertEqual('zone2', server['pinned_availability_zone'])
+
+    def test_any_zone(self):
+        server = self.filled()
+        self.rebuild(server, availability_zone=None)
+        server = self.wait_for(server, 'ACTIVE')
+        self.assertEqual('other', server['OS-EXT-SRV-ATTR:host'])
+        self.assertIsNone(server['pinned_availability_zone'])
+
+    def test_none_named(self):
+        server = self.filled()
+        self.rebuild(server)
+        server = self.wait_for(server, 'PENDING')
+        self.assertEqual('zone1', server['pinned_availability_zone'])
+
+    def test_bad_zones(self):
+        server = self.filled()
+        self.assertIn(
+            'The requested availability zone is not available',
+            self.refused_unchanged(400, server, availability_zone='nowhere'))
+        for zone in '', 12, 'a:b:c:d':
+            self.refused_unchanged(400, server, availability_zone=zone)
+        self.assertIn('create:forced_host', self.refused_unchanged(
+            403, server, availability_zone='zone2:other'))
+
+    def test_host_of_the_administrator(self):
+        server = self.filled('zone1:compute', self.admin_api)
+        self.admin_api.post_server_action(
+            server['id'],
+            {'rebuild': {'availability_zone': 'zone2:other'}})
+        self.wait_for(server, 'ACTIVE')
+        self.assertEqual(['other'], self.spec(server).force_hosts)
+
+    def test_volume_of_another_zone(self):
+        self.flags(cross_az_attach=False, group='cinder')
+        self.useFixture(cinder_fixture.CinderFixture(self, az='zone2'))
+        flavor = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=1, ephemeral=2000)
+        self.large = flavor
+        server = self.bury(
+            az='zone2', imageRef='', block_device_mapping_v2=[{
+                'boot_index': 0, 'source_type': 'volume',
+                'destination_type': 'volume', 'uuid':
+                cinder_fixture.CinderFixture.IMAGE_BACKED_VOL}])
+        self.assertIn('are not in the same availability zone',
+                      self.refused_unchanged(
+                          400, server, availability_zone='zone1'))
+        # In any zone, but it has to be that of the volume.
+        self.rebuild(server, availability_zone=None, flavorRef=self.small)
+        server = self.wait_for(server, 'ACTIVE')
+        self.assertEqual('other', server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual('zone2', server['pinned_availability_zone'])
+
+    def test_both(self):
+        server = self.filled()
+        tiny = self._create_flavor(vcpu=1, memory_mb=64, disk=1)
+        self.rebuild(server, flavorRef=tiny, availability_zone='zone2')
+        server = self.wait_for(server, 'ACTIVE')
+        self.assertEqual((64, 'other'), (
+            server['flavor']['ram'], server['OS-EXT-SRV-ATTR:host']))

@@ -1,0 +1,97 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import fixtures
+
+from nova.api.openstack.compute import server_pending
+from nova.compute import pending_reason
+from nova.compute import vm_states
+from nova import exception
+from nova.policies import server_pending as policies
+from nova.tests.unit.api.openstack import fakes
+from nova.tests.unit import fake_instance
+from nova.tests.unit.policies import base
+
+
+class ServerPendingPolicyTest(base.BasePolicyTest):
+    """Which roles are told why a server waits, and which of the hosts."""
+
+    enforce_new_defaults = False
+
+    def setUp(self):
+        super().setUp()
+        self.controller = server_pending.ServerPendingController()
+        self.req = fakes.HTTPRequest.blank(
+            '', version=pending_reason.API_VERSION)
+        self.instance = fake_instance.fake_instance_obj(
+            self.project_member_context, project_id=self.project_id,
+            vm_state=vm_states.PENDING)
+        self.get = self.useFixture(fixtures.MockPatch(
+            'nova.api.openstack.common.get_instance',
+            return_value=self.instance)).mock
+        self.explain = self.useFixture(fixtures.MockPatch(
+            'nova.compute.pending_reason.explain',
+            side_effect=lambda *args, with_hosts, **kwargs: {
+                'since': '2026-11-22T11:30:00Z', 'attempts': 1,
+                'last_attempt': '2026-11-22T11:30:00Z', 'reason': 'no_room',
+                'message': '', 'advice': '',
+                **({'hosts': [], 'requests': []} if with_hosts else {})}
+            )).mock
+        self.told_of_hosts = {
+            self.legacy_admin_context, self.project_admin_context,
+            self.service_context}
+        self.told = self.told_of_hosts | {
+            self.project_manager_context, self.project_member_context,
+            self.project_reader_context}
+        if not self.enforce_new_defaults:
+            self.told.add(self.project_foo_context)
+
+    def ask(self, context):
+        self.req.environ['nova.context'] = context
+        return self.controller.show(self.req, self.instance.uuid)['pending']
+
+    def test_show(self):
+        for context in self.all_contexts:
+            if context in self.told:
+                self.assertEqual(context in self.told_of_hosts,
+                                 'hosts' in self.ask(context), context)
+            else:
+                exc = self.assertRaises(
+                    exception.PolicyNotAuthorized, self.ask, context)
+                self.assertIn(policies.BASE_POLICY_NAME % 'show', str(exc))
+
+    def test_hosts_are_told_of_servers_of_any_project(self):
+        for context in self.told_of_hosts:
+            self.ask(context)
+            used = self.get.call_args[0][1]
+            self.assertTrue(used.is_admin)
+            self.assertEqual(context.project_id, used.project_id)
+
+    def test_rules_of_an_operator(self):
+        self.policy.set_rules({
+            policies.BASE_POLICY_NAME % 'hosts:show': '!',
+            policies.BASE_POLICY_NAME % 'show': 'role:manager'},
+            overwrite=False)
+        self.assertNotIn('hosts', self.ask(self.project_manager_context))
+        self.assertRaises(exception.PolicyNotAuthorized, self.ask,
+                          self.project_reader_context)
+
+
+class ServerPendingNewDefaultsPolicyTest(ServerPendingPolicyTest):
+    """The same without the deprecated rules."""
+
+    enforce_new_defaults = True
+    without_deprecated_rules = True
+
+    def setUp(self):
+        super().setUp()
+        self.flags(enforce_new_defaults=True, group='oslo_policy')

@@ -1,0 +1,235 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from unittest import mock
+
+from keystoneauth1 import exceptions as ks_exc
+from oslo_serialization import jsonutils
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from nova.scheduler.client import report
+from nova.scheduler import held_candidate
+from nova.scheduler import held_room
+from nova.scheduler import utils
+from nova import test
+from nova.tests.unit import fake_requests
+
+RESOURCES = {'VCPU': 1, 'MEMORY_MB': 128}
+
+
+def answer(status, body=None):
+    return fake_requests.FakeResponse(
+        status, '{}' if body is None else jsonutils.dumps(body))
+
+
+def refused(code, detail):
+    return answer(409, {'errors': [{'code': code, 'detail': detail}]})
+
+
+class HeldRoomBase(test.NoDBTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.context = nova_context.get_admin_context()
+        self.client = mock.Mock(spec=report.SchedulerReportClient)
+        self.hold = {
+            'instance_uuid': uuids.server,
+            'allocations': {uuids.host: {'resources': RESOURCES}},
+            'consumer_generation': 3, 'project_id': 'reaper',
+            'user_id': 'reaper'}
+
+
+class HoldTestCase(HeldRoomBase):
+
+    def find(self, status=200, **body):
+        self.client.get.return_value = answer(status, dict({
+            'allocations': {uuids.host: {
+                'resources': RESOURCES, 'generation': 7}},
+            'consumer_type': 'NOVA_PENDING', 'consumer_generation': 3,
+            'project_id': 'reaper', 'user_id': 'reaper'}, **body))
+        return held_room.find(self.context, self.client, uuids.server)
+
+    def test_find(self):
+        self.assertEqual(self.hold, self.find())
+        self.client.get.assert_called_once_with(
+            '/allocations/' + uuids.server, version='1.38',
+            global_request_id=self.context.global_id)
+
+    def test_what_is_no_hold(self):
+        self.assertIsNone(self.find(consumer_type='INSTANCE'))
+        self.assertIsNone(self.find(allocations={}))
+        # A placement that does not know the microversion.
+        self.assertIsNone(self.find(status=406))
+        self.assertRaises(ks_exc.ServiceUnavailable, self.find, status=503)
+
+    def claim(self, *answers):
+        self.client.put.side_effect = answers
+        return held_room.claim(
+            self.context, self.client, self.hold, 'owner', 'user')
+
+    def test_claim(self):
+        self.assertTrue(self.claim(answer(204)))
+        self.client.put.assert_called_once_with(
+            '/allocations/' + uuids.server, {
+                'allocations': self.hold['allocations'],
+                'consumer_generation': 3, 'consumer_type': 'INSTANCE',
+                'project_id': 'owner', 'user_id': 'user'},
+            version='1.38', global_request_id=self.context.global_id)
+
+    def test_provider_changes_meanwhile(self):
+        conflict = refused('placement.concurrent_update',
+                           'resource provider generation conflict')
+        self.assertTrue(self.claim(*[conflict] * 3, answer(204)))
+        self.client.put.reset_mock()
+        self.assertFalse(self.claim(*[conflict] * 4))
+        self.assertEqual(4, self.client.put.call_count)
+
+    def test_what_is_not_tried_again(self):
+        for no in (refused('placement.concurrent_update',
+                           'consumer generation conflict - expected 4'),
+                   refused('placement.undefined_code', 'over capacity')):
+            self.client.put.reset_mock()
+            self.assertFalse(self.claim(no))
+            self.assertEqual(1, self.client.put.call_count)
+
+    def test_placement_fails(self):
+        self.assertRaises(ks_exc.BadGateway, self.claim, answer(502))
+        self.assertRaises(ks_exc.ConnectFailure, self.claim,
+                          ks_exc.ConnectFailure())
+
+    def test_drop(self):
+        self.client.put.return_value = answer(204)
+        self.assertTrue(held_room.drop(self.context, self.client, self.hold))
+        body = self.client.put.call_args.args[1]
+        self.assertEqual(({}, 3, 'NOVA_PENDING', 'reaper'), (
+            body['allocations'], body['consumer_generation'],
+            body['consumer_type'], body['project_id']))
+
+    def test_drop_any(self):
+        self.client.put.return_value = answer(204)
+        for find, dropped in (({'return_value': self.hold}, True),
+                              ({'return_value': None}, True),
+                              ({'side_effect': ks_exc.ConnectFailure}, False)):
+            with mock.patch.object(held_room, 'find', **find):
+                self.assertEqual(dropped, held_room.drop_any(
+                    self.context, self.client, uuids.server))
+        self.client.put.assert_called_once()
+
+    def test_was_claimed(self):
+        for version, claimed in ('1.38', True), ('1.36', False), (None, False):
+            self.assertEqual(claimed, held_room.was_claimed(objects.Selection(
+                allocation_request_version=version)))
+        # Or the claim of the release would be taken for that of a hold.
+        self.assertNotEqual(held_room.VERSION, report.SAME_SUBTREE_VERSION)
+
+    def test_uncounted(self):
+        self.assertEqual({}, held_room.uncounted('reaper'))
+        with held_room.not_counted(self.hold):
+            for whose in ('reaper', ), ('reaper', 'reaper'):
+                self.assertEqual(RESOURCES, held_room.uncounted(*whose))
+            for whose in ('owner', ), ('reaper', 'user'):
+                self.assertEqual({}, held_room.uncounted(*whose))
+        with held_room.not_counted(None):
+            self.assertEqual({}, held_room.uncounted('reaper'))
+        self.assertEqual({}, held_room.uncounted('reaper'))
+
+
+class CandidateTestCase(HeldRoomBase):
+
+    def setUp(self):
+        super().setUp()
+        self.client.get.return_value = answer(
+            200, {'resource_providers': [{'uuid': uuids.host}]})
+        self.client.put.return_value = answer(204)
+
+    def resources(self, vcpus=1, **extra_specs):
+        return utils.ResourceRequest.from_request_spec(objects.RequestSpec(
+            flavor=objects.Flavor(
+                vcpus=vcpus, memory_mb=128, root_gb=0, ephemeral_gb=0, swap=0,
+                extra_specs={name.replace('__', ':'): value
+                             for name, value in extra_specs.items()}),
+            is_bfv=False, requested_resources=[],
+            image=objects.ImageMeta(properties=objects.ImageMetaProps())))
+
+    def candidates(self, **request):
+        return held_candidate.candidates(
+            self.context, self.client, self.resources(**request))
+
+    def test_only_while_it_is_scheduled(self):
+        self.assertIsNone(self.candidates())
+        self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
+        with held_candidate.scheduling(self.hold):
+            self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
+            self.assertEqual((
+                [{'allocations': self.hold['allocations'],
+                  'mappings': {'': [uuids.host]}}], {uuids.host: {}}),
+                self.candidates())
+            self.assertEqual(self.hold, held_candidate.is_claimed_by(
+                uuids.server))
+            self.assertIsNone(held_candidate.is_claimed_by(uuids.other))
+            # The second query for pinned CPUs.
+            self.assertEqual(([], {}), self.candidates())
+        self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
+        self.client.put.assert_not_called()
+
+    def test_misfits_are_given_back(self):
+        for request in {'vcpus': 2}, {'resources1__CUSTOM_A': '1'}:
+            self.client.put.reset_mock()
+            with held_candidate.scheduling(self.hold):
+                for _time in range(2):
+                    self.assertIsNone(self.candidates(**request))
+                self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
+            self.assertEqual(
+                {}, self.client.put.call_args.args[1]['allocations'])
+
+    def test_misfit_that_was_changed_meanwhile(self):
+        self.client.put.return_value = refused(
+            'placement.concurrent_update', 'consumer generation conflict')
+        with held_candidate.scheduling(self.hold):
+            # No host at all: the claim would be added to what is there.
+            self.assertEqual((None, None), self.candidates(vcpus=2))
+            self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
+
+    def test_placement_fails(self):
+        for status in 500, 503:
+            self.client.get.return_value = answer(status)
+            with held_candidate.scheduling(self.hold):
+                self.assertEqual((None, None), self.candidates())
+        self.client.put.assert_not_called()
+
+    def test_host_without_the_traits(self):
+        for found in (answer(200, {'resource_providers': []}), answer(400)):
+            self.client.get.return_value = found
+            self.assertIn('traits', held_candidate.misfit(
+                self.context, self.client,
+                self.resources(trait__CUSTOM_A='required'), self.hold))
+        self.assertIn('CUSTOM_A', self.client.get.call_args.args[0])
+
+    def test_host_cannot_be_read(self):
+        self.client.get.return_value = answer(500)
+        self.assertRaises(
+            exception.ResourceProviderRetrievalFailed, held_candidate.misfit,
+            self.context, self.client, self.resources(), self.hold)
+
+    def test_pinned_processors(self):
+        pinned = {'hw__cpu_policy': 'dedicated'}
+        for held in {'PCPU': 1, 'MEMORY_MB': 128}, RESOURCES:
+            self.hold['allocations'] = {uuids.host: {'resources': held}}
+            self.assertIsNone(held_candidate.misfit(
+                self.context, self.client, self.resources(**pinned),
+                self.hold))
+        self.flags(disable_fallback_pcpu_query=True, group='workarounds')
+        self.assertIn('amounts', held_candidate.misfit(
+            self.context, self.client, self.resources(**pinned), self.hold))
