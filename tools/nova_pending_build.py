@@ -35,7 +35,7 @@ TREE = '_nova_pending_tree'
 
 # A source tree that git does not know and that is no sdist has no version
 # that pbr could find.
-FALLBACK_VERSION = '0.0.0'
+FALLBACK_VERSION = '34.0.0.dev0'
 
 
 def _has_version():

@@ -64,13 +64,8 @@ class Trial:
             for kind in ('first', 'second', 'lost')}
         for path in (cloud.var / 'glance').rglob(self.images['lost'].id):
             path.unlink()
-        self.flavor, self.nowhere = (
-            self.admin.compute.create_flavor(
-                name='%s-%d' % (name, number), vcpus=1, ram=64, disk=1)
-            for number in range(2))
-        # No host has it.
-        self.admin.compute.create_flavor_extra_specs(
-            self.nowhere, {'trait:HW_CPU_X86_SGX': 'required'})
+        self.flavor = self.admin.compute.create_flavor(
+            name=name, vcpus=1, ram=64, disk=1)
         self.cinder = self.admin.identity.find_user('cinder').id
         self.name = name
         self.server = None
@@ -87,9 +82,9 @@ class Trial:
                 self.good, self.refused, self.refused_when_stopped,
                 self.no_image, self.failed, self.event_lost,
                 self.create_fails, self.delete_fails, self.killed,
-                self.deleted, self.in_cell0):
+                self.deleted):
             start = time.monotonic()
-            self._create(trial == self.in_cell0)
+            self._create()
             try:
                 trial()
             finally:
@@ -190,28 +185,6 @@ class Trial:
         self._rebuild('first')
         self._expect_running('first')
 
-    def in_cell0(self):
-        """It waits: refused, no image, failed, and then re-imaged."""
-        with self._policy('cinder', 'volume:reimage_reserved'):
-            self._rebuild_in_cell0('second', 'first', 'reimage')
-        with self._no_image():
-            self._rebuild_in_cell0('second', 'first', '404')
-        self._ask('lost')
-        self._wait('PENDING')
-        self._expect('volume', self._volume().status, 'error')
-        self._expect_in('fault', self.volume, self._show().fault['message'])
-        self._rebuild_in_cell0('second', 'second', 'No valid host')
-
-    def _rebuild_in_cell0(self, kind, content, said):
-        self._ask(kind)
-        self._wait('PENDING')
-        self._expect_in('fault', said, self._show().fault['message'])
-        self._expect('volume', self._volume().status, 'reserved')
-        [attachment] = self._attachments()
-        self._expect('attachment', (attachment.instance, attachment.status),
-                     (self._show().id, 'reserved'))
-        self._expect('content', self._content(), content)
-
     def deleted(self):
         """The server is deleted meanwhile: no attachment is left."""
         self._ask('second')
@@ -223,7 +196,7 @@ class Trial:
 
     # What they do.
 
-    def _create(self, waiting):
+    def _create(self):
         volume = self.api.block_storage.create_volume(
             name=self.name, size=1, image_id=self.images['first'].id)
         self.volume = volume.id
@@ -231,11 +204,11 @@ class Trial:
                     lambda: self._volume().status == 'available')
         self.server = self.nova.create_server(
             name=self.name, networks='none',
-            flavor_id=(self.nowhere if waiting else self.flavor).id,
+            flavor_id=self.flavor.id,
             block_device_mapping=[{
                 'boot_index': 0, 'uuid': self.volume,
                 'source_type': 'volume', 'destination_type': 'volume'}])
-        self._wait('PENDING' if waiting else 'ACTIVE')
+        self._wait('ACTIVE')
 
     def _remove(self):
         self.nova.delete_server(self.server, ignore_missing=True)

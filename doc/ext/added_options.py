@@ -15,15 +15,17 @@
 import importlib
 import textwrap
 
+from docutils import nodes
 from oslo_config import cfg
 from sphinx.util import docutils
 
 import nova_pending
+import nova_pending_check
 
 
 def added_options():
     """Yield a group name and an option for each that the layer adds."""
-    for name in nova_pending.modules():
+    for name in nova_pending_check.modules():
         if not name.startswith('nova.conf.'):
             continue
         module = importlib.import_module(name)
@@ -50,16 +52,32 @@ class AddedOptions(docutils.SphinxDirective):
 
     def run(self):
         if not self.arguments:
-            return self.parse_text_to_nodes('\n'.join(
-                '* :oslo.config:option:`%s.%s`' % (group, option.dest)
-                for group, option in added_options()))
+            return self.parse_text_to_nodes('\n'.join(self._table()))
         lines = ['.. oslo.config:group:: %s' % self.arguments[0], '']
         for group, option in added_options():
             if group == self.arguments[0] and (
                     option.dest in self.arguments[1:] or
                     not self.arguments[1:]):
                 lines += self._described(option)
-        return self.parse_text_to_nodes('\n'.join(lines))
+        found = self.parse_text_to_nodes('\n'.join(lines))
+        for node in found:
+            # A bare "DEFAULT" looks like a mistake.
+            for title in node.findall(nodes.title):
+                title[:] = [nodes.Text('[%s] in nova.conf'
+                                       % self.arguments[0])]
+        return found
+
+    @staticmethod
+    def _table():
+        yield from ('.. list-table::', '   :header-rows: 1',
+                    '   :widths: 45 15 40', '',
+                    '   * - Option', '     - Default', '     - What for')
+        for group, option in added_options():
+            first = ' '.join(option.help.split()).partition('. ')[0]
+            yield '   * - :oslo.config:option:`[%s] %s <%s.%s>`' % (
+                group, option.dest, group, option.dest)
+            yield '     - ``%s``' % option.default
+            yield '     - %s.' % first.rstrip('.')
 
     @staticmethod
     def _described(option):

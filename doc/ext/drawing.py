@@ -13,7 +13,7 @@
 """Drawings that do not keep the documentation from being built.
 
 With Graphviz there is a picture. Where ``dot`` is not installed, the text of
-the drawing stands in its place.
+the drawing stands in its place, and a sentence says why.
 """
 
 import pathlib
@@ -32,7 +32,11 @@ class DrawingAsText(docutils.SphinxDirective):
         relative, path = self.env.relfn2path(self.arguments[0])
         self.env.note_dependency(relative)
         text = pathlib.Path(path).read_text('utf-8')
-        return [nodes.literal_block(text, text, language='dot')]
+        why = ('This was built without Graphviz: what follows is the source '
+               'of a drawing. An arrow leads from one state to the next, with '
+               'its reason.')
+        return [nodes.note('', nodes.paragraph(why, why)),
+                nodes.literal_block(text, text, language='dot')]
 
 
 def setup(app):

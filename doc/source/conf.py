@@ -19,6 +19,7 @@ extensions = [
     'openstackdocstheme',
     'added_options',
     'drawing',
+    'reaper_options',
 ]
 
 project = 'nova-pending'
@@ -36,6 +37,9 @@ html_theme = 'openstackdocs'
 html_theme_options = {'analytics_tracking_code': '', 'display_badge': False}
 openstackdocs_auto_name = False
 openstackdocs_auto_version = False
+
+html_static_path = ['_static']
+html_css_files = ['tables.css']
 
 graphviz_output_format = 'svg'
 

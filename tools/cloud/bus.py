@@ -12,6 +12,7 @@
 
 """The RabbitMQ that is used, and the virtual host made in it."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -142,6 +143,26 @@ class Bus:
                         passive=True).consumer_count
             except amqp_exc.NotFound:
                 return None
+
+    @contextlib.contextmanager
+    def gone(self):
+        """Within it nobody reaches the bus of the cloud.
+
+        :raises: CloudError if the virtual hosts are not ours
+        """
+        if self.shared or not all(
+                self._control('clear_permissions', '-p', host, self._user) and
+                self._control('close_all_connections', '--vhost', host, 'gone')
+                for host in self._hosts):
+            raise errors.CloudError(
+                'The bus at %s cannot be taken away from the cloud alone.'
+                % self._shown)
+        try:
+            yield
+        finally:
+            for host in self._hosts:
+                self._control('set_permissions', '-p', host, self._user,
+                              '.*', '.*', '.*')
 
     def drop(self):
         """Remove the virtual hosts, if they are ours."""

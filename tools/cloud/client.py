@@ -67,9 +67,12 @@ class Client:
 
         :param command: what follows ``openstack``, as one types it
         :param fails: whether the client is to say that it failed
+        :returns: what it answers
         :raises: StepFailed if it fails, or does not where it should
         """
-        self._show(command, *self._call(command), fails)
+        code, output = self._call(command)
+        self._show(command, code, output, fails)
+        return output
 
     def ask(self, command):
         """Return what one command answers, without showing it.
@@ -128,6 +131,19 @@ class Api:
         :raises: StepFailed if the answer is not 200
         """
         return self._request('GET', path, version, None, 200).json()
+
+    def show(self, path, version):
+        """Send a GET, show it and its answer, and return the body of that.
+
+        :param path: what follows the endpoint
+        :param version: the microversion
+        :raises: StepFailed if the answer is not 200
+        """
+        self._write('> GET %s\n> OpenStack-API-Version: compute %s' % (
+            path, version))
+        body = self.get(path, version)
+        self._write('%s\n' % json.dumps(body, indent=1))
+        return body
 
     def post(self, path, version, body, shown, wanted=202):
         """Send a POST, and show it and its answer.

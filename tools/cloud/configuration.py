@@ -19,6 +19,7 @@ from cryptography import fernet
 import yaml
 
 from tools.cloud import ports
+from tools.cloud import reaper
 from tools.cloud import settings
 
 SERVICE_PROJECT = 'service'
@@ -87,6 +88,9 @@ def write(cloud):
         files[cloud.nova_file(host)] = nova_compute(cloud, host)
     if cloud.libvirt:
         files[cloud.nova_file(cloud.libvirt_host)] = nova_libvirt(cloud)
+    if cloud.reaper:
+        files['%s/nova-reaper.conf' % reaper.NAME] = reaper.configuration(
+            cloud, _auth(cloud, reaper.NAME), _authtoken(cloud, reaper.NAME))
     for path, sections in files.items():
         target = cloud.etc / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -352,6 +356,7 @@ def _nova(cloud, host, bus_url):
         'service_user': {
             **_auth(cloud, 'nova'), 'send_service_user_token': True},
         **_messaging(cloud),
+        **reaper.notifications(cloud),
     }
 
 

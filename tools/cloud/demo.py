@@ -10,7 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""The demonstration: a server that found no room waits and is rebuilt.
+"""The demonstration: a server that found no room waits, and gets its room.
 
 Every step shows what the openstack client answers, and is checked by what the
 API itself says, so that the exit code can be trusted.
@@ -18,12 +18,14 @@ API itself says, so that the exit code can be trusted.
 
 import base64
 import contextlib
+import re
 import time
 import uuid
 
 from tools.cloud import client
 from tools.cloud import configuration
 from tools.cloud import errors
+from tools.cloud import reaper
 
 _IMAGE_BYTES = 1024 * 1024
 # Neutron gives no address outside the pool to a server that names none.
@@ -34,8 +36,17 @@ _METADATA = {'purpose': 'demo'}
 _KEY = 'key'
 _USER_DATA = b'#cloud-config\nhostname: web\n'
 _FAULT = 'No valid host was found'
+# Of a server's metadata: when it will be ended, and for which server.
+_NOTICE = 'reaper:terminate_at'
+_FOR = 'reaper:for'
 
+_ID = re.compile('[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}')
 _NO_IMAGE = str(uuid.UUID(int=1))
+
+# Seconds from the notice to the end of a preemptible server, and in which
+# what nobody is asked for has to happen.
+_GRACE = 5
+_PATIENCE = 180
 
 #: A client that knows that servers wait, one of the release, and one that
 #: knows that they can be rebuilt.
@@ -87,26 +98,33 @@ class Demo:
             raise
 
     def _run_steps(self):
-        with self._step('A tenant'):
+        with self._step('A tenant, and a reaper that only looks on'):
+            self._let_reaper('observe')
             self._make_tenant()
-        with self._step('An image, a flavor, a network, a keypair'):
+            self._wait_for_reaper('observe')
+        with self._step('An image, a network, a keypair, and two flavors'):
             self._prepare()
-        with self._step('Two servers fill both hosts'):
-            self._fill()
+        with self._step('A full cloud, and one of its servers preemptible'):
+            spot = self._fill()
         with self._step('No room: what Nova 34 answers, microversion 2.104'):
             web = self._create_in_vain()
         with self._step('The same server from 2.105 on: it waits'):
             self._look_at_waiting(web)
-        with self._step('What is refused, and that the server waits on'):
-            self._try_in_vain(web)
-        with self._step('A second server waits'):
-            second = self._create_second()
-        with self._step('Room is made, and the server rebuilt'):
-            self._make_room('filler-1')
-            self._rebuild(web)
+        with self._step('Why it waits, microversion 2.107'):
+            self._ask_why(web)
+        with self._step('The reaper may make room: the notice'):
+            self._let_reaper('preempt')
+            self._wait_for_reaper('preempt')
+            self._look_at_notice(spot, web)
+        with self._step('Nobody asked, and the server runs'):
+            self._wait_for_room(spot, web)
         with self._step('Everything that its owner said still holds'):
-            self._look_at_rebuilt(web)
-        with self._step('Given up by the administrator, rebuilt all the same'):
+            self._look_at_built(web)
+        with self._step('Room again: the preemptible server comes back'):
+            self._wait_for_return(spot)
+        with self._step('By hand, microversion 2.106, without the reaper'):
+            second = self._create_second()
+            self._try_in_vain(second)
             self._rebuild_given_up(second)
 
     def _make_tenant(self):
@@ -118,18 +136,34 @@ class Demo:
         self._client.run(admin + 'role add --project %s --user %s member' % (
             owner, owner))
 
+    def _let_reaper(self, mode):
+        """Set how far the reaper may go."""
+        options = {'mode': mode, 'grace_period': _GRACE, 'min_run_time': 0}
+        self._write('nova-reaper.conf, and a SIGHUP:\n\n[reaper]\n%s\n' % (
+            '\n'.join('%s = %s' % item for item in options.items())))
+        reaper.change(self._cloud, self._processes, **options)
+
+    def _wait_for_reaper(self, mode):
+        self._wait_until(
+            'nova-reaper works in the mode ' + mode,
+            lambda: reaper.is_ready(self._cloud, mode))
+
     def _prepare(self):
         # The client runs in the state directory.
         (self._cloud.var / 'user-data').write_bytes(_USER_DATA)
         image = self._cloud.var / 'image'
         with image.open('wb') as file:
             file.truncate(_IMAGE_BYTES)
+        flavor = ('--os-cloud admin flavor create --vcpus %d --ram 512 '
+                  '--disk 1 ' % self._cloud.host_vcpus)
         self._client.run_together(
             '--os-cloud admin image create --public --disk-format raw '
             '--file %s cirros -c name -c status'
             % image.relative_to(self._cloud.state),
-            '--os-cloud admin flavor create --vcpus %d --ram 512 --disk 1 '
-            'whole-host -c name -c vcpus' % self._cloud.host_vcpus,
+            flavor + 'whole-host -c name -c vcpus',
+            flavor + '--property reaper:preemptible=true '
+            '--property reaper:action=shelve spot -c name -c vcpus '
+            '-c properties',
             'network create net -c name -c status',
             'keypair create --private-key var/key %s -c name -c fingerprint'
             % _KEY)
@@ -138,28 +172,26 @@ class Demo:
             '--allocation-pool %s --no-dhcp subnet -c name -c cidr' % _POOL)
 
     def _fill(self):
-        hosts = len(self._cloud.hosts)
-        self._client.run(
-            '%s server create --image cirros --flavor whole-host '
-            '--network net --min %d --max %d filler -c name -c status'
-            % (PENDING, hosts, hosts))
-        fillers = self._find()
-        _expect('servers', len(fillers), hosts)
-        for server in fillers.values():
-            self._wait_for(server['id'], 'ACTIVE')
+        self._client.run_together(*(
+            '%s server create --image cirros --flavor %s --network net %s '
+            '-c name -c status' % (PENDING, flavor, name)
+            for flavor, name in (('whole-host', 'filler'), ('spot', 'spot'))))
+        servers = self._find()
+        for name in ('filler', 'spot'):
+            self._wait_for(servers[name]['id'], 'ACTIVE')
         self._client.run('server list')
+        return servers['spot']['id']
 
     def _create_in_vain(self):
-        self._client.run(
+        self._port = _ID.search(self._client.run(
             'port create --network net --fixed-ip ip-address=%s web '
-            '-c id -c status' % _ADDRESS)
+            '-c id -c status' % _ADDRESS)).group()
         self._client.run(
             '%s server create --image cirros --flavor whole-host --port web '
             '--property purpose=demo --tag blue --key-name %s '
             '--user-data var/user-data --wait web' % (_BEFORE, _KEY),
             fails=True)
         web = self._find()['web']['id']
-        self._port = self._client.ask('port show web -c id -f value').strip()
         self._client.run('%s server show web %s' % (_BEFORE, _SHOWN))
         for version in ('2.1', '2.104'):
             server = self._server(web, version)
@@ -170,9 +202,7 @@ class Demo:
     def _look_at_waiting(self, web):
         self._client.run_together(
             '%s server show web %s' % (PENDING, _SHOWN),
-            '%s server list' % PENDING,
-            '%s server list --status ERROR' % _BEFORE,
-            '%s server list --status ERROR' % PENDING)
+            '%s server list' % PENDING)
         server = self._server(web)
         _expect('status', server['status'], 'PENDING')
         _expect_fault(server)
@@ -184,86 +214,95 @@ class Demo:
             _expect('servers in %s at %s' % (status, version),
                     [each['id'] for each in servers['servers']], found)
 
-    def _try_in_vain(self, web):
-        path = '/servers/%s/action' % web
+    def _ask_why(self, web):
+        answer = self._api.show('/servers/%s/pending' % web, '2.107')
+        _expect('reason', answer['pending']['reason'], 'no_room')
 
-        def refused(version, body, code):
-            self._api.post(path, version, body, lambda answer: answer, code)
-            _expect('status', self._server(web)['status'], 'PENDING')
-
-        refused('2.105', {'rebuild': {'imageRef': _NO_IMAGE}}, 409)
-        refused('2.106', {'rebuild': {'imageRef': _NO_IMAGE}}, 400)
-        refused('2.106', {'reboot': {'type': 'HARD'}}, 409)
-        self._api.post(path, '2.106', {'lock': None}, lambda answer: answer)
-        refused('2.106', {'rebuild': {}}, 409)
-        self._api.post(path, '2.106', {'unlock': None}, lambda answer: answer)
-        self._write('And as long as there is no room, a rebuild ends where it '
-                    'began:\n')
-        self._ask_for_rebuild(web)
-        self._wait_for(web, 'PENDING')
-        self._expect_kept(self._server(web))
-
-    def _create_second(self):
-        self._client.run(
-            '%s server create --image cirros --flavor whole-host '
-            '--network net second -c name -c status' % PENDING)
-        second = self._find()['second']['id']
-        self._wait_for(second, 'PENDING')
-        self._client.run('%s server list' % PENDING)
-        return second
-
-    def _make_room(self, name):
-        self._client.run('server delete --wait ' + name)
-        _expect('servers of the name ' + name, name in self._find(), False)
-
-    def _rebuild(self, web):
+    def _look_at_notice(self, spot, web):
+        notice = self._wait_until(
+            'the server spot is under notice',
+            lambda: self._notice(self._server(spot)))
+        _expect('whom the notice is for', notice[_FOR], web)
         self._write(
-            'The openstack client knows no status PENDING, and rebuilds no '
-            'server in a status\nthat it does not know. The API takes the '
-            'request; no image is named, so it is\nthe one that the server '
-            'was created with.\n')
+            'A guest reads its notice from the metadata service of its cloud, '
+            'below "meta".\nThis cloud has no guest and no such service, so '
+            'the same metadata by the API:\n')
+        self._api.show('/servers/%s/metadata' % spot, '2.106')
+
+    def _wait_for_room(self, spot, web):
         self._created = self._server(web)['created']
-        self._ask_for_rebuild(web)
-        self._wait_for(web, 'ACTIVE')
+        self._wait_for_at_last(web, 'ACTIVE')
+        _expect('status of spot', self._server(spot)['status'],
+                'SHELVED_OFFLOADED')
+        self._client.run('%s server list' % _REBUILD)
 
-    def _ask_for_rebuild(self, web):
-        self._api.post(
-            '/servers/%s/action' % web, '2.106', {'rebuild': {}},
-            lambda body: {'server': {
-                name: body['server'][name] for name in ('id', 'status')}})
-
-    def _look_at_rebuilt(self, web):
+    def _look_at_built(self, web):
         self._client.run_together(
             '%s server show web %s' % (_REBUILD, _SHOWN),
-            'port list --server web -c Name -c Status '
-            '-c "Fixed IP Addresses"',
-            '%s server event list web -c Action -c "Start Time"' % _REBUILD,
-            '%s server list' % _REBUILD)
+            '%s server event list web --long -c Action -c "User ID" '
+            '-c "Start Time"' % _REBUILD)
         server = self._server(web)
         self._expect_kept(server)
         _expect('creation', server['created'], self._created)
         _expect('addresses', [
             each['addr'] for each in server['addresses']['net']], [_ADDRESS])
         actions = self._api.get(
-            '/servers/%s/os-instance-actions' % web, '2.106')
-        _expect('actions', [
-            each['action'] for each in actions['instanceActions']],
-            ['rebuild', 'rebuild', 'unlock', 'lock', 'create'])
+            '/servers/%s/os-instance-actions' % web,
+            '2.106')['instanceActions']
+        _expect('actions', [each['action'] for each in actions],
+                ['rebuild', 'create'])
+        _expect('whether its owner asked for the rebuild',
+                actions[0]['user_id'] == actions[1]['user_id'], False)
         ports = self._api.get('/servers/%s/os-interface' % web, '2.106')
         _expect('ports', [each['port_id'] for each
                           in ports['interfaceAttachments']], [self._port])
 
+    def _wait_for_return(self, spot):
+        self._make_room('web')
+        self._wait_for_at_last(spot, 'ACTIVE')
+        # The reaper takes its marks off when it sees that the server is back.
+        self._wait_until(
+            'nothing in the metadata of spot is of the notice',
+            lambda: not self._server(spot)['metadata'])
+        self._client.run('%s server list' % _REBUILD)
+
+    def _create_second(self):
+        self._write('A preemptible server has nobody ended who is like it.\n')
+        self._client.run(
+            '%s server create --image cirros --flavor spot --network net '
+            'second -c name -c status' % PENDING)
+        second = self._find()['second']['id']
+        self._wait_for(second, 'PENDING')
+        return second
+
+    def _try_in_vain(self, second):
+        path = '/servers/%s/action' % second
+
+        def refused(version, body, code):
+            self._api.post(path, version, body, lambda answer: answer, code)
+            _expect('status', self._server(second)['status'], 'PENDING')
+
+        refused('2.105', {'rebuild': {'imageRef': _NO_IMAGE}}, 409)
+        refused('2.106', {'rebuild': {'imageRef': _NO_IMAGE}}, 400)
+        refused('2.106', {'reboot': {'type': 'HARD'}}, 409)
+
     def _rebuild_given_up(self, second):
-        self._client.run(
-            '--os-cloud admin server set --state error --auto-approve %s'
-            % second)
+        path = '/servers/%s/action' % second
+        self._write('An administrator gives it up, so that the reaper leaves '
+                    'it alone:\n')
+        self._admin.post(path, '2.106', {'os-resetState': {'state': 'error'}},
+                         lambda answer: answer)
         _expect('status', self._server(second)['status'], 'ERROR')
-        self._make_room('filler-2')
-        self._client.run(
-            '%s server rebuild --image cirros second -c id -c status'
-            % _REBUILD)
+        self._make_room('filler')
+        self._api.post(path, '2.106', {'rebuild': {}}, lambda body: {
+            'server': {name: body['server'][name]
+                       for name in ('id', 'status')}})
         self._wait_for(second, 'ACTIVE')
         self._client.run('%s server list' % _REBUILD)
+
+    def _make_room(self, name):
+        self._client.run('server delete --wait ' + name)
+        _expect('servers of the name ' + name, name in self._find(), False)
 
     def _server(self, server, version='2.106'):
         return self._api.get('/servers/' + server, version)['server']
@@ -272,15 +311,41 @@ class Demo:
         servers = self._api.get('/servers', '2.106')['servers']
         return {server['name']: server for server in servers}
 
+    @staticmethod
+    def _notice(server):
+        return server['metadata'] if _NOTICE in server['metadata'] else None
+
     def _wait_for(self, server, status):
+        """Wait until a server is no longer built, and check its status."""
         def settled():
-            if self._stopped:
-                raise errors.Stopped('The demonstration was stopped.')
             found = self._server(server)['status']
             return found if found != 'BUILD' else None
 
-        _expect('status of the server', self._processes.wait_until(
-            'server %s in %s' % (server, status), settled, None), status)
+        _expect('status of the server', self._wait_until(
+            'the build of the server %s ends' % server, settled), status)
+
+    def _wait_for_at_last(self, server, status):
+        """Wait until a server is in a status, whatever it was in before."""
+        def settled():
+            found = self._server(server)['status']
+            return found if found in (status, 'ERROR') else None
+
+        _expect('status of the server', self._wait_until(
+            'the server %s is in %s' % (server, status), settled), status)
+
+    def _wait_until(self, what, ready, seconds=_PATIENCE):
+        deadline = time.monotonic() + seconds
+
+        def looked():
+            if self._stopped:
+                raise errors.Stopped('The demonstration was stopped.')
+            found = ready()
+            if not found and time.monotonic() > deadline:
+                raise errors.StepFailed(
+                    'Waited %d s in vain until %s.' % (seconds, what))
+            return found
+
+        return self._processes.wait_until(what, looked, None, 2 * seconds)
 
     def _expect_kept(self, server):
         _expect('tags', server['tags'], _TAGS)

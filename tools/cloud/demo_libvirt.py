@@ -31,11 +31,10 @@ class Demo(demo.Demo):
         with self._step('A real guest: what it writes to its console'):
             self._client.run(_CREATE + '--wait guest-1')
             self._look_at_console('guest-1')
-        with self._step('A second one waits, and boots when it is rebuilt'):
+        with self._step('A second one waits, and boots when there is room'):
             second = self._create_waiting_guest()
             self._make_room('guest-1')
-            self._ask_for_rebuild(second)
-            self._wait_for(second, 'ACTIVE')
+            self._wait_for_at_last(second, 'ACTIVE')
             self._look_at_console('guest-2')
 
     def _create_waiting_guest(self):

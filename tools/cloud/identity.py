@@ -16,6 +16,7 @@ from keystoneauth1.identity import v3
 from keystoneauth1 import session
 
 from tools.cloud import configuration
+from tools.cloud import reaper
 from tools.cloud import settings
 
 _SERVICE_TYPES = {
@@ -54,6 +55,18 @@ def seed(cloud):
         for interface in ('public', 'internal'):
             admin.create('endpoint', service_id=entry, interface=interface,
                          region_id=settings.REGION, url=cloud.url(name))
+    if cloud.reaper:
+        user = admin.create('user', name=reaper.NAME,
+                            password=cloud.password)
+        for role in ('admin', 'service'):
+            admin.grant(service, user, roles[role])
+        # In each project there will be.
+        admin.grant_inherited('default', user, roles['member'])
+        entry = admin.create('service', name='reaper',
+                             type=reaper.SERVICE_TYPE)
+        for interface in ('public', 'internal'):
+            admin.create('endpoint', service_id=entry, interface=interface,
+                         region_id=settings.REGION, url=reaper.url(cloud))
     if cloud.owner:
         project = admin.create('project', name=configuration.OWNER)
         owner = admin.create('user', name=configuration.OWNER,
@@ -79,3 +92,8 @@ class _Admin:
     def grant(self, project, user, role):
         self._session.put('%s/projects/%s/users/%s/roles/%s' % (
             self._url, project, user, role))
+
+    def grant_inherited(self, domain, user, role):
+        self._session.put(
+            '%s/OS-INHERIT/domains/%s/users/%s/roles/%s/inherited_to_projects'
+            % (self._url, domain, user, role))

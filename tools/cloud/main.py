@@ -159,6 +159,12 @@ def _add_choices(parser):
     parser.add_argument(
         '--no-cinder', dest='cinder', action='store_const', const=False,
         help='without volumes')
+    parser.add_argument(
+        '--dashboard', action='store_const', const=True,
+        help='with Horizon and its panels of waiting servers')
+    parser.add_argument(
+        '--reaper', action='store_const', const=True,
+        help='with nova-reaper, which makes room for servers that wait')
     for name, what in (
             ('workers', 'processes of each API and each conductor'),
             ('conductors', 'conductors of the whole cloud'),
@@ -171,7 +177,8 @@ def _add_choices(parser):
 
 def _choices(args):
     """Return what of settings.Settings was chosen on the command line."""
-    names = ('libvirt', 'cinder', 'stock', 'workers', 'conductors', 'cells')
+    names = ('libvirt', 'cinder', 'dashboard', 'reaper', 'stock', 'workers',
+             'conductors', 'cells')
     return {name: getattr(args, name) for name in names
             if getattr(args, name, None) is not None}
 
@@ -357,25 +364,38 @@ def _kill(args):
 def _restart(args):
     cloud, start, show = _load(args), time.monotonic(), screen.Screen()
     if args.service:
-        cloud.find(args.service)
-
-        def again(done, started):
-            cloud.restart(args.service, done, started)
+        _restart_one(cloud, show, args.service)
     else:
         def again(done, started):
             cloud.stop()
             cloud.start(done, started)
 
-    _start(cloud, show, again)
+        _start(cloud, show, again)
     show.write()
     show.services(cloud)
+    for name in cloud.ended():
+        show.write('%s has ended before, and was left alone.' % name)
     show.write('\nUp again in %.1f s.' % (time.monotonic() - start))
     return 0
+
+
+def _restart_one(cloud, show, service):
+    cloud.find(service)
+    try:
+        with show.steps() as (done, started):
+            cloud.restart(service, done, started)
+    except BaseException:
+        _ignore_signals()
+        _tell_full_disk(cloud)
+        print('%s did not come up. The rest of the cloud is as it was; up '
+              'starts what is missing.' % service, file=sys.stderr)
+        raise
 
 
 def _demo(args):
     _catch_signals()
     start, show = time.time(), screen.Screen()
+    args.reaper = True
     # The demonstration makes its tenant itself.
     cloud = _new(args, _state(args) if args.keep else args.state_dir,
                  owner=False)

@@ -315,13 +315,17 @@ class Processes:
             process.kill()
             self._forget(process)
 
-    def close(self, grace=5):
-        """End all processes, and let none be started any more.
+    def close(self, grace=5, names=None):
+        """End processes, and let none be started or waited for any more.
 
         :param grace: how many seconds they have before they are killed
+        :param names: which, all if not given
         """
         with self._lock:
             self._closed = True
+        if names is not None:
+            self.stop(names, grace)
+            return
         self.stop(set(self._running) - self._last, grace)
         self.stop(self._last, _LAST_GRACE)
         # What a run of the tool that was killed has not noted, and what has

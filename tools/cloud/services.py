@@ -100,30 +100,50 @@ class Services:
 
     def start_api(self, api):
         """Start an HTTP API, and wait until it answers."""
-        self._reserved.release(api)
-        port = self._cloud.ports[api]
-        self._processes.start(
-            _label(api), self.api_program(api, port), self.environment())
+        self._serve(api, _label(api), self.api_program(
+            api, self._cloud.ports[api]), self.environment())
+
+    def start_wsgi(self, name, port, module, env, *arguments):
+        """Start what is no API but serves HTTP, and wait until it answers.
+
+        :param name: the name of its process
+        :param port: the name of its port
+        :param module: its WSGI module
+        :param env: what its environment has beside that of a service
+        :param arguments: of uWSGI, what an API has not
+        """
+        self._serve(port, name, [
+            *self._uwsgi(name, self._cloud.ports[port], module), *arguments],
+            {**self.environment(), **env})
+
+    def _serve(self, port, name, argv, env):
+        self._reserved.release(port)
+        url = 'http://%s:%d/' % (ports.HOST, self._cloud.ports[port])
+        self._processes.start(name, argv, env)
         self._processes.wait_until(
-            'an answer of ' + _label(api),
-            lambda: _answers('http://%s:%d/' % (ports.HOST, port)),
-            [_label(api)])
+            'an answer of ' + name, lambda: _answers(url), [name])
 
     def api_program(self, api, port):
         """Return the command line of a process that serves an HTTP API."""
         return [
+            *self._uwsgi(_label(api), port, self.wsgi_modules[api]),
+            '--processes', self._cloud.workers,
+            *self._arguments(api),
+        ]
+
+    @staticmethod
+    def _uwsgi(name, port, module):
+        return [
             _program('uwsgi'),
             '--http-socket', '%s:%d' % (ports.HOST, port),
-            '--module', self.wsgi_modules[api] + ':application',
+            '--module', module + ':application',
             '--virtualenv', settings.PREFIX,
-            '--procname-prefix-spaced', _label(api),
+            '--procname-prefix-spaced', name,
             '--master', '--die-on-term', '--need-app', '--lazy-apps',
-            '--processes', self._cloud.workers, '--threads', _THREADS,
-            '--enable-threads',
+            '--threads', _THREADS, '--enable-threads',
             '--buffer-size', 65535, '--http-chunked-input',
             '--http-auto-chunked', '--add-header', 'Connection: close',
             '--worker-reload-mercy', 3, '--disable-logging', '--log-5xx',
-            *self._arguments(api),
         ]
 
     def start(self, name, program, *config_files, queue=None, cell=None):
@@ -147,6 +167,24 @@ class Services:
             self._processes.wait_until(
                 '%s to take calls' % name,
                 lambda: self._cloud.bus.consumers(queue, cell), [name])
+
+    def start_program(self, name, argv):
+        """Start a service of another kind.
+
+        :param name: the name of its process, and of its port
+        :param argv: its command line; the first word is its command
+        """
+        self._reserved.release(name)
+        self._processes.start(
+            name, [*self.program(argv[0]), *argv[1:]], self.environment())
+
+    def wait(self, name, ready):
+        """Wait until a process is ready, or has ended.
+
+        :param ready: returns whether it is
+        :raises: CloudError
+        """
+        self._processes.wait_until(name, ready, [name])
 
     def _arguments(self, api):
         # The one API that reads no OS_..._CONFIG_DIR.

@@ -54,6 +54,8 @@ class Settings:
     :ivar libvirt: whether there is a host with real guests beside them
     :ivar hypervisor: the hypervisor.Hypervisor of that host
     :ivar cinder: whether the cloud has Cinder
+    :ivar dashboard: whether there is a Horizon with our panels
+    :ivar reaper: whether there is a nova-reaper
     :ivar stock: whether nova-pending is left off
     :ivar owner: whether the cloud comes up with a user who owns servers
     :ivar workers: how many processes each API and each conductor has
@@ -72,6 +74,8 @@ class Settings:
     libvirt: bool = False
     hypervisor: object = None
     cinder: bool = True
+    dashboard: bool = False
+    reaper: bool = False
     stock: bool = False
     owner: bool = True
     workers: int = 1

@@ -23,6 +23,7 @@ from oslo_utils import units
 
 from tools.cloud import bus
 from tools.cloud import configuration
+from tools.cloud import dashboard
 from tools.cloud import databases
 from tools.cloud import errors
 from tools.cloud import guest
@@ -32,6 +33,7 @@ from tools.cloud import plan
 from tools.cloud import ports
 from tools.cloud import private_servers
 from tools.cloud import processes
+from tools.cloud import reaper
 from tools.cloud import record
 from tools.cloud import services
 from tools.cloud import settings
@@ -40,7 +42,8 @@ from tools.cloud import settings
 _NEEDED_MIB = 100
 
 # Steps that start nothing, but wait for what other steps started.
-_WAITS = ('agents', 'hosts', 'volumes')
+_WAITS = ('agents', 'hosts', 'volumes', 'reaper lists')
+_HAVE_QUEUES = ('nova-conductor', 'nova-scheduler')
 
 _CINDER_FILE = 'cinder/cinder.conf'
 _NEUTRON_FILES = ('neutron/neutron.conf', 'neutron/plugins/ml2/ml2_conf.ini')
@@ -174,6 +177,10 @@ class Stack:
         :raises: ServerMissing, CloudError
         """
         services.check()
+        if self._choices.get('dashboard'):
+            dashboard.check()
+        if self._choices.get('reaper'):
+            reaper.check()
         if self._hypervisor:
             hypervisor.check()
         missing = []
@@ -194,8 +201,11 @@ class Stack:
             be called all the same
         """
         reserved = ports.Ports(
-            [*settings.APIS, *(name for server in self._private
-                               for name in server.ports)], self._given_ports)
+            [*settings.APIS,
+             *([dashboard.NAME] if self._choices.get('dashboard') else []),
+             *([reaper.NAME] if self._choices.get('reaper') else []),
+             *(name for server in self._private for name in server.ports)],
+            self._given_ports)
         self._undo.callback(reserved.release_all)
         self._make_state()
         self._record.write({
@@ -283,31 +293,45 @@ class Stack:
             self._start_servers(reserved, done, started, choose)
             self._run(reserved, done, started, choose)
 
-    def restart(self, service, done, started=lambda name: None):
-        """End a service and start it again.
+    def restart(self, service, done, started=lambda name: None, waits=True):
+        """End a service and start it again, whatever the others do.
+
+        If it does not come up it is ended, and the others go on.
 
         :param service: the name of its process
         :param done: called with the name and the seconds of each step
         :param started: called with the name of each step that begins
+        :param waits: whether to wait for what it reports of itself
         :raises: BadArgument if there is no such service, CloudError if it
             does not come up
         """
         self.find(service)
         self.processes.stop({service})
+        ended = self.ended()
         api = service.removesuffix('-api')
         reserved = ports.Ports((), {
             api: self.settings.ports[api]} if service != api else {})
 
         def choose(steps):
-            # An API is waited for by the step that starts it.
-            waits = {name for name in steps.needing(api)
-                     if service == api and name in _WAITS}
-            return ({api} | waits).intersection(steps)
+            # What has an API or a queue is waited for by the step that starts
+            # it; what it reports of itself comes up to a minute later. What
+            # would be asked for another's report may be what has ended.
+            reports = {name for name in steps.needing(api)
+                       if waits and service == api and name in _WAITS and
+                       not ended and not service.startswith(_HAVE_QUEUES)}
+            return ({api} | reports).intersection(steps)
 
+        abort = functools.partial(self.processes.close, names={service})
         with contextlib.ExitStack() as held:
             held.callback(reserved.release_all)
-            self._start_servers(reserved, done, started, choose)
-            self._run(reserved, done, started, choose)
+            held.callback(self.processes.reopen)
+            self._start_servers(reserved, done, started, choose, abort)
+            self._run(reserved, done, started, choose, abort)
+
+    def ended(self):
+        """Return the names of the services that have ended by themselves."""
+        return sorted(name for name, process in self.processes.running(
+            ).items() if process.lasting and not process.alive)
 
     def find(self, service):
         """Return the processes.Process of a service.
@@ -334,17 +358,17 @@ class Stack:
         """
         self._undo.close()
 
-    def _start_servers(self, reserved, done, started, choose):
+    def _start_servers(self, reserved, done, started, choose, abort=None):
         steps = plan.Plan()
         for server in self._private:
             server.add_steps(steps, self.processes, reserved)
-        steps.run(done, self.processes.close, choose(steps), started)
+        steps.run(done, abort or self.processes.close, choose(steps), started)
 
-    def _run(self, reserved, done, started, choose):
+    def _run(self, reserved, done, started, choose, abort=None):
         self.services = self.service_class(
             self.settings, self.processes, reserved)
         steps = self._plan(self.services)
-        steps.run(done, self.processes.close, choose(steps), started)
+        steps.run(done, abort or self.processes.close, choose(steps), started)
 
     def _make_state(self):
         try:
@@ -375,6 +399,15 @@ class Stack:
         if self.settings.cinder:
             self._plan_cinder(steps, run)
         self._plan_nova(steps, run)
+        if self.settings.dashboard:
+            shown = dashboard.Dashboard(self.settings, run)
+            steps.add('horizon files', shown.make, once=True)
+            steps.add(dashboard.NAME, shown.start,
+                      'horizon files', 'identities')
+        if self.settings.reaper:
+            service = reaper.Reaper(self.settings, run)
+            steps.add(reaper.NAME, service.start, 'hosts')
+            steps.add('reaper lists', service.wait, reaper.NAME)
         return steps
 
     def _plan_identity(self, steps, run):

@@ -36,6 +36,10 @@ from tools.crash import faults
 #: [conductor] rebuild_in_cell0_timeout, in seconds.
 TIMEOUT = 4
 
+# [DEFAULT] rpc_response_timeout: how long the answer of a process that was
+# killed is waited for.
+_RPC_TIMEOUT = 30
+
 #: The microversion that takes personality files and tags.
 _CREATE = '2.56'
 _VERSION = '2.106'
@@ -49,10 +53,26 @@ _POOL = {'start': '10.0.255.1', 'end': '10.0.255.254'}
 
 
 class Services(services.Services):
-    """Starts Nova's services with faults."""
+    """Starts Nova's services with faults.
+
+    :param timeout: [conductor] rebuild_in_cell0_timeout
+    :param rpc_timeout: [DEFAULT] rpc_response_timeout
+    :param long_rpc_timeout: [DEFAULT] long_rpc_timeout: how long the bus
+        keeps what a scheduler is asked for
+    :param spacing: seconds between two runs of the recovery
+    """
 
     wsgi_modules = {**services.Services.wsgi_modules,
                     'nova': 'tools.crash.wsgi'}
+
+    def __init__(self, *args, timeout=TIMEOUT, rpc_timeout=_RPC_TIMEOUT,
+                 long_rpc_timeout=1800, spacing=1):
+        super().__init__(*args)
+        self._timing = {
+            'OS_CONDUCTOR__REBUILD_IN_CELL0_TIMEOUT': str(timeout),
+            'OS_DEFAULT__RPC_RESPONSE_TIMEOUT': str(rpc_timeout),
+            'OS_DEFAULT__LONG_RPC_TIMEOUT': str(long_rpc_timeout),
+            faults.RECOVERY_SPACING: str(spacing)}
 
     def program(self, name):
         if name not in faults.TARGETS:
@@ -72,9 +92,7 @@ class Services(services.Services):
                 [str(_ROOT), *filter(None, [inherited.get('PYTHONPATH')])]),
             'PYTHONDONTWRITEBYTECODE': '1',
             faults.DIRECTORY: str(directory),
-            'OS_CONDUCTOR__REBUILD_IN_CELL0_TIMEOUT': str(TIMEOUT),
-            # Who waits for an answer of a process that was killed.
-            'OS_DEFAULT__RPC_RESPONSE_TIMEOUT': '30'}
+            **self._timing}
 
 
 class Stack(stack.Stack):
@@ -82,18 +100,13 @@ class Stack(stack.Stack):
 
     service_class = Services
 
+    #: The services that are started again.
+    names = ()
+
     def up(self, *args):
         super().up(*args)
-        run = self.services
-        self._starts = {'nova-api': functools.partial(run.start_api, 'nova')}
-        self._starts['nova-conductor'] = functools.partial(
-            run.start, 'nova-conductor', 'nova-conductor', 'nova/nova.conf',
-            queue='conductor')
-        for host in self.settings.hosts:
-            name = 'nova-compute@' + host
-            self._starts[name] = functools.partial(
-                run.start, name, 'nova-compute',
-                self.settings.nova_file(host))
+        self.names = [process.name for process
+                       in self.processes.running().values() if process.lasting]
         self._ended = threading.Event()
         self._supervisor = threading.Thread(
             target=self._supervise, name='supervisor', daemon=True)
@@ -104,31 +117,55 @@ class Stack(stack.Stack):
     def _supervise(self):
         """Start services again, as systemd does."""
         while not self._ended.wait(0.1):
-            for name, start in self._starts.items():
-                process = self.processes.running()[name]
-                if not process.alive:
-                    process.kill()
+            for name in self.names:
+                process = self.processes.running().get(name)
+                if not process or not process.alive:
                     with contextlib.suppress(errors.CloudError):
-                        start()
+                        self.restart(name, lambda *_: None, waits=False)
+
+    def find(self, service):
+        # One that did not come up again is to be started all the same.
+        return None if service in self.names else super().find(service)
 
     def kill(self, name):
-        """Kill a service and its workers."""
-        self.processes.running()[name].kill()
+        """Kill a service and its workers, if it runs."""
+        process = self.processes.running().get(name)
+        if process:
+            process.kill()
+
+    def pause(self, name):
+        """End a service until it is resumed."""
+        if name in self.names:
+            self.names.remove(name)
+        self.processes.stop({name})
+
+    def resume(self, name):
+        """Have a service started that was paused."""
+        self.names.append(name)
 
 
 class Cloud:
-    """A cloud with faults, as its users and its operator see it."""
+    """A cloud with faults, as its users and its operator see it.
 
-    def __init__(self):
-        self._stack = Stack(
+    :param cloud: the Stack, which is not up yet; one by the variables of the
+        environment if not given
+    """
+
+    #: Of the flavor. A host has room for as many servers as there are.
+    extra_specs = {'resources:VCPU': '0'}
+
+    def __init__(self, cloud=None):
+        self._stack = cloud or Stack(
             os.environ.get('CLOUD_DATABASE_URL', settings.DATABASE_URL),
             os.environ.get('CLOUD_BUS_URL', settings.BUS_URL),
             os.environ.get('CRASH_STATE_DIR'),
-            keep='CRASH_STATE_DIR' in os.environ)
+            keep='CRASH_STATE_DIR' in os.environ, reaper=True)
         self._numbers = iter(range(10, 60000))
         self.check = self._stack.check
         self.down = self._stack.down
         self.kill = self._stack.kill
+        self.pause = self._stack.pause
+        self.resume = self._stack.resume
 
     def up(self):
         """Bring it up, with what a server needs."""
@@ -143,19 +180,15 @@ class Cloud:
 
     def _prepare(self):
         self.request('placement', 'PUT', '/traits/' + _TRAIT, admin=True)
-        image = self.request('glance', 'POST', '/v2/images', {
+        self.image = self.request('glance', 'POST', '/v2/images', {
             'name': 'crash', 'disk_format': 'raw', 'visibility': 'public',
             'container_format': 'bare'}, admin=True).json()['id']
         self.admin.put(
-            '%s/v2/images/%s/file' % (self.settings.url('glance'), image),
+            '%s/v2/images/%s/file' % (self.settings.url('glance'), self.image),
             data=b'\0' * 1024,
             headers={'Content-Type': 'application/octet-stream'})
-        flavor = self.nova('POST', '/flavors', {'flavor': {
-            'name': 'crash', 'vcpus': 1, 'ram': 1, 'disk': 1}}, admin=True
-        ).json()['flavor']['id']
-        self.nova('POST', '/flavors/%s/os-extra_specs' % flavor, {
-            'extra_specs': {'resources:VCPU': '0',
-                            'trait:' + _TRAIT: 'required'}}, admin=True)
+        flavor = self.make_flavor('crash', **{
+            'trait:' + _TRAIT: 'required', **self.extra_specs})
         self.network = self.request('neutron', 'POST', '/v2.0/networks', {
             'network': {'name': 'crash'}}).json()['network']['id']
         self.request('neutron', 'POST', '/v2.0/subnets', {'subnet': {
@@ -166,7 +199,7 @@ class Cloud:
         self.nova('POST', '/os-keypairs', {'keypair': {'name': 'crash'}},
                   version='2.91')
         self._body = {
-            'name': 'crash', 'imageRef': image, 'flavorRef': flavor,
+            'name': 'crash', 'flavorRef': flavor,
             'key_name': 'crash', 'tags': ['blue'],
             'metadata': {'purpose': 'crash'},
             'personality': [{'path': '/etc/crash', 'contents': 'Y3Jhc2g='}]}
@@ -230,6 +263,15 @@ class Cloud:
                 found['resource_provider_generation']},
             admin=True, fails=True).ok
 
+    def make_flavor(self, name, **extra_specs):
+        """Return the ID of a flavor."""
+        flavor = self.nova('POST', '/flavors', {'flavor': {
+            'name': name, 'vcpus': 1, 'ram': 1, 'disk': 1}}, admin=True
+        ).json()['flavor']['id']
+        self.nova('POST', '/flavors/%s/os-extra_specs' % flavor, {
+            'extra_specs': extra_specs}, admin=True)
+        return flavor
+
     def make_port(self):
         """Return a port with an address of its own."""
         return self.request('neutron', 'POST', '/v2.0/ports', {'port': {
@@ -237,11 +279,14 @@ class Cloud:
                 {'ip_address': '10.0.%d.%d' % divmod(
                     next(self._numbers), 250)}]}}).json()['port']
 
-    def make_volume(self):
-        """Return the ID of a volume."""
+    def make_volume(self, **options):
+        """Return the ID of a volume.
+
+        :param options: what Cinder is asked for beside its size
+        """
         volumes = '/%s/volumes' % self.owner.get_project_id()
         volume = self.request('cinder', 'POST', volumes, {
-            'volume': {'size': 1}}).json()['volume']['id']
+            'volume': {'size': 1, **options}}).json()['volume']['id']
         path = '%s/%s' % (volumes, volume)
         self.wait_for('the volume', lambda: self.request(
             'cinder', 'GET', path).json()['volume']['status'] == 'available')
@@ -255,7 +300,8 @@ class Cloud:
     def make_waiting(self, *asked_for):
         """Return the IDs of servers that wait.
 
-        :param asked_for: of each server the network and the ID of a volume
+        :param asked_for: of each server the network, the ID of a volume or
+            None, and the block device that it boots from if not a local disk
         """
         self.set_room(False)
         servers = self.at_once(*(functools.partial(
@@ -265,15 +311,17 @@ class Cloud:
                 self.is_waiting, server))
         return servers
 
-    def _create(self, network, volume):
+    def _create(self, network, volume=None, root=None):
+        devices = [
+            {'boot_index': 0, **(root or {
+                'uuid': self.image, 'source_type': 'image',
+                'destination_type': 'local'})},
+            *([{'boot_index': -1, 'uuid': volume, 'source_type': 'volume',
+                'destination_type': 'volume'}] if volume else [])]
         return self.nova('POST', '/servers', {'server': {
-            **self._body, 'networks': [network],
-            'block_device_mapping_v2': [
-                {'uuid': self._body['imageRef'], 'boot_index': 0,
-                 'source_type': 'image', 'destination_type': 'local'},
-                {'uuid': volume, 'boot_index': -1, 'source_type': 'volume',
-                 'destination_type': 'volume'}]}}, version=_CREATE
-        ).json()['server']['id']
+            **self._body, 'imageRef': '' if root else self.image,
+            'networks': [network], 'block_device_mapping_v2': devices}},
+            version=_CREATE).json()['server']['id']
 
     def show(self, server):
         """Return a server, None if there is none."""
@@ -367,6 +415,7 @@ class Cloud:
 
     # What is stored.
 
+    @functools.cache
     def _engine(self, database):
         return sqlalchemy.create_engine(
             self.settings.databases.url(database),

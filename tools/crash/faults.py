@@ -34,17 +34,18 @@ DIRECTORY = 'CRASH_DIRECTORY'
 #: The name of a file without which no periodic recovery runs.
 RECOVERY = 'recovery-runs'
 
-#: Seconds between two runs of the periodic recovery. In a cloud it is 60.
-RECOVERY_SPACING = 1
+#: The variable that says how many seconds are between two runs of the
+#: periodic recovery. In a cloud there are 60.
+RECOVERY_SPACING = 'CRASH_RECOVERY_SPACING'
 
 _TASKS = 'nova.conductor.manager:ComputeTaskManager.'
 
 #: The functions at which a service can fail, by the service.
 TARGETS = {
     'nova-api': (
-        'nova.compute.rebuild_in_cell0:_claim',
-        'nova.compute.rebuild_in_cell0:exchange',
-        'nova.compute.rebuild_in_cell0:destroy_unchanged',
+        'nova.compute.cell0_record:claim',
+        'nova.compute.rebuild_in_cell0:unmap_and_create_build_request',
+        'nova.compute.cell0_record:destroy_unchanged',
         'nova.compute.rebuild_in_cell0:_Rebuild.move',
         'nova.compute.rebuild_in_cell0:remove_leftover',
         'nova.conductor.rpcapi:ComputeTaskAPI.rebuild_instance_in_cell0',
@@ -60,18 +61,29 @@ TARGETS = {
         'nova.compute.rpcapi:ComputeAPI.build_and_run_instance',
         'nova.scheduler.client.query:SchedulerQueryClient.'
         'select_destinations',
-        'nova.compute.handover:give',
-        'nova.conductor.recovery:_claim_unbuilt',
-        'nova.conductor.recovery:_ask_again',
-        'nova.compute.rebuild_in_cell0:destroy_unchanged',
-        'nova.conductor.recovery:_create_record',
-        'nova.conductor.cleaning:purge',
-        'nova.compute.rebuild_in_cell0:put_back',
+        'nova.objects.build_request:BuildRequest.convert_to_mapping',
+        'nova.conductor.tasks.return_to_cell0:set_task_state',
+        'nova.conductor.tasks.return_to_cell0:_ask_again',
+        'nova.compute.cell0_record:destroy_unchanged',
+        'nova.conductor.tasks.return_to_cell0:_create_record',
+        'nova.conductor.cell0:map_to_cell',
+        'nova.conductor.cleanup:delete_allocations',
     ),
     'nova-compute': (
         'nova.compute.manager:ComputeManager.build_and_run_instance',
         'nova.compute.manager:ComputeManager._build_and_run_instance',
         'nova.virt.fake:FakeDriver.spawn',
+    ),
+    'nova-reaper': (
+        'nova_reaper.holds:Holds.take',
+        'nova_reaper.holds:Holds.swap',
+        'nova_reaper.holds:Holds.give_back',
+        'nova_reaper.ending:Victims.notify',
+        'nova_reaper.nova:Nova.stop',
+        'nova_reaper.nova:Nova.force_delete',
+        'nova_reaper.nova:Nova.shelve',
+        'nova_reaper.nova:Nova.unshelve',
+        'nova_reaper.owners:Owners.rebuild',
     ),
 }
 
@@ -147,7 +159,7 @@ def hasten_recovery():
         if _path(RECOVERY).exists():
             task(*args, **kwargs)
 
-    gated._periodic_spacing = RECOVERY_SPACING
+    gated._periodic_spacing = int(os.environ[RECOVERY_SPACING])
     manager.ConductorManager._recover_rebuilds_in_cell0 = gated
 
 

@@ -15,12 +15,19 @@
 import importlib
 import sys
 
+from oslo_service import backend
+
 from tools.crash import faults
 
 service = sys.argv.pop(1)
-# It selects the backend of its threads, before anything else of Nova.
-main = importlib.import_module(
-    'nova.cmd.' + service.removeprefix('nova-')).main
+if service == 'nova-reaper':
+    # As it does itself, before it imports what it is made of.
+    backend.init_backend(backend.BackendType.THREADING)
+    module = 'nova_reaper.cmd'
+else:
+    # It selects the backend of its threads, before anything else of Nova.
+    module = 'nova.cmd.' + service.removeprefix('nova-')
+main = importlib.import_module(module).main
 faults.install(service)
 if service == 'nova-conductor':
     faults.hasten_recovery()

@@ -19,7 +19,9 @@ from keystoneauth1 import exceptions
 from tools.crash import base
 
 _REBUILD = 'nova.compute.rebuild_in_cell0:'
-_RECOVERY = 'nova.conductor.recovery:'
+_RECORD = 'nova.compute.cell0_record:'
+_UNMAP = _REBUILD + 'unmap_and_create_build_request'
+_RETURN = 'nova.conductor.tasks.return_to_cell0:'
 
 
 class SecondCrashTestCase(base.CrashTestCase):
@@ -30,9 +32,8 @@ class SecondCrashTestCase(base.CrashTestCase):
 
         :param where: where the rebuild fails before
         """
-        points += ('after %s_create_record' % _RECOVERY,
-                   'after %sput_back' % _REBUILD,
-                   'after nova.conductor.cleaning:purge')
+        points += ('after %s_create_record' % _RETURN,
+                   'after nova.conductor.cell0:map_to_cell')
         self.make_waiting()
         self.cloud.set_room(True)
         with self.watched(*self.servers):
@@ -54,15 +55,15 @@ class SecondCrashTestCase(base.CrashTestCase):
         self.recovery_killed(
             'after nova.conductor.manager:ComputeTaskManager.'
             '_delete_build_request',
-            'after %s_claim_unbuilt' % _RECOVERY,
-            'after %s_ask_again' % _RECOVERY,
-            'after %sdestroy_unchanged' % _REBUILD)
+            'after %sset_task_state' % _RETURN,
+            'after %s_ask_again' % _RETURN,
+            'after %sdestroy_unchanged' % _RECORD)
 
     def test_api_killed_as_it_deletes(self):
         point = 'before %sremove_leftover' % _REBUILD
         self.make_waiting()
         self.cloud.set_room(True)
-        self.fail_at('after %sexchange' % _REBUILD, 'kill', *self.servers)
+        self.fail_at('after ' + _UNMAP, 'kill', *self.servers)
         for server in self.servers:
             self.cloud.arm(point, 'kill')
             with contextlib.suppress(exceptions.ConnectFailure):

@@ -15,6 +15,8 @@
 from tools.crash import base
 
 _REBUILD = 'nova.compute.rebuild_in_cell0:'
+_RECORD = 'nova.compute.cell0_record:'
+_UNMAP = _REBUILD + 'unmap_and_create_build_request'
 _CAST = 'nova.conductor.rpcapi:ComputeTaskAPI.rebuild_instance_in_cell0'
 _TASKS = 'nova.conductor.manager:ComputeTaskManager.'
 
@@ -60,6 +62,10 @@ class CrashTableTestCase(base.CrashTestCase):
             self.back_in_time(self.patient)
         self.can_be_rebuilt(self.patient)
 
+    def waits_at_once(self):
+        self.back_in_time(self.patient, seconds=0)
+        self.can_be_rebuilt(self.patient)
+
     def comes_back_by_command(self):
         self.cloud.recover_by_command()
         self.back_in_time(self.patient, seconds=0)
@@ -68,40 +74,42 @@ class CrashTableTestCase(base.CrashTestCase):
     # Step 1: the checks.
 
     def test_api_killed_after_the_checks(self):
-        self.row('before %s_claim' % _REBUILD, status='PENDING')
+        self.row('before %sclaim' % _RECORD, status='PENDING')
 
     # Step 2: the claim.
 
     def test_api_killed_after_the_claim(self):
-        self.row('after %s_claim' % _REBUILD, status='REBUILD')
+        self.row('after %sclaim' % _RECORD, status='REBUILD')
 
     def test_cell0_gone_at_the_claim(self):
-        self.row('in %s_claim' % _REBUILD, 'commit', status='PENDING')
+        self.row('in %sclaim' % _RECORD, 'commit', status='PENDING')
 
     def test_cell0_gone_before_it_confirms_the_claim(self):
-        self.row('in %s_claim' % _REBUILD, 'answer', status='REBUILD')
+        self.row('in %sclaim' % _RECORD, 'answer', status='REBUILD')
 
     # Step 3: the exchange in the API database.
 
     def test_api_database_gone_at_the_exchange(self):
-        self.row('in %sexchange' % _REBUILD, 'statement', status='REBUILD')
+        self.row('in ' + _UNMAP, 'statement', status='PENDING',
+                 follows=self.waits_at_once)
 
     def test_api_database_gone_at_the_commit_of_the_exchange(self):
-        self.row('in %sexchange' % _REBUILD, 'commit', status='REBUILD')
+        self.row('in ' + _UNMAP, 'commit', status='PENDING',
+                 follows=self.waits_at_once)
 
     def test_api_database_gone_before_it_confirms_the_exchange(self):
-        self.row('in %sexchange' % _REBUILD, 'answer')
+        self.row('in ' + _UNMAP, 'answer')
 
     def test_api_killed_after_the_exchange(self):
-        self.row('after %sexchange' % _REBUILD)
+        self.row('after ' + _UNMAP)
 
     # Step 4: the delete in cell0.
 
     def test_cell0_gone_at_the_delete(self):
-        self.row('in %sdestroy_unchanged' % _REBUILD, 'statement')
+        self.row('in %sdestroy_unchanged' % _RECORD, 'statement')
 
     def test_cell0_gone_before_it_confirms_the_delete(self):
-        self.row('in %sdestroy_unchanged' % _REBUILD, 'answer')
+        self.row('in %sdestroy_unchanged' % _RECORD, 'answer')
 
     def test_api_killed_after_the_delete(self):
         self.row('after %s_Rebuild.move' % _REBUILD)
@@ -124,19 +132,22 @@ class CrashTableTestCase(base.CrashTestCase):
     def test_conductor_killed_after_it_made_the_instance(self):
         self.row('before %s_recheck_quota' % _TASKS)
 
-    def test_conductor_killed_before_the_handover(self):
+    def test_conductor_killed_before_the_conversion(self):
         self.row('before %s_delete_build_request' % _TASKS)
 
-    def test_api_database_gone_at_the_handover(self):
-        self.row('in nova.compute.handover:give', 'statement')
+    def test_api_database_gone_at_the_conversion(self):
+        self.row('in nova.objects.build_request:'
+                 'BuildRequest.convert_to_mapping', 'statement')
 
-    def test_api_database_gone_at_the_commit_of_the_handover(self):
-        self.row('in nova.compute.handover:give', 'commit')
+    def test_api_database_gone_at_the_commit_of_the_conversion(self):
+        self.row('in nova.objects.build_request:'
+                 'BuildRequest.convert_to_mapping', 'commit')
 
-    def test_api_database_gone_before_it_confirms_the_handover(self):
-        self.row('in nova.compute.handover:give', 'answer')
+    def test_api_database_gone_before_it_confirms_the_conversion(self):
+        self.row('in nova.objects.build_request:'
+                 'BuildRequest.convert_to_mapping', 'answer')
 
-    def test_conductor_killed_after_the_handover(self):
+    def test_conductor_killed_after_the_conversion(self):
         self.row('after %s_delete_build_request' % _TASKS)
 
     def test_bus_gone_at_the_cast_to_the_host(self):
@@ -161,7 +172,7 @@ class CrashTableTestCase(base.CrashTestCase):
 
     # Step 5 where there is no room again.
 
-    def test_conductor_killed_before_it_buries(self):
+    def test_conductor_killed_before_it_puts_into_cell0(self):
         self.row('before %s_bury_in_cell0' % _TASKS, room=False)
 
     def test_conductor_killed_after_it_made_the_record(self):
@@ -171,10 +182,10 @@ class CrashTableTestCase(base.CrashTestCase):
     def test_conductor_killed_after_it_set_the_state(self):
         self.row('after %s_set_vm_state_and_notify' % _TASKS, room=False)
 
-    def test_conductor_killed_after_it_buried(self):
+    def test_conductor_killed_after_it_put_into_cell0(self):
         self.row('after %s_bury_in_cell0' % _TASKS, room=False,
                  status='PENDING')
 
     def test_scheduler_does_not_answer(self):
         self.row('before nova.scheduler.client.query:SchedulerQueryClient.'
-                 'select_destinations', 'timeout', status='ERROR')
+                 'select_destinations', 'timeout', status='PENDING')

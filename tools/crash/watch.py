@@ -19,23 +19,25 @@ import time
 
 from keystoneauth1 import exceptions
 
-_PAUSE = 0.4
-
 
 class Watch(contextlib.AbstractContextManager):
     """While it is entered, servers are shown and listed again and again.
 
-    Each must be shown, and be once in the list, until ``may_go()``. Whoever
-    asks while nova-api dies gets no answer, which is none that is wrong.
+    Each must be shown, and be once in the list, until ``may_go()``. A list is
+    made of several databases, one after the other: it can miss a server that
+    leaves cell0 meanwhile, and the next one must have it. Whoever asks while
+    nova-api dies gets no answer, which is none that is wrong.
 
     :param cloud: the crashing.Cloud
     :param servers: the IDs of the servers
+    :param pause: seconds between two looks
     :param may_fail: whether answers may say that nova-api failed: what asks a
         database as its connection is cut
     """
 
-    def __init__(self, cloud, *servers, may_fail=False):
+    def __init__(self, cloud, *servers, pause=0.4, may_fail=False):
         self._cloud = cloud
+        self._pause = pause
         self._may_fail = may_fail
         self._servers = servers
         self._leaving = set()
@@ -71,7 +73,7 @@ class Watch(contextlib.AbstractContextManager):
                     continue
                 except Exception as error:
                     self._note('the API fails: %s' % error)
-            self._end.wait(_PAUSE)
+            self._end.wait(self._pause)
 
     def _note(self, sentence):
         self.wrong.append('%s %s' % (
@@ -87,15 +89,27 @@ class Watch(contextlib.AbstractContextManager):
             self._note('%s is answered with %d' % (path, answer.status_code))
 
     def _list(self):
-        answer = self._ask('/servers')
-        if answer is None:
+        listed = self._count()
+        if listed is None:
             return
-        listed = collections.Counter(
-            server['id'] for server in answer.json()['servers'])
+        if any(self._is_missed(server, listed) for server in self._servers):
+            again = self._count()
+            if again is None:
+                return
+            # Each must be in one of the two, and in none twice.
+            listed |= again
         for server in self._servers:
-            if listed[server] != 1 and not (
-                    server in self._leaving and not listed[server]):
+            if listed[server] > 1 or self._is_missed(server, listed):
                 self._note('%s is listed %d times' % (server, listed[server]))
+
+    def _count(self):
+        """Return how often each server is listed, None without an answer."""
+        answer = self._ask('/servers')
+        return None if answer is None else collections.Counter(
+            server['id'] for server in answer.json()['servers'])
+
+    def _is_missed(self, server, listed):
+        return not listed[server] and server not in self._leaving
 
     def _show(self, server):
         answer = self._ask('/servers/' + server)

@@ -91,13 +91,14 @@ def prepare(cloud):
     }
 
 
-def render(cloud, prepared, unsupported, folder):
+def render(cloud, prepared, unsupported, folder, reaper_mode='none'):
     """Return the text of tempest.conf.
 
     :param cloud: the settings.Settings
     :param prepared: what ``prepare()`` returned
     :param unsupported: the Unsupported
     :param folder: where Tempest may write
+    :param reaper_mode: how far the reaper of the cloud may go
     """
     sections = {
         'DEFAULT': {'log_file': folder / 'tempest.log'},
@@ -117,7 +118,9 @@ def render(cloud, prepared, unsupported, folder):
             'min_compute_nodes': len(cloud.hosts)},
         'compute-feature-enabled': {
             'block_migration_for_live_migration': True,
-            'change_password': True, 'personality': True, 'resize': True,
+            'change_password': True, 'personality': True,
+            **({} if cloud.stock else {'reaper_mode': reaper_mode}),
+            'resize': True,
             'scheduler_enabled_filters': 'all', 'shelve_migrate': True,
             'swap_volume': True, 'volume_backed_live_migration': True,
             'volume_multiattach': True},

@@ -25,6 +25,7 @@ import time
 from tools.cloud import configuration as cloud_configuration
 from tools.cloud import errors
 from tools.cloud import ports
+from tools.cloud import reaper
 from tools.cloud import settings
 from tools.cloud import stack
 from tools import subunit_stream
@@ -32,6 +33,9 @@ from tools.tempest import configuration
 
 THEIRS = r'^tempest\.api\.compute\.'
 OURS = r'^nova_pending_tempest_plugin\.'
+# They come last: before, the reaper only observes, so that servers wait until
+# a test has them rebuilt.
+REAPER = r'^nova_pending_tempest_plugin\.tests\.test_reaper\.'
 
 _SPEC = importlib.util.find_spec('tempest')
 _TEMPEST = _SPEC and pathlib.Path(_SPEC.origin).parent
@@ -41,6 +45,9 @@ _SET_UP = 'setUpClass ('
 
 # Enough for all that the tests have at one time.
 _HOST_VCPUS = 64
+
+# Seconds of notice, so that a test sees it that looks once a second.
+_GRACE = 10
 
 _EPILOG = """\
 exit codes: 0 all that ran passed; 1 a test failed, or an outcome is another
@@ -200,7 +207,8 @@ def _run(args):
     others = json.loads(args.compare.read_text()) if args.compare else None
     unsupported = configuration.Unsupported.read()
     cloud = Cloud(args.database_url, args.bus_url, args.state_dir, args.keep,
-                  stock=args.stock, host_vcpus=_HOST_VCPUS)
+                  stock=args.stock, reaper=not args.stock,
+                  host_vcpus=_HOST_VCPUS)
     if not _TEMPEST:
         raise errors.CloudError(
             'The environment %s has no Tempest: pip install -r '
@@ -213,8 +221,9 @@ def _run(args):
             '%7.1f s  %s' % (seconds, name), flush=True))
         print('The cloud is up after %d s.' % (time.monotonic() - start),
               flush=True)
-        folder = _prepare(cloud, unsupported)
-        _test(args, folder, unsupported, results)
+        configure = _prepare(cloud, unsupported)
+        for mode, excluded in _passes(args, unsupported):
+            _test(args, configure(mode), excluded, results)
         cloud.processes.check()
     finally:
         _ignore_signals()
@@ -224,21 +233,48 @@ def _run(args):
     return _judge(results, others)
 
 
+def _passes(args, unsupported):
+    """Return pairs of the mode of the reaper and the tests to leave out."""
+    listed = [r'^%s($|[.\[])' % re.escape(test)
+              for test in sorted(unsupported.tests)]
+    if args.stock:
+        return [('none', listed)]
+    return [('observe', [*listed, REAPER]),
+            ('preempt', ['^(?!%s)' % REAPER.lstrip('^')])]
+
+
 def _prepare(cloud, unsupported):
+    """Return what brings reaper and Tempest to a mode, by its name.
+
+    That returns the directory with the tempest.conf.
+    """
     folder = cloud.settings.var / 'tempest'
     folder.mkdir()
-    (folder / 'tempest.conf').write_text(configuration.render(
-        cloud.settings, configuration.prepare(cloud.settings), unsupported,
-        folder))
-    return folder
+    prepared = configuration.prepare(cloud.settings)
+
+    def configure(mode):
+        if cloud.settings.reaper:
+            _let_reaper(cloud, mode)
+        (folder / 'tempest.conf').write_text(configuration.render(
+            cloud.settings, prepared, unsupported, folder, mode))
+        return folder
+
+    return configure
 
 
-def _test(args, folder, unsupported, results):
+def _let_reaper(cloud, mode):
+    reaper.change(cloud.settings, cloud.processes, mode=mode, min_run_time=0,
+                  grace_period=_GRACE)
+    cloud.processes.wait_until(
+        'nova-reaper in the mode ' + mode,
+        lambda: reaper.is_ready(cloud.settings, mode), [reaper.NAME])
+
+
+def _test(args, folder, excluded, results):
     patterns = args.patterns or [
         *([] if args.ours else [THEIRS]), *([] if args.stock else [OURS])]
-    excluded = folder / 'excluded'
-    excluded.write_text(''.join(
-        '%s\n' % _pattern(test) for test in sorted(unsupported.tests)))
+    listed = folder / 'excluded'
+    listed.write_text(''.join('%s\n' % pattern for pattern in excluded))
     start = time.monotonic()
     subunit_stream.follow(
         [sys.executable, '-m', 'stestr', '--top-dir', _TEMPEST.parent,
@@ -246,16 +282,12 @@ def _test(args, folder, unsupported, results):
          # The tests of a class share what its set-up made.
          '--group_regex', r'([^\.]*\.)*',
          'run', '--subunit', '--concurrency', str(args.workers),
-         '--exclude-list', excluded, *patterns],
+         '--exclude-list', listed, *patterns],
         results.take, cwd=folder,
         env={**os.environ, 'TEMPEST_CONFIG_DIR': str(folder),
              'TEMPEST_CONFIG': 'tempest.conf'})
     results.finish()
-    results.seconds = time.monotonic() - start
-
-
-def _pattern(test):
-    return r'^%s($|[.\[])' % re.escape(test)
+    results.seconds += time.monotonic() - start
 
 
 def _judge(results, others):

@@ -10,12 +10,12 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""Notes each SQL statement and each RPC message of this process in a file.
+"""Notes what a process asks: SQL statements, RPC messages, HTTP requests.
 
 Python imports this module at its start where PYTHONPATH has its directory. A
 line holds the IDs of the request that is being served, what it was, and the
-database or the topic. What is counted is found without an import: order
-matters to programs that patch the standard library first.
+database, the topic or the host and port. What is counted is found without an
+import: order matters to programs that patch the standard library first.
 """
 
 import importlib.abc
@@ -29,8 +29,9 @@ PATH = os.environ.get('BENCHMARK_COUNTS')
 def note(kind, detail, context=None):
     """Append a line to the file.
 
-    :param kind: sql, call, cast or notification
-    :param detail: the database, or the topic of the message
+    :param kind: sql, call, cast, notification or http
+    :param detail: the database, the topic of the message, or the host and
+        port
     :param context: the context of the message, by default that of the thread
     """
     if context is None:
@@ -73,7 +74,20 @@ def count_messages(module):
     module.Transport._send_notification = _send_notification
 
 
+def count_requests(module):
+    """Count what any session of keystoneauth sends."""
+    from urllib import parse
+    send = module.Session._send_request
+
+    def _send_request(self, url, *args, **kwargs):
+        note('http', parse.urlsplit(url).netloc)
+        return send(self, url, *args, **kwargs)
+
+    module.Session._send_request = _send_request
+
+
 _AFTER = {
+    'keystoneauth1.session': count_requests,
     'oslo_db.sqlalchemy.engines': count_statements,
     'oslo_messaging.transport': count_messages,
 }

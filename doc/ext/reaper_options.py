@@ -1,0 +1,59 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The options of nova-reaper, with their own help."""
+
+import pathlib
+import sys
+import textwrap
+
+from sphinx.util import docutils
+
+# It is a distribution of its own, which this environment need not have.
+sys.path.append(str(pathlib.Path(__file__).parents[2] / 'reaper'))
+
+from nova_reaper import conf  # noqa: E402
+
+
+class ReaperOptions(docutils.SphinxDirective):
+    """Show all options, group by group."""
+
+    def run(self):
+        lines = []
+        for group, options in sorted(conf.OPTIONS.items()):
+            lines += ['.. oslo.config:group:: %s' % group, '']
+            for option in options:
+                lines += self._described(option)
+        return self.parse_text_to_nodes('\n'.join(lines))
+
+    @staticmethod
+    def _described(option):
+        default = option.default
+        if isinstance(default, list):
+            default = ','.join(default)
+        body = [':Type: %s' % option.type.type_name,
+                ':Default: ``%s``' % ('not set' if default is None
+                                      else default)]
+        choices = getattr(option.type, 'choices', None) or {}
+        for value, text in choices.items():
+            body.append(':``%s``: %s' % (value, text))
+        if option.mutable:
+            body.append(':Mutable: takes effect on SIGHUP')
+        body += ['', *textwrap.dedent(option.help).strip().splitlines()]
+        return ['.. oslo.config:option:: %s' % option.dest, '',
+                *('   ' + line if line else '' for line in body), '']
+
+
+def setup(app):
+    app.setup_extension('oslo_config.sphinxext')
+    app.add_directive('reaper-options', ReaperOptions)
+    return {'parallel_read_safe': True}

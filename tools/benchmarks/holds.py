@@ -1,0 +1,188 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What a rebuild costs for which room is held, and whether the room is safe.
+
+The holds are written as doc/source/reference/holds.rst says: an administrator
+asks Nova for the query of the server, and Placement for what answers it.
+"""
+
+import collections
+from concurrent import futures
+import sys
+import threading
+import time
+
+from oslo_utils import uuidutils
+
+Contention = collections.namedtuple(
+    'Contention', 'is_held size others rate landed seconds')
+
+
+def compare(workload, rounds):
+    """Measure a rebuild without a hold and one with it, in turn.
+
+    :param workload: the workload.Workload
+    :param rounds: how often
+    :returns: a list of Measure by the name of the way
+    """
+    measures = {'rebuild': [], 'with a hold': []}
+    # The first round fills the caches and is dropped.
+    for number in range(rounds + 1):
+        for name, found in measures.items():
+            workload.set_room(False)
+            waiting = workload.make_waiting()
+            workload.set_room(True)
+            if name == 'with a hold':
+                hold(workload, waiting)
+            server, measure = workload.measure(
+                lambda waiting=waiting: workload.rebuild(waiting))
+            workload.remove([server])
+            if number:
+                found.append(measure)
+        print('holds: round %d of %d' % (number, rounds), file=sys.stderr)
+    return measures
+
+
+def hold(workload, server):
+    """Hold room for a server that waits.
+
+    :returns: the allocations, as Placement has them
+    """
+    pending = workload.nova(
+        workload.admin, 'GET', '/servers/%s/pending' % server).json()
+    candidates = _placement(
+        workload, 'GET', '/allocation_candidates?limit=1&' +
+        pending['pending']['requests'][0]).json()['allocation_requests']
+    allocations = candidates[0]['allocations']
+    _put(workload, server, allocations, 'NOVA_PENDING')
+    return allocations
+
+
+def contend(workload, size, rate, is_held):
+    """Rebuild servers while others that would fit into their room are created.
+
+    There is room for the servers that wait and for nobody else.
+
+    :param workload: the workload.Workload
+    :param size: how many servers wait
+    :param rate: how many others are created a second, at most
+    :param is_held: whether room is held for those that wait
+    :returns: a Contention
+    """
+    workload.set_room(False)
+    with futures.ThreadPoolExecutor(workload.at_once) as pool:
+        waiting = list(pool.map(
+            lambda _: workload.create()[0], range(size)))
+    workload.wait_for_all(waiting, 'PENDING')
+    fillers = _fill(workload, size)
+    workload.set_room(True)
+    if is_held:
+        for server in waiting:
+            hold(workload, server)
+    others = _Others(workload, rate)
+    start = time.perf_counter()
+    with others:
+        for server in waiting:
+            workload.rebuild(server)
+        workload.wait_for_none(waiting, 'BUILD')
+    seconds = time.perf_counter() - start
+    workload.wait_for_none(others.servers, 'BUILD')
+    active = workload.ids('ACTIVE')
+    landed = len(active & set(waiting)), len(active & set(others.servers))
+    workload.remove([*waiting, *others.servers])
+    for filler in fillers:
+        _placement(workload, 'DELETE', '/allocations/' + filler)
+    return Contention(is_held, size, len(others.servers),
+                      len(others.servers) / seconds, landed, seconds)
+
+
+class _Others:
+    """Creates servers, within it, at a rate or as fast as the API answers."""
+
+    def __init__(self, workload, rate):
+        self._workload = workload
+        self._every = 1 / rate
+        self._ends = threading.Event()
+        self._threads = futures.ThreadPoolExecutor(workload.at_once)
+        self.servers = []
+
+    def __enter__(self):
+        self._next = time.perf_counter()
+        self._lock = threading.Lock()
+        self._running = [self._threads.submit(self._create)
+                         for _ in range(self._workload.at_once)]
+
+    def __exit__(self, *_exc):
+        self._ends.set()
+        for each in self._running:
+            each.result()
+        self._threads.shutdown()
+
+    def _create(self):
+        while True:
+            with self._lock:
+                now = time.perf_counter()
+                # What could not be asked for in time is not made up for.
+                self._next = max(self._next + self._every, now)
+                pause = self._next - now
+            if self._ends.wait(pause):
+                return
+            self.servers.append(self._workload.create()[0])
+
+
+def _fill(workload, size):
+    """Leave disk for some servers, which have one GiB each.
+
+    :returns: the consumers that have the rest
+    """
+    fillers = []
+    providers = _placement(
+        workload, 'GET', '/resource_providers').json()['resource_providers']
+    for number, provider in enumerate(providers):
+        url = '/resource_providers/' + provider['uuid']
+        inventory = _placement(workload, 'GET', url + '/inventories').json()[
+            'inventories']['DISK_GB']
+        room = int((inventory['total'] - inventory['reserved']) *
+                   inventory['allocation_ratio'])
+        room -= _placement(workload, 'GET', url + '/usages').json()[
+            'usages']['DISK_GB']
+        left = (size + number) // len(providers)
+        while room > left:
+            amount = min(room - left, inventory['max_unit'])
+            fillers.append(uuidutils.generate_uuid())
+            _put(workload, fillers[-1], {provider['uuid']: {
+                'resources': {'DISK_GB': amount}}}, 'FILLER')
+            room -= amount
+    return fillers
+
+
+def _put(workload, consumer, allocations, consumer_type):
+    _placement(workload, 'PUT', '/allocations/' + consumer, {
+        'allocations': allocations, 'consumer_generation': None,
+        'consumer_type': consumer_type, 'project_id': 'benchmark',
+        'user_id': 'benchmark'})
+
+
+def _placement(workload, method, path, body=None):
+    return workload.request(workload.admin, 'placement', method, path, body)
+
+
+def show(contentions):
+    """Print what became of servers that were rebuilt beside creates."""
+    print('\n%-14s %8s %8s %10s %10s %14s %8s' % (
+        'room is held', 'waiting', 'creates', 'a second', 'rebuilt',
+        'room was taken', 'seconds'))
+    for one in contentions:
+        print('%-14s %8d %8d %10.1f %10d %14d %8.0f' % (
+            'yes' if one.is_held else 'no', one.size, one.others, one.rate,
+            one.landed[0], one.landed[1], one.seconds), flush=True)

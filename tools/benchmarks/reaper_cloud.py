@@ -1,0 +1,170 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Placement and nova-reaper of tools/benchmarks/reaper_service.py."""
+
+import datetime
+import pathlib
+import subprocess
+import sys
+import time
+import urllib.request
+
+from prometheus_client import parser
+import psutil
+import sqlalchemy
+
+from tools.benchmarks import names
+from tools.cloud import configuration
+from tools.cloud import plan
+from tools.cloud import ports
+from tools.cloud import stack
+
+_CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
+_ROWS = 5000
+_PATIENCE = 900
+
+
+class PlacementCloud(stack.Stack):
+    """A cloud of which only Placement is started."""
+
+    def write_configuration(self):
+        super().write_configuration()
+        with (self.settings.etc / 'placement/placement.conf').open('a') as (
+                file):
+            file.write(configuration.render(
+                {'api': {'auth_strategy': 'noauth2'}}))
+
+    def _plan(self, run):
+        steps = plan.Plan()
+        self._plan_placement(steps, run)
+        return steps
+
+
+def processor(*pids):
+    """Seconds of processor time that processes have used so far."""
+    times = [psutil.Process(pid).cpu_times() for pid in pids]
+    return sum(time.user + time.system for time in times)
+
+
+def fill(url, hosts, per_host):
+    """Write hosts, and servers that fill them, into Placement's tables."""
+    engine = sqlalchemy.create_engine(url)
+    with engine.begin() as connection:
+        tables = sqlalchemy.MetaData()
+        tables.reflect(connection)
+
+        # Placement cannot compare a time with one that is not there.
+        now = datetime.datetime(2026, 1, 1)
+
+        def insert(name, rows):
+            rows = [{**row, 'created_at': now} for row in rows]
+            for at in range(0, len(rows), _ROWS):
+                connection.execute(
+                    tables.tables[name].insert().values(rows[at:at + _ROWS]))
+
+        kinds = dict(connection.execute(sqlalchemy.text(
+            'SELECT name, id FROM resource_classes')).all())
+        insert('projects', [{'id': 1, 'external_id': 'project'}])
+        insert('users', [{'id': 1, 'external_id': 'user'}])
+        insert('resource_providers', (
+            {'id': host + 1, 'uuid': names.provider_id(host),
+             'name': names.host_name(host), 'generation': 1,
+             'root_provider_id': host + 1} for host in range(hosts)))
+        total = {name: per_host * names.SPOT[name] +
+                 names.PLAIN[name] for name in _CLASSES}
+        insert('inventories', (
+            {'resource_provider_id': host + 1, 'resource_class_id':
+             kinds[name], 'total': total[name], 'reserved': 0, 'min_unit': 1,
+             'max_unit': total[name], 'step_size': 1, 'allocation_ratio': 1.0}
+            for host in range(hosts) for name in _CLASSES))
+        servers = [(host, names.plain_id(host), names.PLAIN)
+                   for host in range(hosts)]
+        servers += [(host, names.spot_id(host, number),
+                     names.SPOT)
+                    for host in range(hosts) for number in range(per_host)]
+        insert('consumers', (
+            {'uuid': uuid, 'project_id': 1, 'user_id': 1, 'generation': 1}
+            for _host, uuid, _amounts in servers))
+        insert('allocations', (
+            {'resource_provider_id': host + 1, 'consumer_id': uuid,
+             'resource_class_id': kinds[name], 'used': amounts[name]}
+            for host, uuid, amounts in servers for name in _CLASSES))
+    engine.dispose()
+
+
+class Reaper:
+    """A nova-reaper in a process of its own.
+
+    :param folder: for its configuration and its log
+    :param sections: what all of them have
+    """
+
+    def __init__(self, folder, name, sections, port):
+        self._port = port
+        path = folder / (name + '.conf')
+        path.write_text(configuration.render({
+            **sections, 'http': {'listen': ports.HOST, 'port': port}}))
+        self._log = (folder / (name + '.log')).open('w')
+        self.begun = time.monotonic()
+        self.process = subprocess.Popen(
+            [pathlib.Path(sys.executable).with_name('nova-reaper'), 'run',
+             '--config-file', path], stdout=self._log,
+            stderr=subprocess.STDOUT)
+
+    def metrics(self):
+        """Its metrics by name, and by name and label; {} if it is not up."""
+        try:
+            with urllib.request.urlopen('http://%s:%d/metrics' % (
+                    ports.HOST, self._port), timeout=60) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return {}
+        found = {}
+        for family in parser.text_string_to_metric_families(text):
+            for sample in family.samples:
+                for key in (sample.name, *(
+                        (sample.name, value)
+                        for value in sample.labels.values())):
+                    found[key] = found.get(key, 0) + sample.value
+        return found
+
+    def wait_for(self, name, least=1, begun=None):
+        """Wait until a metric has a value; return the seconds it took."""
+        begun = begun or self.begun
+        while self.metrics().get(name, 0) < least:
+            if self.process.poll() is not None or (
+                    time.monotonic() - begun > _PATIENCE):
+                raise RuntimeError('No %s: see %s' % (name, self._log.name))
+            time.sleep(0.05)
+        return time.monotonic() - begun
+
+    @property
+    def worker(self):
+        """The process that does the work, below the one that watches it."""
+        return psutil.Process(self.process.pid).children()[0]
+
+    def kill(self):
+        """End it as a system does that has run out of memory."""
+        if self.process.poll() is None:
+            worker = self.worker
+            self.process.kill()
+            worker.kill()
+            self.process.wait()
+        self._log.close()
+
+
+def requests_of(before, after):
+    """Requests between two readings of the metrics, by service."""
+    name = 'nova_reaper_requests_total'
+    return {service: int(after.get((name, service), 0) -
+                         before.get((name, service), 0))
+            for service in ('nova', 'placement', 'keystone')}

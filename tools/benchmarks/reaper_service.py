@@ -1,0 +1,351 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""How nova-reaper does on a large cloud: its start, events, another's place.
+
+    python -m tools.benchmarks.reaper_service [--hosts N] [--rate N]
+
+The console script runs as it is, against a real Placement on MariaDB with
+10,000 providers and a real RabbitMQ. Nova and Keystone are played by a process
+that answers as they do (reaper_nova.py). 100,000 preemptible servers fill the
+hosts, and 10,000 servers wait. In turn:
+
+start     until the first decision: seconds, requests, memory
+events    so many a second, of which a part frees room for one that waits: from
+          the room being free to the rebuild being asked for
+standby   the active one is killed: until the other decides
+thrash    100 servers wait for which others have to end, while somebody creates
+          servers of the same shape all the time
+
+Nothing is asserted.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from oslo_utils import uuidutils
+import requests
+
+from tools.benchmarks import names
+from tools.benchmarks import reaper_cloud
+from tools.cloud import ports
+from tools.cloud import settings
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_RIVALS = 4
+
+
+def print_row(what, *values):
+    print('%-46s %s' % (what, ' '.join('%14s' % value for value in values)),
+          flush=True)
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * share))]
+
+
+class Benchmark:
+    """What is measured on one cloud.
+
+    :param cloud: a PlacementCloud that is up
+    """
+
+    def __init__(self, args, cloud, folder):
+        self._args = args
+        self._cloud = cloud.settings
+        self._folder = folder
+        self._http = requests.Session()
+        self._random = random.Random(1)
+        held = ports.Ports(('nova', 'first', 'second'), {})
+        self._ports = dict(held.numbers)
+        held.release_all()
+        self._nova_url = 'http://%s:%d' % (ports.HOST, self._ports['nova'])
+        self._placement = cloud.processes.running()['placement-api']
+        # Hosts whose plain server is there, in the order of their end.
+        self._hosts = self._random.sample(range(args.hosts), args.hosts)
+        self.stack = contextlib.ExitStack()
+
+    def prepare(self):
+        begun = time.monotonic()
+        reaper_cloud.fill(self._cloud.databases.url('placement'),
+                          self._args.hosts, self._args.per_host)
+        print_row('Placement is filled, s', '%.1f' % (
+            time.monotonic() - begun))
+        facts = self._folder / 'nova.json'
+        facts.write_text(json.dumps({
+            'port': self._ports['nova'], 'url': self._nova_url,
+            'placement': self._cloud.url('placement'),
+            'bus': self._cloud.bus.url, 'hosts': self._args.hosts,
+            'per_host': self._args.per_host, 'waiting': self._args.waiting}))
+        process = subprocess.Popen(
+            [sys.executable, '-m', 'tools.benchmarks.reaper_nova', facts],
+            cwd=_ROOT)
+        self.stack.callback(process.wait)
+        self.stack.callback(process.kill)
+        self._notifier = names.Notifier(self._cloud.bus.url)
+
+    def _reaper(self, name):
+        unlimited = {'region_name': settings.REGION, 'rate_limit': 0,
+                     'valid_interfaces': 'internal'}
+        made = reaper_cloud.Reaper(self._folder, name, {
+            'DEFAULT': {'use_stderr': True,
+                        'transport_url': self._cloud.bus.url},
+            'reaper': {
+                'mode': 'preempt', 'grace_period': 0, 'stop_timeout': 0,
+                'max_rebuilds': 200, 'max_preemptions': 20,
+                'pending_list_interval': 3600, 'full_list_interval': 3600,
+                'workers': self._args.workers},
+            'coordination': {
+                'backend_url': 'file://%s' % self._folder,
+                'check_interval': 0.5},
+            'nova': unlimited, 'placement': unlimited, 'keystone': unlimited,
+            'nova_reaper': {
+                'auth_type': 'password', 'auth_url': self._nova_url + '/v3',
+                'username': 'reaper', 'password': 'x',
+                'user_domain_id': 'default', 'project_name': 'service',
+                'project_domain_id': 'default'},
+            'keystone_authtoken': {'www_authenticate_uri': self._nova_url},
+        }, self._ports[name])
+        self.stack.callback(made.kill)
+        return made
+
+    def start(self, name='first'):
+        """Start the reaper that is to act."""
+        reaper = self._reaper(name)
+        seconds = reaper.wait_for('nova_reaper_decisions_total')
+        counts = reaper_cloud.requests_of({}, reaper.metrics())
+        print_row('Start: until the first decision, s', '%.1f' % seconds)
+        for service, count in counts.items():
+            print_row('  requests to ' + service, count)
+        print_row('  memory, MiB', reaper.worker.memory_info().rss >> 20)
+        self._settle(reaper)
+        print_row('  all 10,000 decided after, s'.replace(
+            '10,000', str(self._args.waiting)),
+            '%.1f' % (time.monotonic() - reaper.begun))
+        return reaper
+
+    def _settle(self, reaper):
+        """Wait until nothing goes on."""
+        before = None
+        while (now := reaper.metrics().get(
+                'nova_reaper_decisions_total')) != before:
+            before = now
+            time.sleep(1)
+
+    def _log(self):
+        return self._http.get(self._nova_url + '/bench/log').json()
+
+    def events(self, reaper, rate, share, seconds):
+        """Let things happen, and see how long room lies free."""
+        before, seen = reaper.metrics(), len(self._log()['log'])
+        spent = self._processor(reaper)
+        freed, others = {}, 0
+        begun, number = time.monotonic(), 0
+        while (due := number / rate) < seconds:
+            number += 1
+            time.sleep(max(0, begun + due - time.monotonic()))
+            if self._random.random() < share:
+                host = self._hosts.pop()
+                self._ask('DELETE', '/allocations/' +
+                          names.plain_id(host))
+                name = names.host_name(host)
+                freed[name] = time.monotonic()
+                self._notifier.tell(
+                    'instance.delete.end', name, names.plain_id(host),
+                    names.FLAVORS['plain'])
+            else:
+                others += 1
+                name = names.host_name(self._random.choice(self._hosts))
+                self._notifier.tell(
+                    'instance.create.end', name, uuidutils.generate_uuid(),
+                    names.FLAVORS['plain'])
+        took = time.monotonic() - begun
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            issued = {host: at for _uuid, host, at
+                      in self._log()['log'][seen:]}
+            if freed.keys() <= issued.keys():
+                break
+            time.sleep(0.5)
+        # What follows a rebuild is a part of its price.
+        time.sleep(5)
+        waits = [issued[host] - at for host, at in freed.items()
+                 if host in issued]
+        counts = reaper_cloud.requests_of(before, reaper.metrics())
+        print_row('Events: %d in %.0f s, a second' % (number, took),
+                  '%.1f' % (number / took))
+        print_row('  that freed room, and were rebuilt for', len(freed),
+                  len(waits))
+        if waits:
+            print_row('  free to asked for: median, 99 %, most; s', *(
+                '%.2f' % value for value in (
+                    statistics.median(waits), percentile(waits, 0.99),
+                    max(waits))))
+        for service in ('nova', 'placement'):
+            print_row('  requests to %s for an event' % service,
+                      '%.2f' % (counts[service] / number))
+        spent = [now - then for now, then in zip(
+            self._processor(reaper), spent)]
+        print_row('  processor for an event, ms', '%.1f' % (
+            1000 * spent[0] / number))
+        print_row('  processor for a request to Placement, ms', '%.1f' % (
+            1000 * spent[1] / max(1, counts['placement'])))
+
+    def _processor(self, reaper):
+        """Seconds of the processor that the reaper and Placement have had."""
+        return (reaper_cloud.processor(reaper.worker.pid),
+                reaper_cloud.processor(*self._placement.members()))
+
+    def _ask(self, method, path, body=None):
+        return names.ask(self._http, self._cloud.url('placement'),
+                               method, path, body)
+
+    def stand_by(self):
+        """Start the one that waits for its turn."""
+        reaper = self._reaper('second')
+        reaper.wait_for(('nova_reaper_last_list_timestamp_seconds', 'full'))
+        return reaper
+
+    def take_over(self, first, second):
+        """Kill the active one."""
+        before, begun = second.metrics(), time.monotonic()
+        decisions = before.get('nova_reaper_decisions_total', 0)
+        first.kill()
+        seconds = second.wait_for('nova_reaper_decisions_total',
+                                  decisions + 1, begun)
+        print_row('Standby: kill to the first decision, s',
+                  '%.1f' % seconds)
+        for service, count in reaper_cloud.requests_of(
+                before, second.metrics()).items():
+            print_row('  requests to ' + service, count)
+        print_row('  memory, MiB', second.worker.memory_info().rss >> 20)
+        self._settle(second)
+
+    def thrash(self, reaper):
+        """Let 100 wait for others to end, and somebody be in the way."""
+        stop, tried, taken = threading.Event(), [], []
+        rivals = [threading.Thread(target=self._be_in_the_way, args=(
+            stop, tried, taken)) for _ in range(_RIVALS)]
+        before, ended = reaper.metrics(), self._log()['ended']
+        for rival in rivals:
+            rival.start()
+        begun = time.monotonic()
+        self._http.post(self._nova_url + '/bench/wait', json={
+            'count': self._args.urgent})
+        while (running := self._log()['running']) < self._args.urgent and (
+                time.monotonic() - begun < 600):
+            time.sleep(0.5)
+        seconds = time.monotonic() - begun
+        stop.set()
+        for rival in rivals:
+            rival.join()
+        after = reaper.metrics()
+        print_row('Thrash: landed of %d, s' % self._args.urgent, running,
+                  '%.1f' % seconds)
+        print_row('  ended for them, needless', self._log()['ended'] - ended,
+                  int(after.get('nova_reaper_needless_victims_total', 0) -
+                      before.get('nova_reaper_needless_victims_total', 0)))
+        print_row('  tried by the other, taken', len(tried), len(taken))
+
+    def _be_in_the_way(self, stop, tried, taken):
+        """Create servers as a scheduler does, all the time."""
+        query = ','.join('%s:%d' % item
+                         for item in names.URGENT.items())
+        http = requests.Session()
+        while not stop.is_set():
+            tried.append(1)
+            answer = names.ask(
+                http, self._cloud.url('placement'), 'GET',
+                '/allocation_candidates?limit=1&resources=' + query)
+            for candidate in answer['allocation_requests']:
+                if not names.ask(
+                        http, self._cloud.url('placement'), 'PUT',
+                        '/allocations/' + uuidutils.generate_uuid(), {
+                            'allocations': candidate['allocations'],
+                            'project_id': 'other', 'user_id': 'other',
+                            'consumer_type': 'INSTANCE',
+                            'consumer_generation': None}):
+                    taken.append(1)
+
+
+def _parse(argv):
+    parser = argparse.ArgumentParser(
+        prog='python -m tools.benchmarks.reaper_service',
+        description='See how nova-reaper does on a large cloud.')
+    parser.add_argument('--hosts', type=int, default=10000)
+    parser.add_argument('--per-host', type=int, default=10,
+                        help='preemptible servers on each (%(default)s)')
+    parser.add_argument('--waiting', type=int, default=10000)
+    parser.add_argument('--urgent', type=int, default=100,
+                        help='servers that wait for others to end '
+                        '(%(default)s)')
+    parser.add_argument('--rate', type=float, default=50,
+                        help='events a second (%(default)s)')
+    parser.add_argument('--share', type=float, default=0.1,
+                        help='of them that free room (%(default)s)')
+    parser.add_argument('--seconds', type=float, default=30,
+                        help='for which there are events (%(default)s)')
+    parser.add_argument('--workers', type=int, default=16,
+                        help='threads of nova-reaper (%(default)s)')
+    parser.add_argument('--placements', type=int, default=4,
+                        help='processes of Placement (%(default)s)')
+    parser.add_argument('--no-standby', dest='standby', action='store_false',
+                        help='leave out what takes as long as the start')
+    for what, name in (('database', 'MariaDB'), ('bus', 'RabbitMQ')):
+        parser.add_argument(
+            '--%s-url' % what, default=os.environ.get(
+                'CLOUD_%s_URL' % what.upper()),
+            help='a %s that is there already (one of its own)' % name)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    args = _parse(argv)
+    os.environ['no_proxy'] = os.environ['NO_PROXY'] = ports.HOST
+    begun = time.monotonic()
+    cloud = reaper_cloud.PlacementCloud(
+        args.database_url, args.bus_url, workers=args.placements)
+    cloud.check()
+    with contextlib.ExitStack() as undo:
+        undo.callback(cloud.down)
+        folder = pathlib.Path(undo.enter_context(
+            tempfile.TemporaryDirectory()))
+        cloud.up(lambda name, seconds: None)
+        benchmark = Benchmark(args, cloud, folder)
+        undo.callback(benchmark.stack.close)
+        print_row('Load of the machine', *('%.1f' % load
+                                           for load in os.getloadavg()))
+        benchmark.prepare()
+        reaper = benchmark.start()
+        benchmark.events(reaper, args.rate, args.share, args.seconds)
+        if args.standby:
+            second = benchmark.stand_by()
+            benchmark.take_over(reaper, second)
+            reaper = second
+        benchmark.thrash(reaper)
+        print_row('Load of the machine', *('%.1f' % load
+                                           for load in os.getloadavg()))
+    print_row('All of it, s', '%.0f' % (time.monotonic() - begun))
+
+
+if __name__ == '__main__':
+    main()

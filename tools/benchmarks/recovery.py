@@ -1,0 +1,227 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What an idle run of the recovery costs a large cloud.
+
+    python tools/benchmarks/recovery.py [--url mysql+pymysql://root@host]
+
+Databases of its own are made on a MariaDB, filled as those of a cloud of a
+million servers, and dropped in the end. Printed are, while none is being
+rebuilt and while some are that it is too early to recover, the times of whole
+runs and each statement with what EXPLAIN says of it; and for comparison the
+query with which recovery began until it read a log instead of all request
+specs. Nothing is asserted.
+"""
+
+import argparse
+import statistics
+import time
+from unittest import mock
+
+import sqlalchemy as sa
+
+from nova.conductor.tasks import recover_rebuilds
+import nova.conf
+from nova import config
+from nova import context as nova_context
+from nova.db.api import api as api_db_api
+from nova.db import migration
+from nova import objects
+
+CONF = nova.conf.CONF
+
+_NAMES = {'api': 'nova_pending_bench_api',
+          'main': 'nova_pending_bench_cell0',
+          'cell1': 'nova_pending_bench_cell1'}
+
+_CELL1 = '11111111-1111-4111-8111-111111111111'
+
+_FILL = {'api': (
+    "INSERT INTO cell_mappings (id, uuid, name, transport_url, "
+    "database_connection, disabled) VALUES "
+    "(1, '%(cell0)s', 'cell0', 'none:///', '%(url)s', 0), "
+    "(2, '%(cell1)s', 'cell1', 'none:///', '%(url1)s', 0)",
+    "INSERT INTO instance_mappings (created_at, updated_at, instance_uuid, "
+    "cell_id, project_id, user_id, queued_for_delete) "
+    "SELECT NOW() - INTERVAL seq SECOND, NOW() - INTERVAL seq SECOND, "
+    "CONCAT('00000000-0000-4000-8000-', LPAD(seq, 12, '0')), 2, "
+    "MOD(seq, 1000), 'u', 0 FROM seq_1_to_%(mappings)d",
+    "INSERT INTO request_specs (created_at, instance_uuid, spec) "
+    "SELECT NOW(), CONCAT('00000000-0000-4000-8000-', LPAD(seq, 12, '0')), "
+    "REPEAT('{\"flavor\": 1}', 231) FROM seq_1_to_%(specs)d",
+    "INSERT INTO build_requests (created_at, instance_uuid, project_id, "
+    "instance, block_device_mappings, tags) SELECT NOW(), CONCAT("
+    "'10000000-0000-4000-8000-', LPAD(seq, 12, '0')), 'p', "
+    "REPEAT('x', 5000), '{}', '{\"nova_object.name\": \"TagList\"}' "
+    "FROM seq_1_to_%(requests)d",
+), 'main': (
+    "INSERT INTO instances (created_at, updated_at, uuid, deleted, vm_state, "
+    "project_id) SELECT NOW() - INTERVAL seq SECOND, "
+    "NOW() - INTERVAL seq SECOND, CONCAT('20000000-0000-4000-8000-', "
+    "LPAD(seq, 12, '0')), 0, 'pending', 'p' FROM seq_1_to_%(waiting)d",
+), 'cell1': (
+    "INSERT INTO instances (created_at, updated_at, uuid, deleted, vm_state, "
+    "task_state, host, launched_at, project_id) SELECT "
+    "NOW() - INTERVAL seq SECOND, NOW() - INTERVAL seq SECOND, "
+    "CONCAT('30000000-0000-4000-8000-', LPAD(seq, 12, '0')), 0, "
+    "IF(seq > 1000, 'active', 'building'), "
+    "IF(seq > 1000, NULL, 'spawning'), 'h', IF(seq > 1000, NOW(), NULL), 'p' "
+    "FROM seq_1_to_%(servers)d",
+)}
+
+# Rebuilds that a conductor began just now; their hosts are at work.
+_BEGIN = (
+    "INSERT INTO task_log (created_at, task_name, state, host, "
+    "period_beginning, period_ending, message, task_items, errors) SELECT "
+    "NOW(), 'rebuild_in_cell0', 'RUNNING', "
+    "CONCAT('30000000-0000-4000-8000-', LPAD(seq, 12, '0')), "
+    "UTC_TIMESTAMP(), UTC_TIMESTAMP(), '%s', 0, 0 FROM seq_1_to_%d")
+
+# What recovery asked before, of all request specs at first.
+_BEFORE = (
+    "SELECT instance_mappings.instance_uuid FROM instance_mappings "
+    "JOIN request_specs ON "
+    "request_specs.instance_uuid = instance_mappings.instance_uuid "
+    "WHERE instance_mappings.cell_id != 1 AND "
+    "instance_mappings.updated_at < UTC_TIMESTAMP() AND "
+    "request_specs.spec LIKE '%%\"nova_pending\": %%'")
+
+
+def make(server, sizes):
+    """Make and fill the databases.
+
+    :returns: a dict of their URLs
+    """
+    urls = {kind: server.url.set(database=name)
+            for kind, name in _NAMES.items()}
+    with server.begin() as connection:
+        for name in _NAMES.values():
+            connection.exec_driver_sql('CREATE DATABASE ' + name)
+    values = dict(sizes, cell0=objects.CellMapping.CELL0_UUID, cell1=_CELL1,
+                  url=urls['main'].render_as_string(hide_password=False),
+                  url1=urls['cell1'].render_as_string(hide_password=False))
+    for kind, url in urls.items():
+        engine = sa.create_engine(url)
+        with mock.patch.object(migration, '_get_engine', return_value=engine):
+            migration.db_sync(database='api' if kind == 'api' else 'main')
+        with engine.begin() as connection:
+            for statement in _FILL[kind]:
+                connection.exec_driver_sql(
+                    (statement % values).replace('%', '%%'))
+        with engine.begin() as connection:
+            for table in sa.inspect(engine).get_table_names():
+                connection.exec_driver_sql('ANALYZE TABLE ' + table)
+        engine.dispose()
+    return urls
+
+
+def run(context):
+    """Do what the periodic task does, and return the seconds."""
+    begin = time.perf_counter()
+    # The turn of a minute ago is over.
+    recover_rebuilds.take_turn(context, -60)
+    recover_rebuilds.recover(context, None, 600)
+    return time.perf_counter() - begin
+
+
+def explain(connection, statement, parameters):
+    for row in connection.exec_driver_sql('EXPLAIN ' + statement, parameters):
+        row = row._mapping
+        print('      %s: type %s, key %s, rows %s, %s' % (
+            row['table'], row['type'], row['key'], row['rows'], row['Extra']))
+
+
+def measure_runs(context, runs, begun):
+    """Print what runs take while so many rebuilds have begun."""
+    seconds = [run(context) for _number in range(runs)]
+    print('%d rebuilds begun: median %.1f ms, longest %.1f ms, of %d' % (
+        begun, statistics.median(seconds) * 1000, max(seconds) * 1000, runs))
+    statements = []
+    record = sa.event.listens_for(sa.Engine, 'before_cursor_execute')(
+        lambda connection, _cursor, statement, parameters, *_args:
+        statements.append((connection.engine.url, statement, parameters)))
+    run(context)
+    sa.event.remove(sa.Engine, 'before_cursor_execute', record)
+    for url, statement, parameters in statements:
+        if not statement.startswith(('SELECT', 'UPDATE', 'INSERT')):
+            continue
+        engine = sa.create_engine(url)
+        with engine.connect() as connection:
+            begin = time.perf_counter()
+            if statement.startswith('SELECT'):
+                connection.exec_driver_sql(statement, parameters).all()
+            print('   %.1f ms: %s' % (
+                (time.perf_counter() - begin) * 1000,
+                ' '.join(statement.split())[:300]))
+            if not statement.startswith('INSERT'):
+                explain(connection, statement, parameters)
+        engine.dispose()
+
+
+def measure(urls, runs):
+    config.parse_args(['recovery'], default_config_files=[],
+                      configure_db=False)
+    CONF.set_override('connection', urls['api'].render_as_string(
+        hide_password=False), 'api_database')
+    api_db_api.configure(CONF)
+    context = nova_context.get_admin_context()
+    run(context)
+    for begun in (0, 100, 1000):
+        engine = sa.create_engine(urls['main'])
+        with engine.begin() as connection:
+            connection.exec_driver_sql(
+                "DELETE FROM task_log WHERE task_name = 'rebuild_in_cell0'")
+            if begun:
+                connection.exec_driver_sql(_BEGIN % (_CELL1, begun))
+            connection.exec_driver_sql('ANALYZE TABLE task_log')
+        engine.dispose()
+        measure_runs(context, runs, begun)
+    engine = sa.create_engine(urls['api'])
+    with engine.connect() as connection:
+        for _number in range(2):
+            begin = time.perf_counter()
+            connection.exec_driver_sql(_BEFORE).all()
+            print('before: %.1f s' % (time.perf_counter() - begin))
+        explain(connection, _BEFORE, ())
+    engine.dispose()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--url', default='mysql+pymysql://root@127.0.0.1')
+    parser.add_argument('--runs', type=int, default=20)
+    parser.add_argument('--mappings', type=int, default=1000000)
+    parser.add_argument('--specs', type=int, default=300000)
+    parser.add_argument('--requests', type=int, default=1000,
+                        help='build requests of servers that are created')
+    parser.add_argument('--waiting', type=int, default=100000,
+                        help='servers that wait in cell0')
+    parser.add_argument('--servers', type=int, default=100000,
+                        help='servers in another cell, of which 1000 build')
+    arguments = vars(parser.parse_args())
+    objects.register_all()
+    server = sa.create_engine(arguments.pop('url'))
+    runs = arguments.pop('runs')
+    try:
+        begin = time.perf_counter()
+        urls = make(server, arguments)
+        print('%s, made in %.0f s' % (arguments, time.perf_counter() - begin),
+              flush=True)
+        measure(urls, runs)
+    finally:
+        with server.begin() as connection:
+            for name in _NAMES.values():
+                connection.exec_driver_sql('DROP DATABASE IF EXISTS ' + name)
+
+
+if __name__ == '__main__':
+    main()

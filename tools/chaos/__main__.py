@@ -1,0 +1,130 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The command line of the campaign."""
+
+import argparse
+import pathlib
+import random
+import signal
+import sys
+
+from tools.chaos import cloud
+from tools.chaos import draw
+from tools.chaos import reaping
+from tools.chaos import report
+from tools.chaos import rounds
+from tools.cloud import errors
+from tools.cloud import reaper
+
+_NOVA = ('nova-api', 'nova-conductor', 'nova-scheduler', 'nova-compute')
+
+_REAPING = {kind.mode: kind
+            for kind in (reaping.FillRound, reaping.PreemptRound)}
+
+# Only its owner can rebuild the last kind.
+_REAPER_KINDS = draw.KINDS[:-1]
+
+_EPILOG = """\
+exit codes: 0 all held; 1 something did not, or a server that the cloud needs
+is not there; 2 wrong arguments; 3 the cloud did not come up
+"""
+
+
+def _parse(argv):
+    parser = argparse.ArgumentParser(
+        prog='tox -e chaos --', epilog=_EPILOG,
+        description='Kills services of a cloud at random moments while '
+        'servers in cell0 are rebuilt, and looks at what is left.')
+
+    def add(name, default, help, type=int):
+        parser.add_argument('--' + name, type=type, default=default,
+                            metavar='N', help=help + ' (%(default)s)')
+
+    parser.add_argument('--seed', type=int, metavar='N', help='draws the '
+                        'moments and what fails (a random one)')
+    add('first', 0, 'number of the first round, to have one of them again')
+    add('rounds', 5, 'how many rounds')
+    add('servers', 20, 'servers of each round')
+    add('faults', 8, 'how often a service is killed or hangs in a round')
+    add('span', 30, 'seconds of a round in which services fail')
+    add('timeout', 8, '[conductor] rebuild_in_cell0_timeout')
+    add('rpc-timeout', 20, '[DEFAULT] rpc_response_timeout')
+    parser.add_argument(
+        '--services', nargs='+', metavar='SERVICE',
+        help='which fail, of those of tools.cloud status (%s, and the reaper '
+        'if it runs). With %s the cloud has servers of its own.' % (
+            ' '.join(_NOVA), ' or '.join(cloud.PRIVATE)))
+    parser.add_argument(
+        '--private-servers', action='store_true', help='with a MariaDB and a '
+        'RabbitMQ of the cloud\'s own: it needs more connections than others '
+        'may have left')
+    parser.add_argument(
+        '--reaper', choices=sorted(_REAPING), help='nobody asks for rebuilds '
+        'but nova-reaper in that mode')
+    parser.add_argument(
+        '--state-dir', type=pathlib.Path, metavar='DIR', help='where the '
+        'configuration and the logs of the cloud are to stay')
+    return parser.parse_args(argv)
+
+
+def _run(args, chaos, told, seed, services):
+    """Run all rounds, and report each."""
+    told.tell('Seed %s, %s' % (seed, ' '.join(services)))
+    for number in range(args.first, args.first + args.rounds):
+        told.begin(number)
+        drawn = draw.draw(
+            seed, number, args.servers, services, args.faults, args.span,
+            2 * args.timeout, *([_REAPER_KINDS] if args.reaper else []))
+        told.tell('round %d: %s' % (
+            number, '; '.join(map(str, drawn.faults))))
+        _REAPING.get(args.reaper, rounds.Round)(
+            chaos, drawn, args.span, args.timeout + 3 * args.rpc_timeout,
+            told).run()
+
+
+def main(argv=None):
+    """Run a campaign.
+
+    :returns: the exit code
+    """
+    args = _parse(argv)
+    seed = random.randrange(2 ** 32) if args.seed is None else args.seed
+    told = report.Report(seed)
+    names = args.services or [
+        *_NOVA, *([reaper.NAME] if args.reaper else [])]
+    chaos = cloud.Cloud(
+        args.timeout, args.rpc_timeout, state_dir=args.state_dir,
+        private=args.private_servers or not set(
+            cloud.PRIVATE).isdisjoint(names),
+        **({'reaper': True, 'host_vcpus': -(-args.servers // 2)}
+           if args.reaper else {}))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        chaos.check()
+        chaos.up()
+        _run(args, chaos, told, seed, draw.chosen(names, chaos.services))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return errors.BadArgument.exit_code
+    except errors.CloudError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    finally:
+        chaos.down()
+        for line in told.summary():
+            print(line)
+    return told.exit_code
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,236 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The cloud of the campaign, and what stands of a server in all of it."""
+
+import contextlib
+import functools
+import os
+import signal
+
+from tools.cloud import reaper
+from tools.cloud import settings
+from tools.crash import crashing
+from tools.crash import faults
+
+from tools.chaos import judge
+
+#: Servers of the cloud's own, which may be killed.
+PRIVATE = ('mariadb', 'rabbitmq')
+
+#: What is no service, but fails like one.
+CONNECTIONS = 'database-connections'
+
+# For so long, in seconds, a claim of a scheduler that was asked is looked for.
+_LONG_RPC_TIMEOUT = 120
+
+# Seconds between two runs of the recovery.
+_SPACING = 4
+
+_PROVIDERS = '/resource_providers'
+
+
+class Cloud(crashing.Cloud):
+    """The cloud, in which the recovery runs all the time.
+
+    :param timeout: [conductor] rebuild_in_cell0_timeout
+    :param rpc_timeout: [DEFAULT] rpc_response_timeout
+    :param private: whether it has a database server and a bus of its own
+    :param state_dir: where its logs are to stay, or None
+    :param choices: what settings.Settings has else
+    """
+
+    def __init__(self, timeout, rpc_timeout, private=False, state_dir=None,
+                 **choices):
+        if 'host_vcpus' in choices:
+            # There is no room but that.
+            self.extra_specs = {}
+        urls = (None, None) if private else (
+            os.environ.get('CLOUD_DATABASE_URL', settings.DATABASE_URL),
+            os.environ.get('CLOUD_BUS_URL', settings.BUS_URL))
+        stack = crashing.Stack(*urls, state_dir, keep=bool(state_dir),
+                               conductors=2, **choices)
+        stack.service_class = functools.partial(
+            crashing.Services, timeout=timeout, rpc_timeout=rpc_timeout,
+            long_rpc_timeout=_LONG_RPC_TIMEOUT, spacing=_SPACING)
+        super().__init__(stack)
+
+    @property
+    def services(self):
+        """The names of what can fail."""
+        return sorted([*self._stack.names, CONNECTIONS])
+
+    def fail(self, service, signum):
+        """Kill a service, or send another signal to all its processes."""
+        if service != CONNECTIONS:
+            self.send(service, signum)
+        elif signum != signal.SIGCONT:
+            self.cut_connections()
+
+    def _prepare(self):
+        super()._prepare()
+        (self.faults / faults.RECOVERY).touch()
+        project = self.owner.get_project_id()
+        self.nova('PUT', '/os-quota-sets/' + project, {'quota_set': {
+            'instances': -1, 'cores': -1, 'ram': -1}}, admin=True)
+        self.request('cinder', 'PUT', '/%s/os-quota-sets/%s' % (
+            self.admin.get_project_id(), project), {'quota_set': {
+                'volumes': -1, 'gigabytes': -1}}, admin=True)
+
+    def send(self, service, signum):
+        """Send a signal to all processes of a service, if it runs."""
+        process = self._stack.processes.running().get(service)
+        for pid in process.members() if process else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+
+    def set_reaper(self, mode, **options):
+        """Let nova-reaper be in a mode, and have other options."""
+        reaper.change(self.settings, self._stack.processes, mode=mode,
+                      **options)
+        self.wait_for('the reaper to be in the mode ' + mode,
+                      lambda: reaper.is_ready(self.settings, mode))
+
+    def wake_up(self):
+        """Let all services go on that hang, and wait until all run."""
+        for service in self._stack.names:
+            self.send(service, signal.SIGCONT)
+        self.wait_for('all services', lambda: all(
+            process and process.alive for process in map(
+                self._stack.processes.running().get, self._stack.names)), 300)
+
+    # Servers.
+
+    def make(self, *kinds):
+        """Return an Asked of each of some servers that wait.
+
+        :param kinds: what they are, each one of draw.KINDS
+        """
+        parts = self.at_once(*(functools.partial(self._parts, kind)
+                               for kind in kinds))
+        servers = self.make_waiting(*(asked for asked, _port, _vols in parts))
+        return [judge.Asked(server, kind, port, volumes, self.show(server))
+                for server, kind, (_, port, volumes) in zip(
+                    servers, kinds, parts)]
+
+    def _parts(self, kind):
+        """Return what a server is asked for with, its port and its volumes."""
+        port = self.make_port()['id'] if kind == 'port' else None
+        asked = [{'port': port} if port else {'uuid': self.network}]
+        if kind == 'volume':
+            asked.append(self.make_volume())
+            return asked, port, (asked[-1],)
+        if kind == 'root volume':
+            volume = self.make_volume(imageRef=self.image)
+            return [*asked, None, {
+                'uuid': volume, 'source_type': 'volume',
+                'destination_type': 'volume'}], port, (volume,)
+        if kind == 'image volume':
+            asked += [None, {
+                'uuid': self.image, 'source_type': 'image', 'volume_size': 1,
+                'destination_type': 'volume', 'delete_on_termination': True}]
+        return asked, port, ()
+
+    def make_victims(self):
+        """Return an Asked of each of the preemptible servers, on full hosts.
+
+        Every other one is shelved when it is ended, the others are deleted.
+        """
+        number = len(self.settings.hosts) * self.settings.host_vcpus
+        servers = self.at_once(*(functools.partial(
+            self._make_victim, self._victim_flavors[each % 2])
+            for each in range(number)))
+        for server in servers:
+            self.wait_for('preemptible server %s' % server, lambda: self.show(
+                server)['status'] == 'ACTIVE')
+        return [judge.Asked(server, 'victim', None, (), self.show(server))
+                for server in servers]
+
+    def _make_victim(self, flavor):
+        return self.nova('POST', '/servers', {'server': {
+            'name': 'victim', 'imageRef': self.image, 'flavorRef': flavor,
+            'networks': 'none'}}).json()['server']['id']
+
+    @functools.cached_property
+    def _victim_flavors(self):
+        return [self.make_flavor('victim-' + action, **{
+            'reaper:preemptible': 'true', 'reaper:action': action})
+            for action in ('shelve', 'delete')]
+
+    def unmake(self, asked):
+        """Delete what the owner had made for a server that is deleted."""
+        if asked.port:
+            self.request('neutron', 'DELETE', '/v2.0/ports/' + asked.port)
+        for volume in asked.volumes:
+            self.delete_volume(volume)
+
+    # What stands.
+
+    def look(self, server):
+        """Return a judge.Found of a server."""
+        records = [
+            (cell, *row) for cell, database in (
+                ('cell0', 'nova_cell0'), ('cell1', 'nova'))
+            for row in self.rows(
+                database, 'SELECT task_state, host FROM instances '
+                'WHERE uuid = :server AND deleted = 0', server)]
+        shown = self.show(server)
+        body = self.request(
+            'placement', 'GET', '/allocations/' + server, admin=True).json()
+        specs = self.rows(
+            'nova_api', 'SELECT spec FROM request_specs '
+            'WHERE instance_uuid = :server', server)
+        return judge.Found(
+            shown=shown, records=tuple(records),
+            cells=tuple(cell for cell, in self.rows(
+                'nova_api', 'SELECT cell_mappings.name FROM instance_mappings '
+                'LEFT JOIN cell_mappings ON cell_id = cell_mappings.id '
+                'WHERE instance_uuid = :server AND queued_for_delete = 0',
+                server)),
+            build_requests=len(self.rows(
+                'nova_api', 'SELECT id FROM build_requests '
+                'WHERE instance_uuid = :server', server)),
+            keeps_files=any('/etc/crash' in spec for spec, in specs),
+            allocations=tuple(sorted(
+                self._hosts()[provider] for provider in body['allocations'])),
+            held=body.get('consumer_type') == 'NOVA_PENDING',
+            ports=tuple((port['id'], port['binding:host_id'])
+                        for port in self.request(
+                            'neutron', 'GET', '/v2.0/ports?device_id=%s' %
+                            server, admin=True).json()['ports']),
+            attachments=tuple(self.rows(
+                'cinder', 'SELECT volume_id, attach_status '
+                'FROM volume_attachment WHERE instance_uuid = :server '
+                'AND deleted = 0', server)),
+            builds=self.builds(server))
+
+    @functools.cache
+    def _hosts(self):
+        return {provider['uuid']: provider['name'] for provider
+                in self.request('placement', 'GET', _PROVIDERS, admin=True
+                                ).json()['resource_providers']}
+
+    def leaks(self):
+        """Return what is there though no server is, as judge.left() does."""
+        found = [('left behind', 'an allocation of %s' % consumer)
+                 for provider in self._hosts()
+                 for consumer in self.request(
+                     'placement', 'GET', '%s/%s/allocations' % (
+                         _PROVIDERS, provider), admin=True
+                 ).json()['allocations']]
+        for api, path, what in (
+                ('neutron', '/v2.0/ports', 'ports'),
+                ('cinder', '/%s/volumes' % self.owner.get_project_id(),
+                 'volumes')):
+            found += [('left behind', 'of the %s %s' % (what, each['id']))
+                      for each in self.request(api, 'GET', path).json()[what]]
+        return found

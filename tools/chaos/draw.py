@@ -1,0 +1,107 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What happens in a round, drawn from a seed."""
+
+import dataclasses
+import random
+
+#: What servers are made with: a port that Neutron makes, one of their owner, a
+#: volume; those that boot from a volume of their owner, or from one that is
+#: made of the image when they are built.
+KINDS = ('network', 'port', 'volume', 'root volume', 'image volume')
+
+# How often a service hangs, where it does not die.
+_HANGS = 0.4
+_SHORTEST_HANG = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """A service that fails.
+
+    :ivar at: when, in seconds from the begin of the storm
+    :ivar service: which
+    :ivar hangs: for how many seconds it is stopped; 0 if it is killed
+    """
+
+    at: float
+    service: str
+    hangs: float
+
+    def __str__(self):
+        return '%.1f s: %s %s' % (
+            self.at, self.service,
+            'hangs for %.1f s' % self.hangs if self.hangs else 'is killed')
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """What happens in a round.
+
+    :ivar kinds: of each server, one of KINDS
+    :ivar asked_at: when the rebuild of each is asked for
+    :ivar faults: the Faults, in their order
+    """
+
+    kinds: tuple
+    asked_at: tuple
+    faults: tuple
+
+
+def draw(seed, number, servers, services, faults, span, longest,
+         kinds=KINDS):
+    """Return the Round of a seed and a number.
+
+    Each round can be had again without those before it.
+
+    :param seed: the seed of the campaign
+    :param number: of the round
+    :param servers: how many servers there are
+    :param services: the names of the services that fail
+    :param faults: how often one of them does
+    :param span: how many seconds the storm lasts
+    :param longest: how many seconds a service hangs at most
+    :param kinds: of servers
+    """
+    moments = random.Random('%s/%s' % (seed, number))
+    kinds = tuple(kinds[(number + each) % len(kinds)]
+                  for each in range(servers))
+    asked_at = tuple(moments.uniform(0, span) for _ in range(servers))
+    return Round(kinds, asked_at, tuple(sorted(
+        (_fault(moments, services, span, longest) for _ in range(faults)),
+        key=lambda fault: fault.at)))
+
+
+def _fault(moments, services, span, longest):
+    at, service = moments.uniform(0, span), moments.choice(services)
+    hangs = moments.random() < _HANGS
+    return Fault(at, service, hangs and moments.uniform(
+        _SHORTEST_HANG, longest))
+
+
+def chosen(wanted, running):
+    """Return the names of the services that fail.
+
+    :param wanted: names, with or without the host
+    :param running: the names of all services
+    :raises: ValueError for a name that no service has
+    """
+    found = []
+    for name in wanted:
+        matching = [service for service in running
+                    if name in (service, service.partition('@')[0])]
+        if not matching:
+            raise ValueError('There is no service %s, but: %s.' % (
+                name, ', '.join(sorted(running))))
+        found += matching
+    return sorted(set(found))

@@ -1,0 +1,193 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What must hold of what stands of a server."""
+
+import dataclasses
+
+#: What has become of a server. GIVEN_UP is one in ERROR whose host, or the
+#: conductor of that, has failed while the host built it: what follows is what
+#: follows in the release for a new server.
+BUILT = 'built'
+WAITS = 'waits'
+GIVEN_UP = 'given up by its host'
+GONE = 'gone'
+UNSETTLED = 'unsettled'
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a server was asked for.
+
+    :ivar server: its ID
+    :ivar kind: one of draw.KINDS
+    :ivar port: the ID of its owner's port, or None
+    :ivar volumes: the IDs of its owner's volumes
+    :ivar before: how it was shown when it waited
+    """
+
+    server: str
+    kind: str
+    port: str
+    volumes: tuple
+    before: dict
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What stands of a server.
+
+    :ivar shown: how the API shows it, None if it does not
+    :ivar cells: the names of the cells that it is mapped to; None of no cell
+    :ivar records: triples of the cell, the task_state and the host of each
+    :ivar build_requests: how many there are
+    :ivar keeps_files: whether files for its guest are stored
+    :ivar allocations: the names of the hosts that it has room on
+    :ivar held: whether that is room that is held for it
+    :ivar ports: pairs of the ID and the host of each port that is its own
+    :ivar attachments: pairs of the volume and the state of each
+    :ivar builds: how often a host has built it
+    """
+
+    shown: dict
+    cells: tuple = ()
+    records: tuple = ()
+    build_requests: int = 0
+    keeps_files: bool = False
+    allocations: tuple = ()
+    held: bool = False
+    ports: tuple = ()
+    attachments: tuple = ()
+    builds: int = 0
+
+
+#: What must be as it was.
+_KEPT = ('name', 'tags', 'metadata', 'key_name', 'image', 'flavor', 'created')
+
+
+def outcome(found):
+    """Return what has become of a server."""
+    if found.shown is None:
+        return GONE
+    state = found.shown['status'], found.shown['OS-EXT-STS:task_state']
+    if found.cells == ('cell0',):
+        return WAITS if state in (
+            ('PENDING', None), ('ERROR', None)) else UNSETTLED
+    if state == ('ACTIVE', None):
+        return BUILT
+    if state == ('ERROR', None) and any(
+            host for _cell, _state, host in found.records):
+        return GIVEN_UP
+    return UNSETTLED
+
+
+def judge(asked, found):
+    """Return what is wrong, as pairs of the kind and a sentence.
+
+    :param asked: the Asked
+    :param found: the Found
+    """
+    become = outcome(found)
+    if become == GONE:
+        return [('lost', 'it is not shown')]
+    if become == UNSETTLED:
+        return [('unsettled', '%s/%s, mapped to %s, records %s, %d build '
+                 'requests' % (
+                     found.shown['status'],
+                     found.shown['OS-EXT-STS:task_state'], found.cells,
+                     found.records, found.build_requests))]
+    wrong = [('not kept', '%s was %r, and is %r' % (
+        key, asked.before[key], found.shown[key]))
+        for key in _KEPT if asked.before[key] != found.shown[key]]
+
+    def expect(kind, value, wanted):
+        if value != wanted:
+            wrong.append((kind, 'of a server that %s: %r instead of %r' % (
+                'waits' if become == WAITS else 'is ' + become, value,
+                wanted)))
+
+    expect('place', tuple(cell for cell, _state, _host in found.records),
+           found.cells)
+    expect('build requests', found.build_requests, 0)
+    expect('hold', found.held, found.held and become == WAITS)
+    if become == WAITS:
+        _judge_waiting(expect, asked, found)
+    elif become == BUILT:
+        _judge_built(expect, asked, found)
+    return wrong
+
+
+def _judge_waiting(expect, asked, found):
+    expect('state', found.shown['status'], asked.before['status'])
+    if not found.held:
+        expect('allocations', found.allocations, ())
+    expect('ports', found.ports, ())
+    expect('volumes', sorted(found.attachments), sorted(
+        (volume, 'reserved') for volume in asked.volumes))
+    expect('files', found.keeps_files, True)
+
+
+def _judge_built(expect, asked, found):
+    host = found.records[0][2] if found.records else None
+    expect('allocations', found.allocations, (host,))
+    if asked.port:
+        expect('ports', found.ports, ((asked.port, host),))
+    else:
+        expect('ports', [bound for _port, bound in found.ports], [host])
+    states = [state for _volume, state in found.attachments]
+    expect('volumes', states, ['attached'] * len(states))
+    volumes = {volume for volume, _state in found.attachments}
+    expect('volumes', volumes >= set(asked.volumes), True)
+    expect('volumes', len(volumes), len(asked.volumes) + (
+        asked.kind == 'image volume'))
+    expect('files', found.keeps_files, False)
+    expect('builds', found.builds, 1)
+
+
+def left(found):
+    """Return what is left of a server that was deleted, as judge() does."""
+    parts = {
+        'it is shown': found.shown, 'records': found.records,
+        'mapped to a cell': found.cells,
+        'build requests': found.build_requests,
+        'allocations': found.allocations, 'ports': found.ports,
+        'attachments': found.attachments}
+    return [('left behind', '%s: %s' % (what, value))
+            for what, value in parts.items() if value]
+
+
+def judge_victim(found):
+    """Return what is wrong with a server that may have been ended, as judge().
+
+    :param found: the Found
+    """
+    if found.shown is None:
+        return []
+    status = found.shown['status']
+    wrong = []
+    if status not in ('ACTIVE', 'SHELVED_OFFLOADED') or (
+            found.shown['OS-EXT-STS:task_state']):
+        wrong.append(('victim', '%s/%s' % (
+            status, found.shown['OS-EXT-STS:task_state'])))
+    elif bool(found.allocations) != (status == 'ACTIVE'):
+        wrong.append(('victim', '%s with allocations %r' % (
+            status, found.allocations)))
+    marks = [key for key in found.shown['metadata'] if status == 'ACTIVE' and
+             key.startswith('reaper:')]
+    if marks:
+        wrong.append(('victim', 'it runs with a notice: %s' % marks))
+    return wrong
+
+
+def is_ended(found):
+    """Return whether a server was ended for another."""
+    return found.shown is None or found.shown['status'] != 'ACTIVE'

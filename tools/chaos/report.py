@@ -1,0 +1,80 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What a campaign has found."""
+
+import collections
+import sys
+import threading
+import time
+
+
+class Report:
+    """Counts what happens, and prints what is wrong as soon as it is seen.
+
+    :param seed: the seed of the campaign
+    :param write: called with each line
+    """
+
+    def __init__(self, seed, write=None):
+        self._seed = seed
+        self._write = write or _write
+        self._lock = threading.Lock()
+        self._round = None
+        self._counts = collections.Counter()
+        self._wrong = collections.Counter()
+
+    def begin(self, number):
+        """Say that a round begins."""
+        self._round = number
+
+    def tell(self, line):
+        """Print a line."""
+        self._write('%s %s' % (time.strftime('%H:%M:%S'), line))
+
+    def count(self, what, number=1):
+        """Count something of what the summary tells."""
+        with self._lock:
+            self._counts[what] += number
+
+    def wrong(self, kind, sentence, server=None):
+        """Note a violation.
+
+        :param kind: its kind, by which it is counted
+        :param sentence: what was found
+        :param server: the ID of the server, if it is about one
+        """
+        with self._lock:
+            self._wrong[kind] += 1
+        self.tell('VIOLATION seed %s round %s%s: %s: %s' % (
+            self._seed, self._round, server and ' server %s' % server or '',
+            kind, sentence))
+
+    @property
+    def exit_code(self):
+        """1 if anything was wrong."""
+        return int(bool(self._wrong))
+
+    def summary(self):
+        """Return the lines of the summary."""
+        return [
+            'Seed %s:' % self._seed,
+            *('  %6d  %s' % (number, what)
+              for what, number in sorted(self._counts.items())),
+            *('  %6d  violations: %s' % (number, kind)
+              for kind, number in sorted(self._wrong.items())),
+            *([] if self._wrong else ['  no violation'])]
+
+
+def _write(line):
+    print(line)
+    sys.stdout.flush()

@@ -1,0 +1,228 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""One round of the campaign."""
+
+import collections
+import functools
+import signal
+import time
+
+from tools.chaos import judge
+from tools.crash import watch
+
+# For what a host builds yet on a busy machine.
+_SLACK = 240
+
+# A rebuild with nothing dying.
+_BUILD_SECONDS = 300
+
+# How often those are rebuilt that wait again.
+_TRIES = 3
+
+# How long the owner waits before asking again, and goes on asking when
+# nothing fails any more: nova-api may be about to start.
+_PAUSE = 1
+_PATIENCE = 60
+
+# Seconds between two looks. More looks would keep the services from working.
+_LOOK_EVERY = 3
+
+
+class Round:
+    """One round.
+
+    :param cloud: the cloud.Cloud
+    :param drawn: the draw.Round
+    :param span: how many seconds the storm lasts
+    :param settles: within how many seconds all must hold afterwards, what
+        the timeouts of the cloud are
+    :param report: the report.Report
+    """
+
+    def __init__(self, cloud, drawn, span, settles, report):
+        self._cloud = cloud
+        self._drawn = drawn
+        self._span = span
+        self._settles = settles + _SLACK
+        self._report = report
+        self._servers = []
+
+    def run(self):
+        """Run it. What fails is reported, and nothing is raised."""
+        try:
+            self._make()
+            ids = [asked.server for asked in self._servers]
+            with watch.Watch(self._cloud, *ids, pause=_LOOK_EVERY,
+                             may_fail=True) as seen:
+                self._cloud.set_room(True)
+                self._storm()
+                self._after()
+            for sentence in seen.wrong:
+                self._report.wrong('shown', sentence)
+        except Exception as error:
+            self._report.wrong('round', '%s: %s' % (
+                type(error).__name__, error))
+        finally:
+            self._end()
+
+    def _make(self):
+        self._servers = self._cloud.make(*self._drawn.kinds)
+
+    # The storm.
+
+    def _storm(self):
+        self._begun = time.monotonic()
+        self._cloud.at_once(self._fail, *self._asks())
+        self._cloud.wake_up()
+
+    def _asks(self):
+        """Return what asks for rebuilds during the storm."""
+        return [functools.partial(self._ask, asked.server, at)
+                for asked, at in zip(self._servers, self._drawn.asked_at)]
+
+    def _wait_until(self, at):
+        time.sleep(max(0, self._begun + at - time.monotonic()))
+
+    def _fail(self):
+        """Let services fail, each at its moment."""
+        events = collections.deque(sorted(
+            [(fault.at, fault.service,
+              signal.SIGSTOP if fault.hangs else signal.SIGKILL)
+             for fault in self._drawn.faults] + [
+                (fault.at + fault.hangs, fault.service, signal.SIGCONT)
+                for fault in self._drawn.faults if fault.hangs]))
+        for at, service, signum in events:
+            self._wait_until(at)
+            self._report.tell('%s to %s' % (
+                signal.Signals(signum).name, service))
+            self._cloud.fail(service, signum)
+            if signum != signal.SIGCONT:
+                self._report.count('faults: ' + signum.name)
+
+    def _ask(self, server, at):
+        """Ask for a rebuild, again where nobody answered."""
+        self._wait_until(at)
+        while True:
+            status = self._cloud.rebuild(server)
+            if status == 202:
+                self._report.count('rebuilds asked for')
+            if status == 202 or status == 409:
+                return
+            self._report.count('rebuilds not answered' if status is None
+                               else 'rebuilds answered with %d' % status)
+            if status is not None and status < 500:
+                self._report.wrong(
+                    'refused', 'the rebuild is answered with %d' % status,
+                    server)
+                return
+            if time.monotonic() > self._begun + self._span + _PATIENCE:
+                return
+            time.sleep(_PAUSE)
+
+    # Afterwards.
+
+    def _after(self):
+        """See that all is as it must be, and build whoever waits."""
+        found = self._count(self._settle(self._servers, self._settles))
+        self._try_again([asked for asked in self._servers if judge.outcome(
+            found[asked.server]) == judge.WAITS])
+
+    def _count(self, found):
+        for each in found.values():
+            self._report.count('servers: ' + judge.outcome(each))
+        return found
+
+    def _settle(self, servers, seconds, judged=judge.judge):
+        """Wait until all is as it must be, and report what is not.
+
+        :returns: the Found of each server, by its ID
+        """
+        found, wrong = {}, {}
+
+        def is_settled():
+            if found:
+                time.sleep(_LOOK_EVERY)
+            # What was well once is not looked at again.
+            again = [asked for asked in servers
+                     if wrong.get(asked.server) != []]
+            try:
+                looks = self._each(self._cloud.look, again)
+            except Exception as error:
+                # A service can need a while until it is well again.
+                wrong[None] = [('look', str(error))]
+                return False
+            wrong.pop(None, None)
+            for asked, seen in zip(again, looks):
+                found[asked.server] = seen
+                wrong[asked.server] = judged(asked, seen)
+            return not any(wrong.values())
+
+        begun = time.monotonic()
+        try:
+            self._cloud.wait_for('the servers to settle', is_settled, seconds)
+        except AssertionError:
+            for server, pairs in wrong.items():
+                for kind, sentence in pairs:
+                    self._report.wrong(kind, sentence, server)
+        self._report.tell('settled after %d s' % (time.monotonic() - begun))
+        return found
+
+    def _try_again(self, servers):
+        """Rebuild those that wait, with nothing dying.
+
+        On a machine that is too busy a call can time out all the same: there
+        are some tries, and each is counted.
+        """
+        for number in range(1, _TRIES + 1):
+            for asked, status in zip(
+                    servers, self._each(self._cloud.rebuild, servers)):
+                self._report.count('rebuilds asked for')
+                if status != 202:
+                    self._report.wrong(
+                        'next try', 'the rebuild is answered with %s' % status,
+                        asked.server)
+            found = self._settle(servers, _BUILD_SECONDS)
+            built = [asked for asked in servers if judge.outcome(
+                found[asked.server]) == judge.BUILT]
+            self._report.count(
+                'servers: built at try %d afterwards' % number, len(built))
+            servers = [asked for asked in servers if asked not in built]
+            if not servers:
+                return
+        for asked in servers:
+            self._report.wrong('next try', 'it is %s, and not built' %
+                               judge.outcome(found[asked.server]),
+                               asked.server)
+
+    def _end(self):
+        """Delete all, and see that nothing is left."""
+        try:
+            self._cloud.wake_up()
+            self._each(self._cloud.delete, self._servers)
+            self._settle(self._servers, self._settles,
+                         lambda _asked, found: judge.left(found))
+            for asked in self._servers:
+                self._cloud.unmake(asked)
+            self._cloud.wait_for('the volumes and ports to be gone',
+                                 lambda: not self._cloud.leaks(), 30)
+        except AssertionError:
+            for kind, sentence in self._cloud.leaks():
+                self._report.wrong(kind, sentence)
+        except Exception as error:
+            self._report.wrong('end of a round', '%s: %s' % (
+                type(error).__name__, error))
+
+    def _each(self, function, servers):
+        """Call a function with the ID of each server, at the same time."""
+        return servers and self._cloud.at_once(*(
+            functools.partial(function, asked.server) for asked in servers))
