@@ -103,7 +103,8 @@ class BasePendingTest(base.BaseV2ComputeTest):
     @classmethod
     def create_waiting_server(cls, **kwargs):
         """Create a server, wait until it is in PENDING, and return it."""
-        server = cls.create_test_server(flavor=cls.flavor, **kwargs)
+        server = cls.create_test_server(
+            flavor=kwargs.pop('flavor', cls.flavor), **kwargs)
         return cls.wait_until(server['id'], 'PENDING')
 
     @classmethod
@@ -126,11 +127,8 @@ class BasePendingTest(base.BaseV2ComputeTest):
             if CONF.compute_feature_enabled.enable_instance_password
             else schema.rebuild_server, **body)['server']
 
-    def give_room(self):
-        """Let one host have room for waiting servers until the test ends.
-
-        :returns: the UUID of its resource provider
-        """
+    def host(self):
+        """Return the UUID of the resource provider of a host that is up."""
         hypervisors = self.os_admin.hypervisor_client
         with microversion('2.1'):
             host = next(
@@ -139,11 +137,35 @@ class BasePendingTest(base.BaseV2ComputeTest):
                 if (each['state'], each['status']) == ('up', 'enabled'))
         provider, = self._providers.list_resource_providers(
             name=host)['resource_providers']
-        self.addCleanup(self._change_traits, provider['uuid'],
-                        lambda traits: traits - {self.trait})
-        self._change_traits(
-            provider['uuid'], lambda traits: traits | {self.trait})
         return provider['uuid']
+
+    def most_disk(self, provider):
+        """Return GiB of disk that a provider has room for once, not twice."""
+        inventory = self._providers.list_resource_provider_inventories(
+            provider)['inventories'].get('DISK_GB')
+        if not inventory:
+            raise self.skipException('The host has no disk of its own')
+        usages = self._providers.list_resource_provider_usages(
+            provider)['usages']
+        free = (int((inventory['total'] - inventory['reserved']) *
+                    inventory['allocation_ratio']) - usages['DISK_GB'])
+        # More than a half: others come and go meanwhile.
+        amount = free * 2 // 3 + 1
+        if amount > inventory['max_unit']:
+            raise self.skipException('One server cannot have most of the '
+                                     'room of the host')
+        return amount
+
+    def give_room(self):
+        """Let one host have room for waiting servers until the test ends.
+
+        :returns: the UUID of its resource provider
+        """
+        provider = self.host()
+        self.addCleanup(self._change_traits, provider,
+                        lambda traits: traits - {self.trait})
+        self._change_traits(provider, lambda traits: traits | {self.trait})
+        return provider
 
     def _change_traits(self, provider, change):
         def changed():

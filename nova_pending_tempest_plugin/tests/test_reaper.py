@@ -85,26 +85,9 @@ class ReaperPreemptTest(BaseReaperTest):
 
     modes = ('preempt',)
 
-    def _most(self, provider):
-        """Return GiB of disk that a provider has room for once, not twice."""
-        inventory = self._providers.list_resource_provider_inventories(
-            provider)['inventories'].get('DISK_GB')
-        if not inventory:
-            raise self.skipException('The host has no disk of its own')
-        usages = self._providers.list_resource_provider_usages(
-            provider)['usages']
-        free = (int((inventory['total'] - inventory['reserved']) *
-                    inventory['allocation_ratio']) - usages['DISK_GB'])
-        # More than a half: others come and go meanwhile.
-        amount = free * 2 // 3 + 1
-        if amount > inventory['max_unit']:
-            raise self.skipException('One server cannot have most of the '
-                                     'room of the host')
-        return amount
-
     @decorators.idempotent_id('6f7a1bb4-0e0a-45ef-9fd2-f9d2d1b1f2ea')
     def test_preemptible_server_makes_room(self):
-        disk = self._most(self.give_room())
+        disk = self.most_disk(self.give_room())
         victim = self.create_test_server(
             flavor=self._create_flavor(disk, **{
                 'reaper:preemptible': 'true', 'reaper:action': 'shelve'}),
