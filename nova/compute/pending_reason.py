@@ -254,16 +254,8 @@ class _Explanation:
 class _Request(rebuild_request.Request):
     """The request of the server as its rebuild would make it."""
 
-    def make(self):
-        """Make request_spec; change nothing."""
-        self._find_request_spec()
-        with rebuild_image.refusals():
-            self.oldest_compute = objects.service.\
-                get_minimum_version_all_cells(self.context, ['nova-compute'])
-            self._find_flavor()
-            self._find_image()
-            self._make_instance()
-            self._make_request_spec()
+    def _check_devices(self):
+        """Nothing is attached to anything for a look."""
 
 
 def _reason_of(message):

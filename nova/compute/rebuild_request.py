@@ -117,6 +117,15 @@ class Request:
                     attr=attribute, instance_uuid=self.cell0_instance.uuid,
                     state=getattr(self.cell0_instance, attribute),
                     method='rebuild')
+        self.make()
+        with rebuild_image.refusals():
+            rebuild_quota.check(self)
+        self.tags = objects.TagList(objects=[
+            objects.Tag(self.context, resource_id=self.cell0_instance.uuid,
+                        tag=tag.tag) for tag in self.cell0_instance.tags])
+
+    def make(self):
+        """Make the instance and request_spec of the build; change nothing."""
         self._find_request_spec()
         with rebuild_image.refusals():
             # Once: it asks every cell.
@@ -127,10 +136,6 @@ class Request:
             self._make_instance()
             self._check_devices()
             self._make_request_spec()
-            rebuild_quota.check(self)
-        self.tags = objects.TagList(objects=[
-            objects.Tag(self.context, resource_id=self.cell0_instance.uuid,
-                        tag=tag.tag) for tag in self.cell0_instance.tags])
 
     def _find_request_spec(self):
         try:
