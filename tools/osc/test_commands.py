@@ -159,9 +159,9 @@ class CommandsTestCase(base.ClientTestCase):
 
     def test_what_needs_a_reaper(self):
         self._need_reasons()
-        self.create('web', code=base.WAITS)
+        web = self.create('web', code=base.WAITS)
         for words in (('pending', 'notice', 'list'),
-                      ('pending', 'explain', 'web', '--dry-run')):
+                      ('pending', 'explain', web['id'], '--dry-run')):
             _out, err = self.client(*words, code=1, user='admin')
             self.assertIn('has no service of the type "compute-pending"', err)
         rows, _err = self.read('pending', 'list')
