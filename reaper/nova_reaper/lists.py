@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import datetime
+import math
 import time
 
 from oslo_config import cfg
@@ -210,11 +211,23 @@ class Calendar:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf.reaper
-        self.pending = 0.0
-        self.full = 0.0
+        self._pending_at = self._full_at = -math.inf
+        self._full_failed = False
         self._soon: float | None = None
         self.resume = False
         self.read_at = NEVER
+
+    @property
+    def pending(self) -> float:
+        """When those that wait are to be listed again."""
+        interval: float = self._conf.pending_list_interval
+        return self._pending_at + interval
+
+    @property
+    def full(self) -> float:
+        """When everything is to be listed again."""
+        due: float = self._full_at + self._conf.full_list_interval
+        return min(due, self.pending) if self._full_failed else due
 
     def due(self, active: bool, recovered: bool) -> str | None:
         """The list that is to be read now, None if there is none.
@@ -234,18 +247,17 @@ class Calendar:
 
     def began(self, name: str | None) -> None:
         """A list is being read."""
-        now = time.monotonic()
-        self.pending = now + self._conf.pending_list_interval
+        self._pending_at = time.monotonic()
         if name == FULL:
-            self.full = now + self._conf.full_list_interval
+            self._full_at = self._pending_at
+            self._full_failed = False
             self._soon = None
         if name == CHANGES:
             self.resume = False
 
     def failed(self, name: str) -> None:
         """A list could not be read: it is not waited for until the next."""
-        if name == FULL:
-            self.full = min(self.full, self.pending)
+        self._full_failed = self._full_failed or name == FULL
 
     def read_soon(self) -> None:
         """Have everything read again, but not more often than needed."""

@@ -141,3 +141,15 @@ class StandbyTestCase(test_engine.EngineTestCase):
         self.assertIsNone(calendar.due(False, False))
         calendar.read_at += datetime.timedelta(days=1)
         self.assertEqual(lists.WAITING, calendar.due(False, False))
+
+    def test_intervals_that_change_count_at_once(self) -> None:
+        calendar = lists.Calendar(self.conf)
+        calendar.began(lists.FULL)
+        self.conf.set_override('full_list_interval', 5, 'reaper')
+        self.offset += 6
+        self.assertEqual(lists.FULL, calendar.due(True, True))
+        calendar.began(lists.FULL)
+        self.conf.set_override('full_list_interval', 600, 'reaper')
+        self.conf.set_override('pending_list_interval', 600, 'reaper')
+        self.offset += 61
+        self.assertIsNone(calendar.due(True, True))
