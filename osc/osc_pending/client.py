@@ -68,12 +68,15 @@ class Client:
             # A service whose endpoints are elsewhere, or disabled.
             return None
 
-    def find(self, name_or_id, purpose, least=microversions.PENDING):
+    def find(self, name_or_id, purpose, least=microversions.PENDING,
+             everywhere=False):
         """Find a server.
 
         :param name_or_id: its name or ID
         :param purpose: for what it is looked for, as an error says it
         :param least: the microversion that the purpose needs
+        :param everywhere: whether to look for the name in all projects if no
+            server of one's own has it
         :returns: the openstack.compute.v2.server.Server, and the microversion
             for requests about it
         :raises: CommandError where there is no such microversion,
@@ -81,8 +84,16 @@ class Client:
         """
         version = microversions.choose(self.compute, least, purpose)
         with microversions.used(self.compute, version):
+            found = self.compute.find_server(
+                name_or_id, ignore_missing=everywhere)
+            return found or self._find_everywhere(name_or_id), version
+
+    def _find_everywhere(self, name_or_id):
+        try:
             return self.compute.find_server(
-                name_or_id, ignore_missing=False), version
+                name_or_id, ignore_missing=False, all_projects=True)
+        except sdk_exceptions.ForbiddenException:
+            return self.compute.find_server(name_or_id, ignore_missing=False)
 
     def waiting(self, purpose, **query):
         """Return the servers that wait.

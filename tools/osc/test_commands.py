@@ -141,7 +141,8 @@ class CommandsTestCase(base.ClientTestCase):
     def test_explain(self):
         self._need_reasons()
         web = self.create('web', code=base.WAITS)
-        row, _err = self.read('pending', 'explain', web['id'], user='admin')
+        row, _err = self.read('pending', 'explain', 'web', user='admin')
+        self.assertEqual(web['id'], row['id'])
         self.assertEqual(
             {('compute1', None), ('compute2', None)},
             {(host['host'], host['refused_by']) for host in row['hosts']})
@@ -159,9 +160,9 @@ class CommandsTestCase(base.ClientTestCase):
 
     def test_what_needs_a_reaper(self):
         self._need_reasons()
-        web = self.create('web', code=base.WAITS)
+        self.create('web', code=base.WAITS)
         for words in (('pending', 'notice', 'list'),
-                      ('pending', 'explain', web['id'], '--dry-run')):
+                      ('pending', 'explain', 'web', '--dry-run')):
             _out, err = self.client(*words, code=1, user='admin')
             self.assertIn('has no service of the type "compute-pending"', err)
         rows, _err = self.read('pending', 'list')

@@ -44,10 +44,13 @@ class Cloud(fixtures.Fixture):
     :param offered: the highest microversion of Nova
     :param reaper: whether the catalog has nova-reaper
     :param disabled: whether its endpoint is disabled there
+    :param admin: whether the user may see servers of all projects
     """
 
-    def __init__(self, offered='2.107', reaper=False, disabled=False):
+    def __init__(self, offered='2.107', reaper=False, disabled=False,
+                 admin=True):
         self.offered = offered
+        self._admin = admin
         self._has_reaper = reaper
         self._disabled = disabled
         #: the servers as 2.107 shows them, by ID
@@ -181,7 +184,7 @@ class Cloud(fixtures.Fixture):
                       'vcpus': 1}
             return {'flavors': [flavor], 'flavor': flavor}
         if path == '/servers/detail':
-            return self._list(request, version)
+            return self._list(request, context, version)
         server_id, _, rest = path[len('/servers/'):].partition('/')
         if server_id not in self.servers:
             return self._refuse(context, 404, 'Instance not found')
@@ -189,10 +192,14 @@ class Cloud(fixtures.Fixture):
             return self._reason(request, context, server_id, version)
         return {'server': self._seen(self.servers[server_id], version)}
 
-    def _list(self, request, version):
+    def _list(self, request, context, version):
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.url).query)
+        everywhere = 'all_tenants' in query
+        if everywhere and not self._admin:
+            return self._refuse(context, 403, 'for administrators')
         seen = [self._seen(server, version)
-                for server in self.servers.values()]
+                for server in self.servers.values()
+                if everywhere or server['tenant_id'] == PROJECT]
         if 'status' in query:
             seen = [each for each in seen
                     if each['status'] == query['status'][0]]

@@ -376,8 +376,25 @@ class ExplainTestCase(base.TestCase):
             'pending', 'explain', 'web', '--dry-run', code=1)
         self.assertIn('503: The room is not known yet.', err)
 
-    def test_owner(self):
+    def test_by_name_in_all_projects(self):
         cloud = self.use_cloud()
+        db = cloud.add('db', tenant_id='another')
+        web = cloud.add('web')
+        cloud.add('web', tenant_id='another')
+        for server in (db, web):
+            cloud.reasons[server['id']] = _reason(requests=[], hosts=_HOSTS)
+            row, _err = self.read('pending', 'explain', server['name'])
+            self.assertEqual((server['id'], server['tenant_id']),
+                             (row['id'], row['project_id']))
+
+    def test_not_found_by_name(self):
+        for admin in (True, False):
+            self.use_cloud(admin=admin).add('db', tenant_id='another')
+            _out, err = self.run_client('pending', 'explain', 'web', code=1)
+            self.assertIn('No Server found for web', err)
+
+    def test_owner(self):
+        cloud = self.use_cloud(admin=False)
         cloud.reasons[cloud.add('web')['id']] = _reason()
         _out, err = self.run_client('pending', 'explain', 'web', code=1)
         self.assertIn('administrators alone', err)

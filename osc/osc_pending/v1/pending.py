@@ -199,7 +199,8 @@ class ExplainPending(command.ShowOne):
     def take_action(self, parsed_args):
         client = self.app.client_manager.compute_pending
         server, _version = client.find(
-            parsed_args.server, 'pending explain', microversions.REASON)
+            parsed_args.server, 'pending explain', microversions.REASON,
+            everywhere=True)
         _check_waits(server)
         if parsed_args.dry_run and not client.has_reaper:
             raise exceptions.CommandError(_(
