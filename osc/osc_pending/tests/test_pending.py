@@ -516,6 +516,21 @@ class WaitTestCase(base.TestCase):
         _out, err = self.run_client('pending', 'wait', 'web', code=1)
         self.assertIn(web['id'], err)
 
+    def test_kept_for_a_while_after_the_delete(self):
+        for status in ('SOFT_DELETED', 'DELETED'):
+            web = self._after(1, status=status)
+            _out, err = self.run_client('pending', 'wait', 'web', code=1)
+            self.assertIn('Server %s was deleted.' % web['id'], err)
+
+    def test_cell_does_not_answer(self):
+        web = self._after(0)
+        web['status'] = 'UNKNOWN'
+        status = iter(('UNKNOWN', 'ACTIVE'))
+        self.sleep.side_effect = lambda _: web.update(status=next(status))
+        out, _err = self.run_client('pending', 'wait', web['id'])
+        self.assertIn('is ACTIVE', out)
+        self.assertEqual(2, self.sleep.call_count)
+
     def test_time_is_over(self):
         self.use_cloud().add('web')
         _out, err = self.run_client(

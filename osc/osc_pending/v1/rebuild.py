@@ -25,6 +25,10 @@ from osc_pending import microversions
 # As the client's own commands wait.
 _INTERVAL = 5
 
+# In none of these is known how it ends: a server is in UNKNOWN (2.69) while
+# its cell does not answer.
+_UNDECIDED = ('PENDING', 'BUILD', 'REBUILD', 'UNKNOWN')
+
 
 class RebuildPending(errors.EndsOnPending, command.ShowOne):
     _description = _(
@@ -135,8 +139,8 @@ def _wait(client, server_id, version, deadline=None):
     :param deadline: the time until which a server in PENDING is waited for
         (time.monotonic()); None if PENDING is an end
     :returns: the openstack.compute.v2.server.Server
-    :raises: ServerWaits, CommandError if it is in ERROR,
-        NotFoundException if it was deleted
+    :raises: ServerWaits, CommandError if it is in ERROR or deleted,
+        NotFoundException if nothing of it is left
     """
     while True:
         with microversions.used(client.compute, version):
@@ -146,9 +150,12 @@ def _wait(client, server_id, version, deadline=None):
                 'Server %(name)s (%(id)s) is in ERROR: %(fault)s') % {
                     'name': server.name, 'id': server.id,
                     'fault': (server.fault or {}).get('message')})
+        if server.status in ('DELETED', 'SOFT_DELETED'):
+            raise exceptions.CommandError(
+                _('Server %s was deleted.') % server_id)
         if server.status == 'PENDING' and deadline is None:
             raise errors.ServerWaits(server)
-        if server.status not in ('PENDING', 'BUILD', 'REBUILD'):
+        if server.status not in _UNDECIDED:
             return server
         if deadline is not None and time.monotonic() >= deadline:
             raise errors.ServerWaits(server)
