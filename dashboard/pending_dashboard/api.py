@@ -160,6 +160,7 @@ def show_waiting(request, servers):
     """Give servers that wait the status PENDING, in place.
 
     Horizon asks for servers at a microversion that shows them in ERROR.
+    Where Nova cannot be asked they stay so; nothing is raised.
 
     :param request: the request of a user
     :param servers: Horizon's servers
@@ -171,12 +172,16 @@ def show_waiting(request, servers):
         compute, version = _compute(request)
     except NotSupported:
         return
+    except Exception:
+        # The table is Horizon's own: it is shown as it is without us.
+        LOG.warning('Whether servers wait is not known.', exc_info=True)
+        return
 
     def show(server):
         try:
             server.status = _get(compute, '/servers/%s' % server.id,
                                  SHOWN)['server']['status']
-        except exceptions.ClientException as error:
+        except Exception as error:
             LOG.info('Whether server %s waits is not known: %s',
                      server.id, error)
 

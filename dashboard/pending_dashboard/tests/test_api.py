@@ -13,6 +13,7 @@
 from unittest import mock
 
 from keystoneauth1 import exceptions
+from openstack_dashboard.api import _nova
 from openstack_dashboard.api import base
 from openstack_dashboard.test import helpers
 import requests_mock
@@ -204,6 +205,22 @@ class APITestCase(helpers.TestCase):
     def test_those_in_error_of_a_stock_cloud(self):
         self.versions('2.104')
         fails = mock.Mock(status='ERROR')
+        api.show_waiting(self.request, [fails])
+        self.assertEqual('ERROR', fails.status)
+
+    def test_those_in_error_where_nova_cannot_be_asked(self):
+        for error in (AttributeError('computeclient'),
+                      exceptions.ConnectFailure('no answer')):
+            fails = mock.Mock(status='ERROR')
+            with mock.patch.object(_nova, 'computeclient',
+                                   side_effect=error):
+                api.show_waiting(self.request, [fails])
+            self.assertEqual('ERROR', fails.status)
+
+    def test_one_in_error_of_which_nova_says_nonsense(self):
+        fails = mock.Mock(id=SERVERS[0], status='ERROR')
+        self.http.get('%s/servers/%s' % (self.nova, SERVERS[0]),
+                      text='<html>')
         api.show_waiting(self.request, [fails])
         self.assertEqual('ERROR', fails.status)
 
