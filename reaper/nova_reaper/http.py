@@ -68,6 +68,10 @@ class Api:
     def _answer(self, request: webob.Request) -> dict[str, Any]:
         if request.method != 'GET':
             raise exc.HTTPMethodNotAllowed('Only GET is known here.')
+        if not self._source.health().active:
+            # It does not know who is under notice, and must not say nobody.
+            raise exc.HTTPServiceUnavailable(
+                'This reaper stands by: ask the active one.')
         path = request.path_info.rstrip('/')
         if path == '/v1/pending':
             return self._list(request)

@@ -175,6 +175,12 @@ class ApiTestCase(tests.TestCase):
                            roles='admin')['notices']
         self.assertEqual(('s1', 'h1'), (notice['for'], notice['host']))
 
+    def test_one_that_stands_by(self) -> None:
+        self.source.active = False
+        for path in ('/v1/pending', '/v1/pending/s1', '/v1/notices'):
+            answer = self.get(path, 503)
+            self.assertIn('stands by', answer['error']['message'])
+
     def test_a_fault_says_nothing_of_itself(self) -> None:
         del self.source.room
         answer = self.get('/v1/pending/s1?dry_run=true', 500, roles='admin')
@@ -205,6 +211,15 @@ class RootTestCase(tests.TestCase):
         self.assertEqual(200, self.get('/healthz').status_int)
         self.source.checks.append(view.Check('lists', 'failed', ''))
         self.assertEqual(503, self.get('/healthz').status_int)
+
+    def test_one_that_stands_by(self) -> None:
+        self.source.active = False
+        response = self.get('/healthz')
+        self.assertEqual((200, False),
+                         (response.status_int, response.json['active']))
+        # What a load balancer looks for is in the documentation.
+        self.assertIn('"active": false', response.text)
+        self.assertEqual(200, self.get('/metrics').status_int)
 
     def test_metrics(self) -> None:
         response = self.get('/metrics')
