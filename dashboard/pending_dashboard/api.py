@@ -221,9 +221,10 @@ def _count(found, text):
     for family in parser.text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name == 'nova_reaper_pending' and sample.value:
-                reason = sample.labels['reason']
-                found.by_reason[reason] = (
-                    found.by_reason.get(reason, 0) + int(sample.value))
+                # The table has no shelved ones.
+                if sample.labels['state'] == 'pending':
+                    found.by_reason[sample.labels['reason']] = int(
+                        sample.value)
             elif sample.name == 'nova_reaper_holds':
                 found.holds = int(sample.value)
             elif sample.name == 'nova_reaper_hold_oldest_seconds':

@@ -37,6 +37,8 @@ REASONS = {
     'mode': _('Nobody rebuilds it'),
     'deadline': _('Waited for too long'),
     'needs_owner': _('Its owner has to rebuild it'),
+    # In the reaper's numbers alone.
+    'none': _('Not looked at yet'),
 }
 
 STATUS_CHOICES = (

@@ -34,12 +34,15 @@ class IndexView(views.WaitingMixin, tables.MultiTableView):
         return self._named(self.get_waiting())
 
     def get_notices_data(self):
+        found = None
         try:
-            return self._named(api.list_notices(self.request) or [])
+            found = api.list_notices(self.request)
         except Exception:
             exceptions.handle(
                 self.request, _('Unable to retrieve the notices in force.'))
-            return []
+        # An empty table would say that nobody is under notice.
+        self._notices_known = found is not None
+        return self._named(found or [])
 
     def has_prev_data(self, table):
         return table.name == 'waiting' and self._has_prev_data
@@ -57,9 +60,10 @@ class IndexView(views.WaitingMixin, tables.MultiTableView):
                 self.request, _('Unable to ask nova-reaper how it is.'))
         by_reason = reaper and reaper.by_reason
         context['reaper'] = reaper
-        # Without a reaper nobody has counted more than this page.
-        context['counted_page'] = by_reason is None
-        if by_reason is None:
+        context['notices_known'] = self._notices_known
+        # Without a reaper that acts nobody has counted more than this page.
+        context['counted_page'] = not by_reason
+        if not by_reason:
             by_reason = collections.Counter(
                 server.reason or 'unknown'
                 for server in context['waiting_table'].data)

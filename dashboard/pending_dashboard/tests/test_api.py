@@ -252,4 +252,4 @@ class APITestCase(helpers.TestCase):
             'nova_reaper_hold_oldest_seconds 31.5', '')))
         self.assertEqual(api.Overview(
             'failed', 'observe', 'fill', 'The list shrank.', ['No answer.'],
-            {'no_room': 4}, 2, 31), api.overview(self.request))
+            {'no_room': 3}, 2, 31), api.overview(self.request))

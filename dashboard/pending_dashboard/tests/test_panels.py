@@ -146,6 +146,18 @@ class AdminTestCase(helpers.BaseAdminViewTests):
             self.assertContains(answer, text)
         self.assertNotContains(answer, 'Of this page')
 
+    def test_reaper_has_not_looked_yet(self):
+        self.overview.return_value = api.Overview(by_reason={'none': 2})
+        self.assertContains(self.client.get(ADMIN), 'Not looked at yet')
+
+    def test_reaper_stands_by(self):
+        self.overview.return_value = api.Overview(by_reason={})
+        answer = self.client.get(ADMIN)
+        for text in ('Over the quota', 'Of this page'):
+            self.assertContains(answer, text)
+        for text in ('No server waits', 'Under Notice'):
+            self.assertNotContains(answer, text)
+
     def test_reaper_fails(self):
         self.overview.side_effect = ValueError('no JSON')
         self.list_notices.side_effect = ValueError('no JSON')
