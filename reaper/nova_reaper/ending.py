@@ -59,12 +59,12 @@ class Victims:
         except clients.NotFound:
             return None
 
-    def objection(self, server: nova.NovaServer, host: str,
-                  waiting: str) -> str | None:
+    def objection(self, server: nova.NovaServer, host: str) -> str | None:
         """Why a server may not be ended for another, None if it may.
 
         The choice was made from a picture of a moment ago; this is the look
-        right before the deed.
+        right before the deed. A notice for another is no reason: owners write
+        metadata, and Placement lets only one have the room.
         """
         if not facts.is_preemptible(server.flavor):
             return 'is not preemptible'
@@ -72,9 +72,6 @@ class Victims:
             return f'is not on {host}'
         if server.task_state or server.status not in ENDABLE:
             return f'is {server.status} with the task {server.task_state}'
-        other = server.metadata.get(attempt.FOR)
-        if other and other != waiting:
-            return f'is under notice for {other}'
         return None
 
     def notify(self, victims: Sequence[Victim], waiting: str, host: str,

@@ -79,7 +79,7 @@ class Preempt:
         for victim in current.victims:
             server = self._victims.find(victim.id)
             why = ('is gone' if server is None else
-                   self._victims.objection(server, current.host, current.id))
+                   self._victims.objection(server, current.host))
             if why:
                 return Outcome(current, Result.CONFLICT,
                                f'Server {victim.id} {why}.',
@@ -313,7 +313,7 @@ class Preempt:
             server = self._victims.find(victim.id)
             if server is None:
                 return f'server {victim.id} has just gone'
-            why = self._victims.objection(server, current.host, current.id)
+            why = self._victims.objection(server, current.host)
             if why:
                 return f'server {victim.id} {why}'
         return None

@@ -26,6 +26,7 @@ import threading
 import time
 
 from oslo_log import log
+from oslo_utils import uuidutils
 
 from nova_reaper import attempt
 from nova_reaper import clients
@@ -289,14 +290,17 @@ class Reader:
         return by_admin
 
     def notices(self) -> list[Notice]:
-        """The notices that metadata of preemptible servers shows."""
+        """The notices that metadata of preemptible servers shows.
+
+        Owners write metadata, too: what cannot be a notice is none.
+        """
         with self._lock:
             servers = list(self.preemptible.values())
         return [Notice(server, server.metadata[attempt.FOR],
                        server.metadata[attempt.TERMINATE_AT])
                 for server in servers
-                if attempt.FOR in server.metadata and
-                attempt.TERMINATE_AT in server.metadata]
+                if attempt.TERMINATE_AT in server.metadata and
+                uuidutils.is_uuid_like(server.metadata.get(attempt.FOR))]
 
     def shelved(self) -> list[nova.NovaServer]:
         """Servers that the reaper has shelved, and that are to come back."""

@@ -116,6 +116,12 @@ class Recovery:
                 LOG.warning('What was begun for server %s is looked at '
                             'later: %s', server, error)
                 continue
+            except Exception:
+                # An answer that nobody foresees for one server must not keep
+                # all others from being served.
+                LOG.exception('What was begun for server %s cannot be looked '
+                              'at.', server)
+                continue
             if found:
                 attempts.append(found)
         self._leaks(len(held), busy, pending)
