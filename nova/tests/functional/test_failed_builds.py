@@ -12,23 +12,17 @@
 
 """Servers out of cell0 whose build fails on a host."""
 
-import contextlib
 import datetime
 import time
 from unittest import mock
 
 import oslo_messaging as messaging
 
-from nova.compute import rebuild_in_cell0
-from nova.compute import task_states
-from nova.compute import vm_states
 from nova.conductor import failed_builds
 from nova.conductor import manager
 from nova.conductor.tasks import host_builds
-from nova.conductor.tasks import recover_rebuilds
 from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
-from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova import exception
 from nova import objects
@@ -38,91 +32,15 @@ from nova.scheduler.client import query
 from nova.scheduler.client import report
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import neutron as neutron_fixture
-from nova.tests.functional.api import client as api_client
-from nova.tests.functional import test_held_room
+from nova.tests.functional import failed_builds_base
 from nova.virt import fake
 from nova.volume import cinder as volume_cinder
 
-SPAWN = 'nova.virt.fake.FakeDriver.spawn'
 VOLUME = cinder_fixture.CinderFixture.IMAGE_BACKED_VOL
 PORT = neutron_fixture.NeutronFixture.port_1['id']
 
 
-class FailedBuildsTestCase(test_held_room.HeldRoomBase):
-
-    def make_host(self, name='bad'):
-        self.flags(compute_driver='fake.FakeDriver')
-        self._start_compute(name)
-
-    def abort(self, hosts=('bad',)):
-        """Let some hosts give up what they build."""
-        return self.spawn_fails(hosts, lambda instance: (
-            exception.BuildAbortException(
-                instance_uuid=instance.uuid, reason='no such disk')))
-
-    def reschedule(self, hosts=('bad',)):
-        """Let the build fail on some hosts in a way that is tried again."""
-        return self.spawn_fails(hosts, lambda instance: (
-            exception.InternalError(err='no such bridge')))
-
-    def spawn_fails(self, hosts, make_exc):
-        spawn = fake.FakeDriver.spawn
-
-        def failing(driver, context, instance, *args, **kwargs):
-            if instance.host in hosts:
-                raise make_exc(instance)
-            return spawn(driver, context, instance, *args, **kwargs)
-
-        return mock.patch(SPAWN, failing)
-
-    def goes_back(self, why):
-        """Wait until the server waits again; nothing is left of the build."""
-        seen = set()
-        for _try in range(200):
-            try:
-                server = self.admin_api.get_server(self.server['id'])
-            except api_client.OpenStackApiNotFoundException:
-                # A look that began in the cell ends in cell0.
-                continue
-            seen.add(server['status'])
-            if server['status'] == 'PENDING' and 'fault' in server and (
-                    server['OS-EXT-STS:task_state'] is None):
-                break
-            time.sleep(0.05)
-        self.assertNotIn('ERROR', seen)
-        self.assertEqual('PENDING', server['status'], seen)
-        self.assertIn('could not be built on a host', server['fault'][
-            'message'])
-        self.assertIn(why, server['fault']['message'])
-        self.assertEqual('', server['OS-EXT-AZ:availability_zone'])
-        self.assertIsNone(server['OS-EXT-SRV-ATTR:host'])
-        for key in ('name', 'tags', 'metadata', 'created', 'image', 'flavor'):
-            self.assertEqual(self.server[key], server[key], key)
-        self._wait_for_assert(lambda: self.assertEqual(
-            {}, self.held()['allocations']))
-        self.assertFalse(self.in_cell(
-            self.cell_mappings['cell1'].uuid, self.server))
-        actions = self.api.get_instance_actions(self.server['id'])
-        self.assertEqual(['rebuild', 'create'],
-                         [action['action'] for action in actions])
-        self.assertIn('"requested_networks"', self.stored(
-            self.server)['request_specs'][0]['spec'])
-        self.assertNotIn('nova_pending_rebuild', [
-            row['key'] for row in
-            self.stored(self.server)['instance_system_metadata']])
-
-    def can_be_rebuilt(self):
-        self.rebuild(self.server)
-        server = self.wait_for(self.server, 'ACTIVE')
-        self._wait_for_assert(lambda: self.assertEqual(
-            {}, persisted_request.load(
-                nova_context.get_admin_context(), self.server['id'])))
-        return server
-
-    def recover(self, age=-1):
-        return recover_rebuilds.recover(
-            nova_context.get_admin_context(), report.SchedulerReportClient(),
-            age)
+class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
     # What fails.
 
@@ -224,16 +142,6 @@ class FailedBuildsTestCase(test_held_room.HeldRoomBase):
                          list(self.held()['allocations']))
         self.recover()
         self.assertEqual({}, self.held()['allocations'])
-
-    @contextlib.contextmanager
-    def log_of_rebuilds(self):
-        context = nova_context.get_admin_context()
-        with nova_context.target_cell(
-                context, rebuild_in_cell0.cell0(context)) as cctxt:
-            with main_db_api.get_context_manager(cctxt).writer.using(
-                    cctxt) as session:
-                yield session.query(models.TaskLog).filter_by(
-                    host=self.server['id'])
 
     def test_nothing_is_left_in_the_log_of_the_second_try(self):
         self.make_host()
@@ -391,7 +299,7 @@ class FailedBuildsTestCase(test_held_room.HeldRoomBase):
             return spawn(driver, context, instance, image_meta,
                          injected_files, *args, **kwargs)
 
-        with mock.patch(SPAWN, note):
+        with mock.patch(failed_builds_base.SPAWN, note):
             with self.abort():
                 self.rebuild(self.server)
                 self.goes_back('no such disk')
@@ -459,10 +367,6 @@ class FailedBuildsTestCase(test_held_room.HeldRoomBase):
             self._wait_for_assert(lambda: self.assertEqual(
                 {}, self.held()['allocations']))
 
-    def state(self):
-        server = self.admin_api.get_server(self.server['id'])
-        return server['status'], server['OS-EXT-STS:task_state']
-
     def test_conductor_dies_before_it_returns_the_server(self):
         self.left_by_the_conductor()
         # However long ago the rebuild was asked for.
@@ -482,31 +386,6 @@ class FailedBuildsTestCase(test_held_room.HeldRoomBase):
         self.recover_until_returned()
         self.goes_back('no such disk')
         self.can_be_rebuilt()
-
-    def host_dies(self, name='bad'):
-        """Let nova-compute die as the guest runs, and begin its service again.
-
-        The last that a host does is to save that the server is launched.
-        """
-        with mock.patch.object(rebuilt_instance, 'on_launched', None):
-            self.rebuild(self.server)
-            self.wait_for(self.server, 'ACTIVE')
-        compute = self.computes[name].manager
-        context = nova_context.get_admin_context()
-        with nova_context.target_cell(
-                context, self.cell_mappings['cell1']) as cctxt:
-            instance = objects.Instance.get_by_uuid(
-                cctxt, self.server['id'], expected_attrs=['system_metadata'])
-            rebuilt_instance.mark(instance)
-            instance.vm_state = vm_states.BUILDING
-            instance.task_state = task_states.SPAWNING
-            instance.launched_at = None
-            instance.save()
-            for instance in objects.InstanceList.get_by_host(
-                    cctxt, name, expected_attrs=[
-                        'info_cache', 'metadata', 'numa_topology']):
-                compute._init_instance(cctxt, instance)
-        return compute.driver.list_instance_uuids()
 
     def test_host_dies(self):
         self.server = self.bury(networks=[{'port': PORT}])
@@ -582,7 +461,7 @@ class FailedBuildsTestCase(test_held_room.HeldRoomBase):
                 nova_context.get_admin_context(), self.server['id']))
             return spawn(*args, **kwargs)
 
-        with mock.patch(SPAWN, slow):
+        with mock.patch(failed_builds_base.SPAWN, slow):
             self.can_be_rebuilt()
         self.assertIn('injected_files', spawned[0])
         self.recover()
