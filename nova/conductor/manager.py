@@ -27,6 +27,7 @@ import nova.conf
 from nova import objects
 from nova.objects import build_request as build_request_obj
 from nova.objects import rebuild_context
+from nova.objects import rebuilt_instance
 from nova.scheduler import held_room
 import nova_pending
 
@@ -154,6 +155,11 @@ class ComputeTaskManager:
                         admin_password, injected_files, requested_networks,
                         security_groups, block_device_mapping=None,
                         legacy_bdm=True, request_spec=None, host_lists=None):
+        # What follows is done to the server of this ID, whoever builds it.
+        if rebuilt_instance.is_elsewhere(instances[0]):
+            LOG.warning('The server has returned to cell0 since another host '
+                        'was to be tried; none is.', instance=instances[0])
+            return
         # The release takes the reason out.
         reason = filter_properties.get('retry', {}).get('exc_reason')
         with failed_builds.trying_again(instances[0], reason):

@@ -65,12 +65,13 @@ def save(instance, released_save, admin_state_reset):
     :param released_save: what saves it
     :param admin_state_reset: whether an administrator sets its state
     :raises: InstanceNotFound if a host begins to build what has returned to
-        cell0 since it was asked to, and can have been built elsewhere
+        cell0 since it was asked to, and can have been built elsewhere, or a
+        conductor is about to ask one
     """
     then = None
     if _begins(instance) and not _is_there(instance):
-        LOG.warning('A host was asked to build the server before it returned '
-                    'to cell0, and comes too late. A nova-compute without '
+        LOG.warning('This build of the server began before it returned to '
+                    'cell0, and comes too late. A nova-compute without '
                     'nova-pending deletes all allocations of the server now: '
                     'if it runs elsewhere, see nova-manage placement '
                     'heal_allocations.', instance=instance)
@@ -98,12 +99,15 @@ def save(instance, released_save, admin_state_reset):
 
 
 def _begins(instance):
-    """Whether a host is about to build an Instance."""
-    return (base.NovaObject.indirection_api is None and
+    """Whether a host is about to build an Instance, or to be asked to."""
+    if not (base.NovaObject.indirection_api is None and
             'vm_state' in instance and
-            instance.vm_state == vm_states.BUILDING and
-            'task_state' in instance.obj_what_changed() and
-            instance.task_state is None and is_marked(instance))
+            instance.vm_state == vm_states.BUILDING and is_marked(instance)):
+        return False
+    changes = instance.obj_what_changed()
+    return ('task_state' in changes and instance.task_state is None or
+            # That of the next host.
+            'availability_zone' in changes and instance.host is None)
 
 
 def _is_there(instance):
@@ -127,7 +131,7 @@ def _is_there(instance):
 def is_elsewhere(instance):
     """Whether a server has returned to cell0 since a host was asked for it.
 
-    :param instance: the Instance that the host was asked to build
+    :param instance: the Instance that a host was, or is, to be asked to build
     """
     return is_marked(instance) and not _is_there(instance)
 

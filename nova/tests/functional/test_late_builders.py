@@ -1,0 +1,119 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Who comes late to a server that has returned to cell0, or goes there."""
+
+from unittest import mock
+
+from nova.compute import rpcapi
+from nova.conductor import manager
+from nova.objects import rebuilt_instance
+from nova.scheduler import utils as scheduler_utils
+from nova.tests.fixtures import neutron as neutron_fixture
+from nova.tests.functional import failed_builds_base
+
+PORT = neutron_fixture.NeutronFixture.port_1['id']
+
+
+class LateBuildersTestCase(failed_builds_base.FailedBuildsBase):
+
+    # A conductor that is to try another host.
+
+    def asked_for_another_host(self):
+        """Return a server to cell0 while a conductor is to try another host.
+
+        :returns: the arguments of build_instances()
+        """
+        self.make_host('bad')
+        self.make_host('other')
+        with self.reschedule(('bad', 'other')), mock.patch.object(
+                manager.ComputeTaskManager, 'build_instances') as asked:
+            self.rebuild(self.server)
+            self._wait_for_assert(asked.assert_called, max_retries=60)
+        self.assertEqual(('BUILD', 'scheduling'), self.state())
+        self.assertEqual((1, 0), self.recover())
+        self.assertEqual('PENDING', self.state()[0])
+        self.assertEqual({}, self.held()['allocations'])
+        [[alternate]] = asked.call_args.kwargs['host_lists']
+        self.alternate = alternate.service_host
+        return asked.call_args
+
+    def try_another_host(self, asked, **changes):
+        """Let the conductor do so now; return how often it asks a host."""
+        with mock.patch.object(
+                rpcapi.ComputeAPI, 'build_and_run_instance') as build:
+            self.conductor.manager.compute_task_mgr.build_instances(
+                *asked.args, **{**asked.kwargs, **changes})
+        return build.call_count
+
+    def built_elsewhere(self):
+        """Build the server on another host than the one still to be tried."""
+        self.admin_api.put_service(self.admin_api.get_services(
+            host=self.alternate, binary='nova-compute')[0]['id'],
+            {'status': 'disabled'})
+        server = self.can_be_rebuilt()
+        self.assertNotEqual(self.alternate,
+                            server['OS-EXT-SRV-ATTR:host'])
+        return server
+
+    def is_as_before(self, before, allocations):
+        server = self.admin_api.get_server(self.server['id'])
+        self.assertEqual('ACTIVE', server['status'])
+        self.assertEqual(before['OS-EXT-SRV-ATTR:host'],
+                         server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual(allocations, self.held()['allocations'])
+
+    def test_other_host_for_a_server_that_waits_again(self):
+        asked = self.asked_for_another_host()
+        self.assertEqual(0, self.try_another_host(asked))
+        self.assertEqual({}, self.held()['allocations'])
+        self.assertEqual('PENDING', self.state()[0])
+        self.can_be_rebuilt()
+
+    def test_other_host_for_a_server_that_runs(self):
+        asked = self.asked_for_another_host()
+        server = self.built_elsewhere()
+        allocations = self.held()['allocations']
+        self.assertEqual(0, self.try_another_host(asked))
+        self.is_as_before(server, allocations)
+
+    def test_no_other_host_for_a_server_that_runs(self):
+        self.server = self.bury(networks=[{'port': PORT}])
+        asked = self.asked_for_another_host()
+        server = self.built_elsewhere()
+        allocations = self.held()['allocations']
+        self.assertEqual(0, self.try_another_host(asked, host_lists=[[]]))
+        self.is_as_before(server, allocations)
+        self.assertEqual(self.server['id'], self.neutron.show_port(PORT)[
+            'port']['device_id'])
+
+    def test_server_that_runs_as_another_host_was_found(self):
+        asked = self.asked_for_another_host()
+        released = scheduler_utils.claim_resources
+        build = mock.patch.object(rpcapi.ComputeAPI, 'build_and_run_instance')
+
+        def hang(*args):
+            self.assertTrue(released(*args))
+            self.placement.delete('/allocations/%s' % self.server['id'])
+            with mock.patch.object(scheduler_utils, 'claim_resources',
+                                   released):
+                self.built_elsewhere()
+            self.addCleanup(build.stop)
+            self.built = build.start()
+            return True
+
+        with mock.patch.object(scheduler_utils, 'claim_resources', hang), \
+                mock.patch.object(rebuilt_instance, 'is_elsewhere',
+                                  return_value=False):
+            self.conductor.manager.compute_task_mgr.build_instances(
+                *asked.args, **asked.kwargs)
+        self.built.assert_not_called()
