@@ -22,7 +22,10 @@ import shutil
 import subprocess
 import tempfile
 from typing import Any
+import unittest
+from unittest import mock
 
+import fixtures
 import yaml
 
 from nova_reaper import attempt
@@ -60,12 +63,25 @@ class AlarmsTestCase(tests.TestCase):
     def _run_promtool(self, *words: object) -> None:
         promtool = shutil.which('promtool') or ''
         if not promtool:
-            self.skipTest('promtool is missing; it is in the package '
-                          '"prometheus" of Debian.')
+            self.do_without('promtool is missing; it is in the package '
+                            '"prometheus" of Debian.')
         done = subprocess.run(
             [promtool, *map(str, words)], cwd=_PROMETHEUS, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(0, done.returncode, done.stdout)
+
+    @mock.patch.object(shutil, 'which', return_value=None)
+    def test_promtool_is_missing(self, _which: mock.Mock) -> None:
+        outcomes = []
+        for value in (None, '1'):
+            self.useFixture(fixtures.EnvironmentVariable(
+                tests.REQUIRE_ALL, value))
+            try:
+                self._run_promtool()
+            except (unittest.SkipTest, self.failureException) as error:
+                outcomes.append(type(error))
+        self.assertEqual([unittest.SkipTest, self.failureException],
+                         outcomes)
 
     def test_rules(self) -> None:
         self._run_promtool('test', 'rules', _TESTS.name)
