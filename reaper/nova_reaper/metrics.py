@@ -121,7 +121,8 @@ class Metrics:
         """Have all that is counted start at 0.
 
         increase() of Prometheus does not see the first of what is not there
-        before it.
+        before it. And lists are as old as the reaper until one is read: the
+        age of what is not there is no age, and would raise no alarm.
         """
         words = ['none', *model.Reason, *model.Hindrance]
         results = list(attempt.Result)
@@ -147,6 +148,8 @@ class Metrics:
             for label in labels:
                 metric.labels(*(label if isinstance(label, tuple)
                                 else (str(label),)))
+        for name in ('pending', 'full'):
+            self.last_list.labels(name).set_to_current_time()
 
     def observe_request(self, service: str, status: int | None,
                         seconds: float) -> None:

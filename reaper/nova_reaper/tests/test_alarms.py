@@ -21,6 +21,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from typing import Any
 import unittest
 from unittest import mock
@@ -123,6 +124,14 @@ class AlarmsTestCase(tests.TestCase):
         for result in attempt.Result:
             self.assertEqual(0, meters.registry.get_sample_value(
                 'nova_reaper_rebuilds_total', {'result': result.value}))
+
+    def test_lists_have_an_age_before_one_is_read(self) -> None:
+        before = time.time()
+        meters = metrics.Metrics()
+        for name in ('pending', 'full'):
+            self.assertLessEqual(before, meters.registry.get_sample_value(
+                'nova_reaper_last_list_timestamp_seconds',
+                {'list': name}) or 0)
 
     def test_board_shows_all_metrics(self) -> None:
         shown = ' '.join(self.queries)
