@@ -23,6 +23,7 @@ from nova import exception
 from nova import objects
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import cyborg as cyborg_fixture
+from nova.tests.functional.api import client
 from nova.tests.functional import rebuild_base
 
 
@@ -255,6 +256,35 @@ class FlavorTestCase(CorrectedBase):
                          {'availability_zone': 'nova'}):
                 self.assertIn('Additional properties', self.refused_unchanged(
                     400, server, imageRef=server['image']['id'], **body))
+
+    def test_malformed_at_older_microversions(self):
+        server = self.bury()
+        before = self.stored(server)
+        image = server['image']['id']
+        for version in '2.1', '2.105', '2.106':
+            self.speak(version)
+            for body in (None, 'x', {'imageRef': image,
+                                     'availability_zone': 5},
+                         {'imageRef': image,
+                          'availability_zone': 'nova:compute'}):
+                exc = self.assertRaises(
+                    client.OpenStackApiException,
+                    self.api.post_server_action, server['id'],
+                    {'rebuild': body})
+                self.assertEqual(400, exc.response.status_code, exc)
+        self.assertEqual(before, self.stored(server))
+
+    def test_legacy_endpoint_drops_what_it_does_not_know(self):
+        server = self._create_server(flavor_id=self.small, networks='none')
+        api = client.TestOpenStackClient(
+            'fake', self.api.base_url.replace('/v2.1', '/v2'),
+            self.api.project_id, roles=['reader', 'member'])
+        api.post_server_action(
+            server['id'], {'rebuild': {
+                'imageRef': server['image']['id'], 'flavorRef': 'unknown',
+                'availability_zone': 'nova:compute'}},
+            check_response_status=[202])
+        self._wait_for_state_change(server, 'ACTIVE')
 
 
 class ZoneTestCase(CorrectedBase):

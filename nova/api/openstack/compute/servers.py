@@ -91,8 +91,13 @@ class ServersController:
         if asked_for:
             # The compute API knows the image where none is named.
             body = {'rebuild': {'imageRef': None, **body['rebuild']}}
-        with rebuild_in_cell0.asked_for(asked_for, self._find_correction(
-                req.environ['nova.context'], body['rebuild'])):
+        correction = None
+        # Below it the body has not been validated yet.
+        if api_version_request.is_supported(
+                req, rebuild_correction.API_VERSION):
+            correction = self._find_correction(
+                req.environ['nova.context'], body['rebuild'])
+        with rebuild_in_cell0.asked_for(asked_for, correction):
             try:
                 return released.ServersController._rebuild(
                     self, req=req, id=id, body=body)
