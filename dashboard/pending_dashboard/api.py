@@ -134,16 +134,6 @@ def list_servers(request, limit, marker=None, backwards=False,
     return servers, len(found) > limit
 
 
-def get_server(request, server_id):
-    """Return a server that waits or has waited, for a row of the table."""
-    compute, version = _compute(request)
-    server = _waiting(_get(
-        compute, '/servers/%s' % server_id, version)['server'])
-    if server.status == 'PENDING':
-        _explain(request, compute, version, [server])
-    return server
-
-
 def rebuild(request, server_id):
     """Ask Nova to build a server that waits, as it is.
 

@@ -41,20 +41,10 @@ REASONS = {
     'none': _('Not looked at yet'),
 }
 
-STATUS_CHOICES = (
-    ('pending', True),
-    ('active', True),
-    ('error', False),
-    ('shutoff', True),
-)
-
+# Nova's word; a server in any other state is not in these tables.
 STATUS_DISPLAY_CHOICES = (
     ('pending', pgettext_lazy(
         'Current status of an Instance', 'Waiting for room')),
-    ('build', pgettext_lazy('Current status of an Instance', 'Build')),
-    ('rebuild', pgettext_lazy('Current status of an Instance', 'Rebuild')),
-    ('active', pgettext_lazy('Current status of an Instance', 'Active')),
-    ('error', pgettext_lazy('Current status of an Instance', 'Error')),
 )
 
 
@@ -74,9 +64,6 @@ class RebuildServer(tables.BatchAction):
         return ngettext_lazy('Asked for a rebuild of Server',
                              'Asked for a rebuild of Servers', count)
 
-    def allowed(self, request, server=None):
-        return server is None or server.status == 'PENDING'
-
     def action(self, request, obj_id):
         api.rebuild(request, obj_id)
 
@@ -95,15 +82,6 @@ class DeleteServer(tables.DeleteAction):
 
     def delete(self, request, obj_id):
         horizon_api.nova.server_delete(request, obj_id)
-
-
-class ServerRow(tables.Row):
-    """A row that is asked for again while its server is being built."""
-
-    ajax = True
-
-    def get_data(self, request, server_id):
-        return api.get_server(request, server_id)
 
 
 def _link(server):
@@ -134,8 +112,8 @@ def _position(server):
 class WaitingTable(tables.DataTable):
     name = tables.WrappingColumn('name', link=_link, verbose_name=_('Name'))
     status = tables.Column(
-        'status', verbose_name=_('Status'), status=True,
-        status_choices=STATUS_CHOICES, display_choices=STATUS_DISPLAY_CHOICES)
+        'status', verbose_name=_('Status'),
+        display_choices=STATUS_DISPLAY_CHOICES)
     reason = tables.Column(_reason, verbose_name=_('Reason'))
     why = tables.WrappingColumn(_why, verbose_name=_('Why it waits'))
     since = tables.Column(
@@ -151,8 +129,6 @@ class WaitingTable(tables.DataTable):
     class Meta:
         name = 'waiting'
         verbose_name = _('Waiting Servers')
-        row_class = ServerRow
-        status_columns = ['status']
         table_actions = (RebuildServer, DeleteServer)
         row_actions = (RebuildServer, DeleteServer)
 
@@ -165,8 +141,6 @@ class AdminWaitingTable(WaitingTable):
     class Meta:
         name = 'waiting'
         verbose_name = _('Waiting Servers')
-        row_class = ServerRow
-        status_columns = ['status']
         columns = ('project', 'name', 'status', 'reason', 'why', 'since',
                    'attempts', 'position', 'next_attempt')
         table_actions = (RebuildServer, DeleteServer)

@@ -89,16 +89,11 @@ class ProjectTestCase(helpers.TestCase):
         self.client.post(PROJECT, {'action': 'waiting__delete__id-0'})
         delete.assert_called_once_with(mock.ANY, 'id-0')
 
-    @mock.patch.object(api, 'get_server')
     @mock.patch.object(api, 'list_servers')
-    def test_row_of_one_that_is_built(self, listed, shown):
-        shown.return_value = waiting(status='BUILD')
-        answer = self.client.get(
-            PROJECT, {'action': 'row_update', 'table': 'waiting',
-                      'obj_id': 'id-0'},
-            HTTP_X_REQUESTED_WITH='XMLHttpRequest')
-        self.assertContains(answer, 'ajax-update')
-        self.assertNotContains(answer, 'waiting__rebuild')
+    def test_no_row_is_asked_for_again(self, listed):
+        # One that is being built is not in the list any more.
+        listed.return_value = [waiting()], False
+        self.assertNotContains(self.client.get(PROJECT), 'data-update-url')
 
     def test_no_inline_script(self):
         with mock.patch.object(api, 'list_servers',
