@@ -39,6 +39,8 @@ REAPER = 'compute-pending'
 
 # A page must not wait for long for what it can do without.
 _REAPER_TIMEOUT = 5
+# What a request has where that was waited for in vain.
+_SILENT = '_pending_dashboard_reaper_is_silent'
 _WORKERS = 8
 
 
@@ -282,7 +284,12 @@ def _in_threads(function, things):
 
 
 def _ask_reaper(request, path, **query):
-    """Return the answer of nova-reaper, None if there is none or it fails."""
+    """Return the answer of nova-reaper, None if there is none or it fails.
+
+    Of one that does not answer nothing more is asked for the same page.
+    """
+    if getattr(request, _SILENT, False):
+        return None
     try:
         url = base.url_for(request, REAPER)
     except horizon_exceptions.ServiceCatalogException:
@@ -294,6 +301,7 @@ def _ask_reaper(request, path, **query):
                              timeout=_REAPER_TIMEOUT, raise_exc=False)
     except exceptions.ClientException as error:
         LOG.warning('nova-reaper does not answer: %s', error)
+        setattr(request, _SILENT, True)
         return None
     if answer.status_code == 200 or (
             path == '/healthz' and answer.status_code == 503):

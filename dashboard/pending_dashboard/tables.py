@@ -115,7 +115,8 @@ class WaitingTable(tables.DataTable):
         'status', verbose_name=_('Status'),
         display_choices=STATUS_DISPLAY_CHOICES)
     reason = tables.Column(_reason, verbose_name=_('Reason'))
-    why = tables.WrappingColumn(_why, verbose_name=_('Why it waits'))
+    # A WrappingColumn breaks sentences within words.
+    why = tables.Column(_why, verbose_name=_('Why it waits'))
     since = tables.Column(
         'since', verbose_name=_('Waiting for'),
         filters=(filters.parse_isotime, filters.timesince_sortable),

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import re
 from unittest import mock
 
 from keystoneauth1 import exceptions
@@ -157,6 +158,17 @@ class APITestCase(helpers.TestCase):
             self.http.get(REAPER + '/v1/pending', **answer)
             [found], _more = api.list_servers(self.request, 20)
             self.assertEqual('no_room', found.reason)
+
+    def test_silence_is_waited_for_once_a_page(self):
+        self.reaper = REAPER
+        self.lists(server(0))
+        self.explains(0)
+        asked = self.http.get(re.compile('^' + REAPER),
+                              exc=exceptions.ConnectTimeout)
+        api.list_servers(self.request, 20)
+        self.assertIsNone(api.list_notices(self.request))
+        self.assertIsNone(api.overview(self.request))
+        self.assertEqual(1, asked.call_count)
 
     def test_cloud_without_waiting_servers(self):
         self.versions('2.104')

@@ -95,6 +95,13 @@ class ProjectTestCase(helpers.TestCase):
         listed.return_value = [waiting()], False
         self.assertNotContains(self.client.get(PROJECT), 'data-update-url')
 
+    @mock.patch.object(api, 'list_servers')
+    def test_sentences_break_between_words(self, listed):
+        listed.return_value = [waiting()], False
+        [row] = self.client.get(PROJECT).context['table'].get_rows()
+        self.assertNotIn('word-break', row.cells['why'].get_default_classes())
+        self.assertIn('word-break', row.cells['name'].get_default_classes())
+
     def test_no_inline_script(self):
         with mock.patch.object(api, 'list_servers',
                                return_value=([waiting()], False)):
@@ -125,6 +132,8 @@ class AdminTestCase(helpers.BaseAdminViewTests):
                      'nobody rebuilds servers by itself', 'Of this page'):
             self.assertContains(answer, text)
         self.assertNotContains(answer, 'Under Notice')
+        # Directly below the title of the page.
+        self.assertContains(answer, '<h2 class="h4">', 2)
         self.list_servers.assert_called_once_with(
             mock.ANY, mock.ANY, None, False, True)
 
