@@ -167,7 +167,8 @@ class ListTestCase(base.TestCase):
         for value in ('0', '-1', 'x'):
             _out, err = self.run_client(
                 'pending', 'list', '--limit', value, code=2)
-            self.assertIn('--limit', err)
+            self.assertIn(
+                '--limit: "%s" is not a whole number from 1 on.' % value, err)
 
     def test_released_cloud(self):
         self.use_cloud(offered='2.104')

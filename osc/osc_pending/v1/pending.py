@@ -12,6 +12,8 @@
 
 """Commands that show servers which wait, and why."""
 
+import argparse
+
 from cliff import columns
 from openstack import exceptions as sdk_exceptions
 from osc_lib.cli import format_columns
@@ -272,10 +274,10 @@ def _add_server(parser):
 
 
 def _positive(text):
-    number = int(text)
-    if number < 1:
-        raise ValueError()
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            _('"%s" is not a whole number from 1 on.') % text)
+    return int(text)
 
 
 def _check_waits(server):
