@@ -32,6 +32,7 @@ from nova_reaper.attempt import Result
 from nova_reaper.attempt import Step
 from nova_reaper import clients
 from nova_reaper import ending
+from nova_reaper import facts
 from nova_reaper import holds
 from nova_reaper import metrics
 from nova_reaper import model
@@ -39,6 +40,7 @@ from nova_reaper import nova
 from nova_reaper import owners
 from nova_reaper import placement
 from nova_reaper import preempt
+from nova_reaper import verdict
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at a server that is being built; a notification
@@ -139,7 +141,7 @@ class Actor:
                 return Outcome(current, Result.GONE, 'It waits no more.')
             except clients.Conflict:
                 return Outcome(current, Result.GONE, 'It is being rebuilt.')
-            refusal = preempt.verdict(current, answer)
+            refusal = verdict.refusal(current, answer)
             if refusal:
                 return refusal
             needed = answer.token_required
@@ -156,7 +158,7 @@ class Actor:
             if amounts is not None:
                 break
         else:
-            return Outcome(
+            return self._held_before(current) or Outcome(
                 current, Result.CONFLICT, f'{current.host} has no room for '
                 f'it any more.', model.Reason.NO_ROOM)
         # An unshelve asks for a host with room in it, and the rebuild of a
@@ -166,11 +168,28 @@ class Actor:
             try:
                 held = self._holds.take(current.id, amounts, current.held)
             except (clients.Conflict, clients.BadRequest) as error:
+                before = self._held_before(current)
+                if before:
+                    return before
                 self._metrics.conflicts.labels('hold').inc()
                 return Outcome(current, Result.CONFLICT, error.message,
                                model.Reason.NO_ROOM)
+            except clients.RequestFailed as error:
+                LOG.warning('Whether room is held for server %s is not '
+                            'known: %s', current.id, error)
+                return dataclasses.replace(current, unsure=True,
+                                           wake_at=self._clock() + AGAIN)
             current = dataclasses.replace(current, held=held)
         return current.at(Step.REBUILD, self._clock())
+
+    def _held_before(self, current: Attempt) -> Attempt | None:
+        """What follows a hold that was written, and its answer lost."""
+        held = self._holds.find(current.id) if current.unsure else None
+        if held is None or current.provider not in held.amounts or not any(
+                held.covers(facts.shape(request, '', {}).resources)
+                for request in current.requests):
+            return None
+        return current.at(Step.REBUILD, self._clock(), held=held)
 
     def _rebuild(self, current: Attempt) -> Attempt | Outcome:
         """Have Nova build it."""

@@ -105,6 +105,7 @@ class Attempt:
     :ivar terminate_at: when the notice to the victims is over
     :ivar held: the hold as it was written last
     :ivar swapped: whether the victims' allocations are gone
+    :ivar unsure: whether a write of the hold got no answer: it may be done
     :ivar ended: how many victims were ended by the reaper
     :ivar wake_at: when to go on, by the monotonic clock; 0 is at once
     :ivar since: when the step began, by the monotonic clock
@@ -120,6 +121,7 @@ class Attempt:
     terminate_at: datetime.datetime | None = None
     held: placement.Consumer | None = None
     swapped: bool = False
+    unsure: bool = False
     ended: int = 0
     wake_at: float = 0.0
     since: float = 0.0

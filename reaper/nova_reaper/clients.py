@@ -194,13 +194,18 @@ class Client:
                 ) -> Any:
         """Send a request; returns what the body of the answer has.
 
-        Reads are repeated on 502 to 504. Writes are so by the one who
-        asks: whether one was done is for Nova and Placement to say.
+        Reads are repeated on 502 to 504, and where the connection broke.
+        Writes are so by the one who asks: whether one was done is for Nova
+        and Placement to say.
 
         :raises: RequestFailed
         """
-        if repeat is None:
-            repeat = 3 if method == 'GET' else 0
+        once: dict[str, int] = {}
+        if method != 'GET':
+            # A connection may break after the write as well as before it.
+            repeat, once = repeat or 0, {'connect_retries': 0}
+        elif repeat is None:
+            repeat = 3
         what = f'{method} {path.partition("?")[0]}'
         status: int | None = None
         begun = time.monotonic()
@@ -211,7 +216,7 @@ class Client:
                 microversion=microversion or self.microversion,
                 status_code_retries=repeat,
                 retriable_status_codes=[502, 503, 504],
-                headers={'Accept': 'application/json'})
+                headers={'Accept': 'application/json'}, **once)
             status = response.status_code
         except exceptions.HTTPClientError as error:
             # Of Keystone, which gives no token any more.

@@ -117,6 +117,12 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
     return {name: amount for name, amount in wanted.items() if amount}
 
 
+def allocation(server: nova.NovaServer, provider: str) -> placement.Consumer:
+    """What a server has of its host, where Placement does not say it."""
+    return placement.Consumer(server.id, {provider: resources(server)},
+                              server.project, server.user)
+
+
 def query(server: nova.NovaServer) -> str:
     """A query for Placement from the flavor alone.
 

@@ -95,11 +95,13 @@ class Holds:
         :param victims: as they were read when the decision was checked
         :raises: clients.Conflict if anything has changed since, or the room
             is too small even so; nothing has changed then
+        :returns: what the server has: a build or a delete may have been as
+            fast, and the room of the victims is gone all the same
         """
         self._placement.write(
             [victim.with_amounts({}) for victim in victims] +
             [self._hold(server, amounts, held)])
-        return self._written(server)
+        return self._placement.consumer(server)
 
     def give_back(self, server: str,
                   victims: Sequence[placement.Consumer]) -> bool:

@@ -53,6 +53,14 @@ class Consumer:
         """Whether it is room that is held for a server which waits."""
         return bool(self.amounts) and self.type == HOLD
 
+    def covers(self, request: Iterable[tuple[str, int]]) -> bool:
+        """Whether it has all of that, of all providers together."""
+        sums: dict[str, int] = {}
+        for resources in self.amounts.values():
+            for name, amount in resources.items():
+                sums[name] = sums.get(name, 0) + amount
+        return all(sums.get(name, 0) >= amount for name, amount in request)
+
     def with_amounts(self, amounts: Amounts) -> 'Consumer':
         """The same with other amounts."""
         return dataclasses.replace(self, amounts=amounts)

@@ -39,6 +39,7 @@ from nova_reaper import model
 from nova_reaper import nova
 from nova_reaper import owners
 from nova_reaper import placement
+from nova_reaper import verdict
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at victims; a notification comes first.
@@ -162,10 +163,10 @@ class Preempt:
         if self._allowed() != model.Mode.PREEMPT:
             return self._withdraw(current, 'the mode allows it no more',
                                   Result.WITHDRAWN)
-        gone = self._not_waiting(current)
-        if gone:
-            return gone
-        refusal = self._refusal(current)
+        done = self._done(current)
+        if done:
+            return done
+        refusal = self._not_waiting(current) or self._refusal(current)
         if refusal:
             return refusal
         request = self._request(current) or ()
@@ -202,11 +203,50 @@ class Preempt:
                 current.id, {current.provider: dict(request)}, current.held,
                 [consumer for consumer in consumers if consumer.amounts])
         except (clients.Conflict, clients.BadRequest) as error:
+            done = self._done(current)
+            if done:
+                return done
             self._metrics.conflicts.labels('swap').inc()
             return self._withdraw(current, error.message, Result.CONFLICT,
                                   model.Reason.NO_ROOM)
+        except clients.RequestFailed as error:
+            # It may have been done all the same, and is looked at.
+            LOG.warning('Whether room is held for server %s is not known: %s',
+                        current.id, error)
+            return dataclasses.replace(current, unsure=True,
+                                       wake_at=now + POLL)
         return current.at(Step.END if taken else Step.REBUILD, now,
                           held=held, swapped=True)
+
+    def _done(self, current: Attempt) -> Attempt | None:
+        """What follows a swap whose answer was lost, or another reaper's.
+
+        Without it the victims would run on without an allocation, and the
+        server be built beside them. None if there was no such swap.
+        """
+        has = self._placement.consumer(current.id)
+        if self._conf.strict_accounting or (
+                current.provider not in has.amounts or
+                not has.is_hold and not current.unsure or
+                not has.covers(self._request(current) or ())):
+            return None
+        taken, others = [], []
+        for victim in current.victims:
+            server = None if victim.ended else self._victims.find(victim.id)
+            if server is None:
+                continue
+            if self._placement.consumer(victim.id).amounts:
+                others.append(victim)
+            elif victim.consumer and victim.consumer.amounts:
+                taken.append(victim)
+            else:
+                taken.append(dataclasses.replace(victim, consumer=(
+                    facts.allocation(server, current.provider))))
+        if not taken:
+            return None
+        self._victims.withdraw(others, 'there is room without its end')
+        return current.at(Step.END, self._clock(), victims=tuple(taken),
+                          held=has if has.is_hold else None, swapped=True)
 
     def end(self, current: Attempt) -> Attempt | Outcome:
         """End the victims, and wait until they have left."""
@@ -265,13 +305,13 @@ class Preempt:
         left = [victim for victim in current.victims if not victim.ended]
         consumers = [victim.consumer for victim in left
                      if victim.consumer and victim.consumer.amounts]
-        if current.swapped and not self._holds.give_back(
-                current.id, consumers):
+        swapped = current.swapped or current.unsure
+        if swapped and not self._holds.give_back(current.id, consumers):
             LOG.error('These servers run without an allocation, since their '
                       'room was taken meanwhile: %s. "nova-manage placement '
                       'heal_allocations" gives them one when there is room.',
                       ', '.join(self._ids(left)))
-        elif not current.swapped and current.held:
+        elif not swapped and current.held:
             self._holds.release(current.id)
         self._victims.withdraw(left, why)
         return Outcome(current, result, why[0].upper() + why[1:] + '.',
@@ -298,7 +338,7 @@ class Preempt:
         except clients.Conflict:
             return self._undo(current, 'the server is being rebuilt',
                               Result.GONE)
-        refused = verdict(current, answer)
+        refused = verdict.refusal(current, answer)
         if not refused:
             objection = self._owners.objection(server, answer.token_required)
             refused = needs_owner(current, objection) if objection else None
@@ -355,38 +395,3 @@ def needs_owner(current: Attempt, why: str) -> Outcome:
     """Nothing is done for a server that its owner alone can rebuild."""
     return Outcome(current, Result.REFUSED, why, model.Reason.REFUSED,
                    hindrance=model.Hindrance.NEEDS_OWNER)
-
-
-def verdict(current: Attempt, answer: nova.Pending) -> Outcome | None:
-    """Why nothing is done for the server, None if nothing speaks against it.
-
-    :raises: clients.Unavailable if Nova could not ask its scheduler
-    """
-    if answer.attempts > current.waiting.attempts:
-        # Of a time before this process: it may have to be left alone still.
-        return Outcome(current, Result.CONFLICT, answer.message,
-                       answer.reason,
-                       history=(answer.attempts, answer.last_attempt))
-    if answer.reason == model.Reason.QUOTA:
-        return Outcome(current, Result.REFUSED,
-                       answer.message or 'Its project is over its quota.',
-                       model.Reason.QUOTA)
-    if answer.unavailable and answer.unavailable == answer.message:
-        # Its owner has to correct it before it can be rebuilt.
-        return Outcome(current, Result.REFUSED, answer.message,
-                       model.Reason.UNKNOWN)
-    if answer.unavailable:
-        raise clients.Unavailable('nova', 'verdict', answer.unavailable)
-    if answer.requests != current.requests:
-        return Outcome(current, Result.CONFLICT, 'It asks for something '
-                       'else than others of its flavor.', apart=True)
-    for host in answer.hosts:
-        if host.host == current.host and host.refused_by:
-            return Outcome(
-                current, Result.REFUSED, f'{host.refused_by} refuses '
-                f'{host.host}.', model.Reason.REFUSED,
-                refused_by=host.refused_by)
-    if not any(host.host == current.host for host in answer.hosts):
-        return Outcome(current, Result.REFUSED, f'Nova does not know '
-                       f'{current.host}.', model.Reason.REFUSED)
-    return None

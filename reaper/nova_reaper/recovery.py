@@ -193,9 +193,8 @@ class Recovery:
     def _victim(self, server: nova.NovaServer, stage: Stage) -> Victim:
         """A victim; what it had is written down only in its flavor."""
         hypervisor = self._reader.hypervisors.get(server.host)
-        consumer = None if hypervisor is None else placement.Consumer(
-            server.id, {hypervisor.uuid: facts.resources(server)},
-            server.project, server.user)
+        consumer = None if hypervisor is None else facts.allocation(
+            server, hypervisor.uuid)
         if server.status == 'SHUTOFF' and self._stopped_by_us(server):
             stage = Stage.STOPPING
         return Victim(server.id, server.name, server.project,
@@ -209,14 +208,7 @@ class Recovery:
     def _is_whole(self, server: str, held: placement.Consumer) -> bool:
         """Whether a hold is all that the server asks for."""
         waiting = self._waiting(server)
-        if waiting is None:
-            return False
-        sums: dict[str, int] = {}
-        for resources in held.amounts.values():
-            for name, amount in resources.items():
-                sums[name] = sums.get(name, 0) + amount
-        return all(sums.get(name, 0) >= amount
-                   for name, amount in waiting.shape.resources)
+        return waiting is not None and held.covers(waiting.shape.resources)
 
     def _attempt(self, server: str, consumer: placement.Consumer, step: Step,
                  victims: tuple[Victim, ...]) -> Attempt | None:

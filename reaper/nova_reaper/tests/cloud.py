@@ -71,12 +71,17 @@ class EndpointData:
 
 
 class InProcess:
-    """An adapter that calls a WSGI application."""
+    """An adapter that calls a WSGI application.
+
+    :ivar lost: status that is answered to a request with a method, after it
+        has been done
+    """
 
     def __init__(self, app: Any, newest: str) -> None:
         self.app = app
         self.newest = newest
         self.log: list[tuple[str, str]] = []
+        self.lost: dict[str, int] = {}
 
     def get_endpoint_data(self) -> EndpointData:
         return EndpointData(self.newest)
@@ -91,7 +96,8 @@ class InProcess:
             request.json = json
             request.content_type = 'application/json'
         response = request.get_response(self.app)
-        return Answer(response.status_code, response.body, response.status)
+        status = self.lost.pop(method, response.status_code)
+        return Answer(status, response.body, response.status)
 
 
 class Clock(fixtures.Fixture):

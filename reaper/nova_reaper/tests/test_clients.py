@@ -102,6 +102,20 @@ class ClientTestCase(tests.TestCase):
         self.assertEqual(1, self.count('409'))
         self.assertEqual(2, self.count('5xx') + self.count('none') + 1)
 
+    def test_where_the_connection_breaks_only_reads_are_repeated(self
+                                                                ) -> None:
+        auth = token_endpoint.Token(URL, 'secret')
+        client = clients.Client('nova', adapter.Adapter(
+            session.Session(auth), service_type='compute', connect_retries=2,
+            connect_retry_delay=0.01))
+        broken = mock.Mock(side_effect=requests.exceptions.ConnectionError)
+        for method, times in (('GET', 3), ('POST', 1), ('DELETE', 1)):
+            broken.reset_mock()
+            self.requests.register_uri(method, f'{URL}/x', text=broken)
+            self.assertRaises(clients.Unavailable, client.request, method,
+                              '/x')
+            self.assertEqual(times, broken.call_count, method)
+
     def test_a_failure_in_no_form(self) -> None:
         for text in ('', '<html>', '[]', '{"x": 1}', 'null'):
             self.requests.post(f'{URL}/x', status_code=409, text=text)

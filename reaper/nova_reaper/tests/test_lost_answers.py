@@ -1,0 +1,116 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Placement does what it is asked for, and its answer is lost."""
+
+from typing import Any
+from unittest import mock
+
+from nova_reaper.attempt import Attempt
+from nova_reaper.attempt import Result
+from nova_reaper.attempt import Step
+from nova_reaper import clients
+from nova_reaper import model
+from nova_reaper.tests import acting
+from nova_reaper.tests import test_act_preempt
+
+SIX = test_act_preempt.SIX
+
+
+class LostSwapTestCase(test_act_preempt.FullHostTestCase):
+    """The room has changed hands; a proxy says 504, or a repeat 409."""
+
+    def lose(self, method: str, status: int) -> Attempt:
+        current = self.at(Step.SWAP, self.start())
+        self.room.adapter.lost[method] = status
+        result = self.actor.advance(current)
+        assert isinstance(result, Attempt), result
+        self.assertEqual(SIX, self.room.has(self.waiting))
+        return result
+
+    def runs(self, current: Attempt) -> None:
+        outcome = self.outcome(current)
+        self.assertEqual(Result.ACTIVE, outcome.result)
+        self.assertEqual(2, outcome.attempt.ended)
+        self.assertEqual({self.waiting}, set(self.nova.servers))
+        self.assertEqual(SIX, self.room.has(self.waiting))
+
+    def test_no_answer(self) -> None:
+        self.runs(self.lose('POST', 504))
+
+    def test_the_repeat_is_refused(self) -> None:
+        self.runs(self.lose('POST', 409))
+
+    def test_the_process_does_not_know_what_they_had(self) -> None:
+        current = self.at(Step.SWAP, self.start())
+        self.room.adapter.lost['POST'] = 504
+        self.actor.advance(current)
+        current = self.at(Step.END, current)
+        self.nova.finish(self.waiting)
+        self.assertEqual(Result.GONE, self.outcome(current).result)
+        self.nobody_was_ended()
+
+    def test_then_the_mode_allows_it_no_more(self) -> None:
+        current = self.lose('POST', 504)
+        self.mode = model.Mode.OBSERVE
+        self.assertEqual(Result.WITHDRAWN, self.outcome(current).result)
+        self.nobody_was_ended()
+
+    def test_then_it_is_deleted(self) -> None:
+        current = self.lose('POST', 504)
+        self.nova.finish(self.waiting)
+        self.assertEqual(Result.GONE, self.outcome(current).result)
+        self.nobody_was_ended()
+
+    def test_then_its_owner_rebuilds_it(self) -> None:
+        current = self.lose('POST', 504)
+        self.nova._rebuild(self.nova.servers[self.waiting], {})
+        # The room of the victims is its own by now: their end goes on.
+        self.outcome(current)
+        self.assertEqual({self.waiting}, set(self.nova.servers))
+
+    def test_it_was_not_done(self) -> None:
+        current = self.at(Step.SWAP, self.start())
+        with mock.patch.object(
+                self.room.holds, 'swap', side_effect=clients.Unavailable(
+                    'placement', 'swap', 'no')):
+            result = self.actor.advance(current)
+        assert isinstance(result, Attempt)
+        self.assertEqual({}, self.room.has(self.waiting))
+        self.runs(result)
+
+    def test_deleted_as_soon_as_it_is_done(self) -> None:
+        current = self.at(Step.SWAP, self.start())
+        write = self.room.placement.write
+
+        def wrote(*args: Any) -> None:
+            write(*args)
+            if self.room.has(self.waiting):
+                self.nova.finish(self.waiting)
+
+        with mock.patch.object(self.room.placement, 'write', wrote):
+            self.assertEqual(Result.GONE, self.outcome(current).result)
+        self.nobody_was_ended()
+
+
+class LostHoldTestCase(acting.ActingTestCase):
+    """The free room of a host is held."""
+
+    def test_no_answer(self) -> None:
+        self.nova.add_host('h1', 8)
+        for vcpus in (4, 8):
+            waiting = self.nova.add_server('w', vcpus)
+            current = self.at(Step.HOLD, self.begin(waiting))
+            self.room.adapter.lost['POST'] = 504
+            outcome = self.outcome(current)
+            self.assertEqual(Result.ACTIVE, outcome.result)
+            self.nova.finish(waiting)
