@@ -179,8 +179,11 @@ class Lists:
         known = dict(self._reader.hypervisors)
         hypervisors = self._reader.read_hypervisors()
         self._reader.read_properties()
+        # A notice does not count as a change of the server.
+        self._reader.read_preemptible()
         changed = self._reader.read_changed(since - SKEW)
         names = {server.host for server in changed.values()}
+        names |= {notice.server.host for notice in self._reader.notices()}
         names |= {name for name, view in views.items()
                   if not view.consumers.isdisjoint(changed)}
         names |= {name for name, item in hypervisors.items()

@@ -105,7 +105,16 @@ class Recovery:
         candidates = set(consumers) & set(pending)
         held = {server: hold for server in candidates - set(busy)
                 if (hold := self._holds.find(server))}
-        self._remember(held.keys() | marked.keys())
+        left = self._count() - len(held) - len(busy)
+        if not age:
+            # Hosts may not have been read since they were written.
+            for server in set(pending) - candidates - set(busy):
+                if left > 0 and (hold := self._holds.find(server)):
+                    held[server] = hold
+                    left -= 1
+        # One that is busy at the moment is not younger for it.
+        self._remember(held.keys() | marked.keys() |
+                       self._seen.keys() & set(busy))
         attempts: list[Attempt] = []
         for server in sorted((held.keys() | marked.keys()) - set(busy)):
             if self._clock() - self._seen[server] < age:
@@ -124,7 +133,8 @@ class Recovery:
                 continue
             if found:
                 attempts.append(found)
-        self._leaks(len(held), busy, pending)
+        if left > 0:
+            self._leaks(pending)
         return Found(tuple(attempts), len(held), max(
             (self._clock() - self._seen[server] for server in held),
             default=0.0))
@@ -232,13 +242,16 @@ class Recovery:
         return {item.uuid: name
                 for name, item in self._reader.hypervisors.items()}
 
-    def _leaks(self, known: int, busy: Collection[str],
-               pending: Collection[str]) -> None:
+    def _count(self) -> int:
+        try:
+            return self._placement.count_holds(self._holds.project)
+        except clients.RequestFailed as error:
+            LOG.warning('Holds cannot be counted: %s', error)
+            return 0
+
+    def _leaks(self, pending: Collection[str]) -> None:
         """Holds of servers that do not wait: those in ERROR without a host."""
         try:
-            total = self._placement.count_holds(self._holds.project)
-            if total <= known + len(busy):
-                return
             for server in self._nova.servers(status='ERROR'):
                 if not server.host and server.id not in pending and (
                         self._holds.release(server.id)):
@@ -246,4 +259,5 @@ class Recovery:
                     LOG.info('The hold of server %s, which is in ERROR, is '
                              'given free.', server.id)
         except clients.RequestFailed as error:
-            LOG.warning('Holds cannot be counted: %s', error)
+            LOG.warning('Holds of servers in ERROR are looked for later: %s',
+                        error)

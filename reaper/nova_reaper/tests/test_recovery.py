@@ -17,6 +17,7 @@ from unittest import mock
 from nova_reaper.attempt import Attempt
 from nova_reaper.attempt import Outcome
 from nova_reaper.attempt import Step
+from nova_reaper import model
 from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
 
@@ -27,8 +28,8 @@ class Killed(BaseException):
     """SIGKILL: no handler runs."""
 
 
-class CrashTestCase(test_engine.EngineTestCase):
-    """A full host; one waits."""
+class CrashingTestCase(test_engine.EngineTestCase):
+    """A host; what works is killed."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -47,6 +48,10 @@ class CrashTestCase(test_engine.EngineTestCase):
 
         with mock.patch.object(actor, 'advance', killed):
             self.assertRaises(Killed, self.turns, 60)
+
+
+class CrashTestCase(CrashingTestCase):
+    """One waits; another process is started."""
 
     def fill(self, step: Step) -> None:
         waiting = self.nova.add_server('w', 8)
@@ -188,6 +193,16 @@ class SweepTestCase(test_engine.EngineTestCase):
         self.assertEqual('PENDING', self.status(waiting))
         self.turns(40, 61)
         self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_one_that_was_busy_for_a_moment_is_as_old(self) -> None:
+        waiting = self.nova.add_server('w', 16)
+        self.hold(waiting, VCPU=2)
+        for busy in ((), {waiting}, ()):
+            self.assertEqual({'VCPU': 2}, self.room.has(waiting))
+            self.engine._recovery.look(
+                {waiting}, {waiting}, busy, 900, model.Mode.FILL)
+            self.offset += 600
+        self.assertEqual({}, self.room.has(waiting))
 
     def test_one_in_error(self) -> None:
         waiting = self.nova.add_server('w', 8)

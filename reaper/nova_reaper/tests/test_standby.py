@@ -16,9 +16,44 @@ import datetime
 from unittest import mock
 
 from nova_reaper import attempt
+from nova_reaper.attempt import Step
 from nova_reaper import lists
 from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
+from nova_reaper.tests import test_recovery
+
+EIGHT = test_recovery.EIGHT
+
+
+class TakeOverTestCase(test_recovery.CrashingTestCase):
+    """The one that has waited knows the host; the active one is killed."""
+
+    def take_over(self, step: Step, filler: str) -> None:
+        for server in self.nova.servers.values():
+            server['updated'] = '2026-01-01T00:00:00Z'
+        first, second = self.engine, self.start()
+        second.guard.active = False
+        self.turns(5)
+        waiting = self.nova.add_server('w', 8)
+        self.nova.servers[waiting]['updated'] = '2026-01-01T00:00:00Z'
+        if step == Step.REBUILD:
+            self.nova.finish(filler)
+        self.engine = first
+        self.until(step)
+        self.assertEqual(EIGHT, self.room.has(waiting))
+        self.engine = second
+        second.guard.active = True
+        self.turns(60)
+        self.assertEqual((None, 'ACTIVE'),
+                         (self.status(filler), self.status(waiting)))
+        self.assertEqual(EIGHT, self.room.has(waiting))
+
+    def test_after_the_hold(self) -> None:
+        self.take_over(Step.REBUILD, self.nova.add_server('s', 8, 'h1'))
+
+    def test_after_the_swap(self) -> None:
+        self.take_over(Step.END, self.nova.add_server(
+            's', 8, 'h1', preemptible=True))
 
 
 class StandbyTestCase(test_engine.EngineTestCase):
