@@ -41,15 +41,19 @@ class Victims:
     """Does to victims what a step of an attempt asks for.
 
     Each method can be repeated: it looks at what Nova says first.
+
+    :param locked: whether an administrator has locked a server
     """
 
     def __init__(self, conf: cfg.ConfigOpts, service: nova.Nova,
                  announcer: announce.Announcer, meters: metrics.Metrics,
+                 locked: Callable[[nova.NovaServer], bool],
                  clock: Callable[[], float]) -> None:
         self._conf = conf.reaper
         self._nova = service
         self._announcer = announcer
         self._metrics = meters
+        self._locked = locked
         self._clock = clock
 
     def find(self, uuid: str) -> nova.NovaServer | None:
@@ -72,6 +76,8 @@ class Victims:
             return f'is not on {host}'
         if server.task_state or server.status not in ENDABLE:
             return f'is {server.status} with the task {server.task_state}'
+        if self._locked(server):
+            return 'is locked by an administrator'
         return None
 
     def notify(self, victims: Sequence[Victim], waiting: str, host: str,

@@ -265,7 +265,7 @@ class Reader:
             last_ended_at=self.ended_at.get(server.id),
             action=facts.action(server),
             locked=(time.monotonic() < self._avoided.get(server.id, 0) or
-                    server.locked and self._locked_by_admin(server)),
+                    self.locked_by_admin(server)),
             busy=bool(server.task_state or
                       server.status not in ending.ENDABLE),
             generation=share.generation)
@@ -275,8 +275,10 @@ class Reader:
         for server in servers:
             self._avoided[server] = time.monotonic() + seconds
 
-    def _locked_by_admin(self, server: nova.NovaServer) -> bool:
-        """Whether the lock is not its owner's, who may not protect it."""
+    def locked_by_admin(self, server: nova.NovaServer) -> bool:
+        """Whether another than its owner, whom it does not help, locked it."""
+        if not server.locked:
+            return False
         known = self._locked.get(server.id)
         if known and known[0] == server.updated_at:
             return known[1]

@@ -19,7 +19,8 @@ later it is what nobody works with: the sweep. There is no other record.
 what stands                           what follows
 ====================================  ======================================
 notice, allocation there              the notice is withdrawn, it is planned
-                                      again
+                                      again; not while it runs in the mode
+                                      "preempt": who gave it may be alive
 notice, no allocation, hold there     the end goes on, then the rebuild
 notice, no allocation, room claimed   the end goes on: a build has the room
 notice, no allocation, no hold        the allocation is written again
@@ -34,10 +35,14 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
+import datetime
 import time
 
+from oslo_config import cfg
 from oslo_log import log
+from oslo_utils import timeutils
 
+from nova_reaper import attempt
 from nova_reaper.attempt import Attempt
 from nova_reaper.attempt import Stage
 from nova_reaper.attempt import Step
@@ -72,11 +77,13 @@ class Found:
 class Recovery:
     """Looks for what was left behind."""
 
-    def __init__(self, compute: nova.Nova, room: placement.Placement,
-                 held: holds.Holds, ends: ending.Victims,
-                 source: reader.Reader, meters: metrics.Metrics,
+    def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
+                 room: placement.Placement, held: holds.Holds,
+                 ends: ending.Victims, source: reader.Reader,
+                 meters: metrics.Metrics,
                  waiting: Callable[[str], model.Waiting | None],
                  clock: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf.reaper
         self._nova = compute
         self._placement = room
         self._holds = held
@@ -148,7 +155,7 @@ class Recovery:
         item = self._ends.find(server)
         consumer = self._placement.consumer(server)
         waits = item is not None and item.waits
-        taken = self._withdraw(notices)
+        taken = self._withdraw(notices, mode)
         if taken:
             return self._with_victims(server, consumer, taken, waits, mode)
         if not consumer.is_hold:
@@ -166,7 +173,7 @@ class Recovery:
                      'with it.', server)
         return None
 
-    def _withdraw(self, notices: Iterable[reader.Notice]
+    def _withdraw(self, notices: Iterable[reader.Notice], mode: model.Mode
                   ) -> list[nova.NovaServer]:
         """Withdraw notices to those who have an allocation; the others."""
         taken: list[nova.NovaServer] = []
@@ -176,10 +183,23 @@ class Recovery:
                 continue
             if not self._placement.consumer(server.id).amounts:
                 taken.append(server)
-                continue
-            self._ends.withdraw([self._victim(server, Stage.NOTICED)],
-                                'it was given by a reaper that has ended')
+            elif mode != model.Mode.PREEMPT or not self._runs(server):
+                self._ends.withdraw([self._victim(server, Stage.NOTICED)],
+                                    'it was given by a reaper that has ended')
         return taken
+
+    def _runs(self, server: nova.NovaServer) -> bool:
+        """Whether a reaper may wait at the moment for a notice to run out.
+
+        It would end the server at that time, with the notice or without.
+        """
+        try:
+            until: datetime.datetime = timeutils.parse_isotime(
+                server.metadata[attempt.TERMINATE_AT])
+        except (LookupError, ValueError):
+            return False
+        left = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
+        return 0 < left <= float(self._conf.grace_period)
 
     def _with_victims(self, server: str, consumer: placement.Consumer,
                       taken: list[nova.NovaServer], waits: bool,

@@ -119,13 +119,13 @@ def build(conf: cfg.ConfigOpts, services: Services,
     held = holds.Holds(services.placement, services.project, services.user)
     announcer = announce.Announcer(conf)
     ends = ending.Victims(conf, services.nova, announcer, meters,
-                          clock)
+                          source.locked_by_admin, clock)
     safe = guard.Guard(conf, services.nova, held, meters)
     known = world.World(reaper_conf.options(conf), source, forms, meters)
     actor = act.Actor(conf, services.nova, services.placement, held, ends,
                       services.owners, meters, lambda: safe.mode, clock)
-    finder = recovery.Recovery(services.nova, services.placement, held, ends,
-                               source, meters, known.waiting, clock)
+    finder = recovery.Recovery(conf, services.nova, services.placement, held,
+                               ends, source, meters, known.waiting, clock)
     return engine_module.Engine(
         conf, source, forms, actor, finder, safe, known,
         meters, pool, announcer)

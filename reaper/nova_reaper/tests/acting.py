@@ -12,16 +12,20 @@
 
 """What tests of steps share: an actor in a cloud of this process."""
 
+from concurrent import futures
 import datetime
 from typing import Any
+from unittest import mock
 
 from nova_reaper import act
 from nova_reaper import announce
 from nova_reaper import attempt
 from nova_reaper import ending
 from nova_reaper import facts
+from nova_reaper import keystone
 from nova_reaper import metrics
 from nova_reaper import model
+from nova_reaper import reader
 from nova_reaper import tests
 from nova_reaper.tests import cloud
 
@@ -48,9 +52,13 @@ class ActingTestCase(tests.TestCase):
         self.actor = self.new_actor()
 
     def new_actor(self) -> act.Actor:
+        source = reader.Reader(
+            self.nova.nova, self.room.placement,
+            mock.Mock(spec=keystone.Keystone),
+            mock.Mock(spec=futures.Executor))
         ends = ending.Victims(
             self.conf, self.nova.nova, announce.Announcer(self.conf),
-            self.metrics, lambda: self.now)
+            self.metrics, source.locked_by_admin, lambda: self.now)
         return act.Actor(
             self.conf, self.nova.nova, self.room.placement, self.room.holds,
             ends, self.nova.owners, self.metrics, lambda: self.mode,

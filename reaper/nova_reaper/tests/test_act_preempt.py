@@ -131,6 +131,21 @@ class PreemptTestCase(FullHostTestCase):
             server.update(before)
             self.nobody_was_ended()
 
+    def test_locked_by_an_administrator_after_the_notice(self) -> None:
+        for project, result in (('admins', Result.CONFLICT),
+                                ('owner', Result.ACTIVE)):
+            server = self.nova.servers[self.victims[0]]
+            server['locked'] = False
+            current = self.at(Step.SWAP, self.start())
+            server |= {'locked': True, 'updated': f'2100-01-0{len(project)}',
+                       'actions': [{
+                           'action': 'lock', 'request_id': '',
+                           'user_id': 'somebody', 'project_id': project,
+                           'start_time': cloud.NOW, 'message': None}]}
+            self.assertEqual(result, self.outcome(current).result)
+            if result == Result.CONFLICT:
+                self.nobody_was_ended()
+
     def test_a_victim_cannot_be_told(self) -> None:
         self.nova.before.append((
             'metadata', self.victims[1], lambda: self.nova.error(409)))

@@ -217,6 +217,33 @@ class SweepTestCase(test_engine.EngineTestCase):
         self.assertEqual({'VCPU': 4, 'MEMORY_MB': 4096},
                          self.room.has(server))
 
+    def test_another_starts_while_a_notice_runs(self) -> None:
+        self.conf.set_override('grace_period', 120, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.add_server('w', 8)
+        self.turns(15, 61)
+        server = self.nova.servers[victim]
+        notice = dict(server['metadata'])
+        self.assertIn('reaper:for', notice)
+        second = self.start()
+        with mock.patch.object(second._actor, 'advance',
+                               lambda current: current):
+            self.turns(5)
+        self.assertEqual(notice, server['metadata'])
+        # It may be of one that is dead, too; an owner's is none.
+        for time in ('2026-01-01T00:00:00Z', '2100-01-01T00:00:00Z', 'soon'):
+            server['metadata'] = notice | {'reaper:terminate_at': time}
+            self.start()
+            with mock.patch.object(self.engine._actor, 'advance',
+                                   lambda current: current):
+                self.turns(5)
+            self.assertEqual({}, server['metadata'])
+        server['metadata'] = notice
+        self.conf.set_override('mode', 'fill', 'reaper')
+        self.start()
+        self.turns(5)
+        self.assertEqual({}, server['metadata'])
+
     def test_two_reapers_and_a_notice(self) -> None:
         """The second leaves alone what the first works with."""
         self.conf.set_override('grace_period', 100000, 'reaper')
