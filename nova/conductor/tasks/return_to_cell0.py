@@ -225,6 +225,8 @@ def _create_record(cctxt, build_request, exc):
     instance.vm_state = cell0.vm_state_after(cctxt, instance.uuid, exc)
     instance.task_state = CLAIM
     left = cleanup.row_of(cctxt, instance.uuid)
+    # Another database: its answer must not hold up the transaction here.
+    actions = persisted_request.load(cctxt, instance.uuid).get('actions', [])
     if not build_request.renew_lease():
         raise build_request_obj.LeaseLost(instance_uuid=instance.uuid)
     manager = main_db_api.get_context_manager(cctxt)
@@ -246,8 +248,7 @@ def _create_record(cctxt, build_request, exc):
         compute_utils.add_instance_fault_from_exc(
             cctxt, instance, exc, sys.exc_info())
         action_history.unpack_in_transaction(
-            cctxt, instance.uuid, history + persisted_request.load(
-                cctxt, instance.uuid).get('actions', []))
+            cctxt, instance.uuid, history + actions)
         # The age of the claim, which the server does not share.
         session.query(main_models.Instance).filter_by(
             uuid=instance.uuid).update({'updated_at': timeutils.utcnow()})

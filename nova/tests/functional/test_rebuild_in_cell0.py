@@ -98,6 +98,21 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
             [port['port_id'] for port
              in self.api.get_port_interfaces(server['id'])])
 
+    def test_no_transaction_waits_for_another_database(self):
+        server = self.bury()
+        load, in_transaction = persisted_request.load, []
+
+        def looked(context, instance_uuid):
+            # There is one within a transaction alone.
+            in_transaction.append(hasattr(context, 'session'))
+            return load(context, instance_uuid)
+
+        with mock.patch.object(persisted_request, 'load', looked):
+            self.rebuild(server)
+            self.wait_for(server, 'PENDING')
+        self.assertIn(False, in_transaction)
+        self.assertNotIn(True, in_transaction)
+
     def test_requested_host_is_kept(self):
         server = dict(self._build_server(
             flavor_id=self.large, networks='none', host='compute'))
