@@ -166,15 +166,13 @@ class Engine:
         for key, current in self.attempts.items():
             if key == server or any(victim.id == server
                                     for victim in current.victims):
-                self.attempts[key] = dataclasses.replace(
-                    current, wake_at=0.0)
+                self.attempts[key] = dataclasses.replace(current, wake_at=0.0)
 
     def refresh(self, host: str, whole: bool = False) -> None:
         """Read a host again, or at least what is allocated of it."""
         if not host or host not in self._reader.hypervisors:
             return
-        if not self.jobs.start(
-                f'host {host}', functools.partial(
+        if not self.jobs.start(f'host {host}', functools.partial(
                     self._reader.read_host, host,
                     before=None if whole else self.world.views.get(host)),
                 functools.partial(self._refreshed, host)):
@@ -193,9 +191,8 @@ class Engine:
             self.refresh(host)
 
     def _read_one(self, server: str) -> None:
-        self.jobs.start(
-            f'server {server}', functools.partial(
-                self._lists.read_one, server, self.world.classes()),
+        self.jobs.start(f'server {server}', functools.partial(
+            self._lists.read_one, server, self.world.classes()),
             functools.partial(self._one, server))
 
     def _one(self, server: str, found: tuple[nova.NovaServer, shapes.Answer] |
@@ -307,14 +304,18 @@ class Engine:
         self.observed.clear()
 
     def _plan(self) -> None:
-        limit = self._conf.reaper.max_rebuilds
+        group = self._conf.reaper
         for _ in range(DECISIONS):
-            unstarted = sum(current.step == Step.CHECK
-                            for current in self.attempts.values())
-            if unstarted > limit:
+            # Those that end others take their turn apart, and slowly.
+            with_victims = [bool(current.victims)
+                            for current in self.attempts.values()
+                            if current.step == Step.CHECK]
+            if with_victims.count(False) > group.max_rebuilds:
                 return
             begun = time.perf_counter()
-            found = self.world.planner.next(world.utcnow())
+            found = self.world.planner.next(
+                world.utcnow(),
+                may_end=with_victims.count(True) < group.max_preemptions)
             if found is None:
                 return
             self.metrics.decision.observe(time.perf_counter() - begun)
@@ -353,9 +354,8 @@ class Engine:
                     continue
                 ending += bool(current.victims)
                 asking += not current.victims
-            self.jobs.start(
-                f'attempt {server}', functools.partial(
-                    self._actor.advance, current), self._advanced)
+            self.jobs.start(f'attempt {server}', functools.partial(
+                self._actor.advance, current), self._advanced)
         self.outcomes.show(self.attempts.values())
 
     def _advanced(self, result: Attempt | Outcome) -> None:
@@ -387,10 +387,9 @@ class Engine:
         if self.world.options.mode == model.Mode.OBSERVE:
             return
         for waiting, reason in self.outcomes.hopeless(self.attempts):
-            self.jobs.start(
-                f'give up {waiting.id}',
-                functools.partial(self._actor.give_up, waiting),
-                functools.partial(self._gave_up, waiting, reason))
+            self.jobs.start(f'give up {waiting.id}', functools.partial(
+                self._actor.give_up, waiting), functools.partial(
+                    self._gave_up, waiting, reason))
 
     def _gave_up(self, waiting: model.Waiting, reason: str, done: bool
                  ) -> None:

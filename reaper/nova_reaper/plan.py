@@ -26,6 +26,8 @@ from nova_reaper import model
 from nova_reaper import queue as queue_module
 
 _HOUR = datetime.timedelta(hours=1)
+# What may end nobody for want of a turn looks again after it.
+_TURN = datetime.timedelta(seconds=5)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class Planner:
         self._reserved: tuple[str, str] | None = None
         self._seen: set[str] = set()
 
-    def next(self, now: datetime.datetime, *, everybody: bool = False
+    def next(self, now: datetime.datetime, *, everybody: bool = False,
+             may_end: bool = True
              ) -> tuple[model.Waiting, model.Decision] | None:
         """Decide for the next server, None if nobody is to be tried now.
 
@@ -59,6 +62,7 @@ class Planner:
 
         :param everybody: whether to go once through all who wait, those whose
             demand sleeps included
+        :param may_end: whether anybody may be ended for a server now
         """
         waiting = self.queue.pop(now, asleep=everybody)
         while everybody and waiting is not None:
@@ -74,6 +78,14 @@ class Planner:
             return waiting, dataclasses.replace(known, server=waiting.id)
         seen = self.index.version
         decision = self.decide(waiting, now)
+        if decision.victims and not may_end:
+            decision = model.Decision(
+                waiting.id, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
+                detail='Preemptible servers can make room for it. As many as '
+                'may be are ended for others first.')
+            self.queue.sleep(waiting, decision, self.index, seen, now,
+                             now + _TURN)
+            return waiting, decision
         if decision.verdict is model.Verdict.WAIT:
             self._wait(waiting, decision, seen, now)
         else:

@@ -1,0 +1,49 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Who takes a turn while others are under notice."""
+
+from nova_reaper.attempt import Step
+from nova_reaper.tests import test_engine
+
+
+class TurnsTestCase(test_engine.EngineTestCase):
+    """Twelve servers of high priority wait for ends, two at a time."""
+
+    options = {'grace_period': 100000, 'max_preemptions': 2,
+               'max_rebuilds': 4}
+
+    def setUp(self) -> None:
+        super().setUp()
+        for number in range(12):
+            self.nova.add_host(f'h{number}', 8)
+            self.nova.add_server('s', 8, f'h{number}', preemptible=True)
+        self.large = [self.nova.add_server(
+            'w', 8, project=f'p{number}', **{'reaper:priority': '5'})
+            for number in range(12)]
+
+    def test_free_room_waits_for_none_of_them(self) -> None:
+        self.nova.add_host('free', 4)
+        small = self.nova.add_server('small', 2, project='q')
+        self.turns(40)
+        self.assertEqual('ACTIVE', self.status(small))
+        steps = [current.step for current in self.engine.attempts.values()]
+        self.assertEqual(2, steps.count(Step.GRACE))
+        self.assertEqual(2, steps.count(Step.CHECK))
+        self.assertTrue(any('for others first' in told.decision.detail
+                            for told in self.engine.world.told.values()))
+
+    def test_each_has_its_turn(self) -> None:
+        self.conf.set_override('grace_period', 0, 'reaper')
+        self.turns(120)
+        self.assertEqual({'ACTIVE'}, {self.status(server)
+                                      for server in self.large})
