@@ -67,7 +67,8 @@ def _clean(manager, context, instance):
         context, instance, exception.BuildAbortException(
             instance_uuid=instance.uuid,
             reason=_('nova-compute on %s was interrupted') % instance.host))
-    manager._nil_out_instance_obj_host_and_node(instance)
-    manager._set_instance_obj_error_state(instance, clean_task_state=True)
+    # Without a host it can be returned, and built elsewhere.
     manager.reportclient.delete_allocation_for_instance(
         context, instance.uuid, force=True)
+    manager._nil_out_instance_obj_host_and_node(instance)
+    manager._set_instance_obj_error_state(instance, clean_task_state=True)

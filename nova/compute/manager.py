@@ -10,9 +10,10 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-from oslo_utils import excutils
+from oslo_log import log as logging
 
 from nova.compute import build_results
+from nova.compute import build_under_way
 from nova.compute import interrupted_build
 from nova.compute import reimage_state
 from nova.compute import utils as compute_utils
@@ -22,6 +23,8 @@ from nova import exception
 from nova import objects
 from nova.objects import rebuilt_instance
 import nova_pending
+
+LOG = logging.getLogger(__name__)
 
 released = nova_pending.released(__name__)
 
@@ -34,24 +37,38 @@ class ComputeManager:
             admin_password, injected_files, requested_networks,
             security_groups, block_device_mapping, node=None, limits=None,
             host_list=None, accel_uuids=None):
-        # The caller deletes all allocations of a server that was not built.
-        # Those of one that this host was asked for too long ago are another
-        # host's, or room that is held for it.
-        try:
-            result = released.ComputeManager._do_build_and_run_instance(
+        def build():
+            return released.ComputeManager._do_build_and_run_instance(
                 self, context, instance, image, request_spec,
                 filter_properties, admin_password, injected_files,
                 requested_networks, security_groups, block_device_mapping,
                 node=node, limits=limits, host_list=host_list,
                 accel_uuids=accel_uuids)
-        except Exception:
-            with excutils.save_and_reraise_exception() as raised:
-                raised.reraise = not rebuilt_instance.is_elsewhere(instance)
-            return build_results.FAILED_BY_POLICY
-        if (result == build_results.FAILED and
-                rebuilt_instance.is_elsewhere(instance)):
-            return build_results.FAILED_BY_POLICY
-        return result
+
+        if not rebuilt_instance.is_marked(instance):
+            return build()
+        with build_under_way.of(instance):
+            try:
+                result = build()
+            except Exception:
+                LOG.exception('The build has failed.', instance=instance)
+                result = build_results.FAILED
+            if result != build_results.FAILED:
+                return result
+            # The caller would delete all allocations of the server. If this
+            # host was asked too long ago they are another host's, or room
+            # that is held.
+            if self.reportclient.delete_allocation_for_instance(
+                    context, instance.uuid, force=True):
+                self._build_failed(node)
+        return build_results.FAILED_BY_POLICY
+
+    def _cleanup_allocated_networks(self, context, instance,
+                                    requested_networks):
+        # The ports can be another host's too.
+        if not rebuilt_instance.is_elsewhere(instance):
+            released.ComputeManager._cleanup_allocated_networks(
+                self, context, instance, requested_networks)
 
     def _do_rebuild_instance(
             self, context, instance, orig_image_ref, image_meta,

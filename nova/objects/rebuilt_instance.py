@@ -25,6 +25,7 @@ from nova.compute import vm_states
 from nova import exception
 from nova import objects
 from nova.objects import base
+from nova import utils
 
 LOG = logging.getLogger(__name__)
 
@@ -113,19 +114,24 @@ def _begins(instance):
 def _is_there(instance):
     """Whether the record of an Instance is the one that it was made of.
 
-    The release finds it by the ID of the server alone.
+    The release finds it by the ID of the server alone. One of a server that
+    its owner has deleted is there: that goes on as in the release.
     """
     try:
-        now = objects.Instance.get_by_uuid(
-            instance._context, instance.uuid,
-            expected_attrs=['system_metadata'])
+        # That of a server that returns is deleted for good.
+        with utils.temporary_mutation(instance._context, read_deleted='yes'):
+            now = objects.Instance.get_by_uuid(
+                instance._context, instance.uuid,
+                expected_attrs=['system_metadata'])
     except exception.InstanceNotFound:
         return False
+    if now.deleted:
+        return True
     if is_marked(now):
         return now.system_metadata[MARK] == instance.system_metadata[MARK]
     # An administrator who resets the state takes the mark away. A build
     # that is under way goes on, as in the release.
-    return now.host is None and now.launched_at is None
+    return now.host in (None, instance.host) and now.launched_at is None
 
 
 def is_elsewhere(instance):

@@ -37,6 +37,8 @@ SPAWN = 'nova.virt.fake.FakeDriver.spawn'
 
 class FailedBuildsBase(test_held_room.HeldRoomBase):
 
+    GIVEN_UP = ('BUILD', 'rebuild_block_device_mapping')
+
     def make_host(self, name='bad'):
         self.flags(compute_driver='fake.FakeDriver')
         self._start_compute(name)
@@ -125,15 +127,28 @@ class FailedBuildsBase(test_held_room.HeldRoomBase):
         server = self.admin_api.get_server(self.server['id'])
         return server['status'], server['OS-EXT-STS:task_state']
 
+    def left_by_the_conductor(self):
+        """Let a host give up, and the conductor die before it looks."""
+        self.make_host()
+        with self.abort(), mock.patch.object(rebuilt_instance, 'on_given_up',
+                                             None):
+            self.rebuild(self.server)
+            self._wait_for_assert(lambda: self.assertEqual(
+                self.GIVEN_UP, self.state()))
+            self._wait_for_assert(lambda: self.assertEqual(
+                {}, self.held()['allocations']))
+
     def host_dies(self, name='bad'):
         """Let nova-compute die as the guest runs, and begin its service again.
-
-        The last that a host does is to save that the server is launched.
         """
+        self.host_builds()
+        return self.host_begins_again(name)
+
+    def host_builds(self):
+        """Let a host be about to save that the server is launched."""
         with mock.patch.object(rebuilt_instance, 'on_launched', None):
             self.rebuild(self.server)
             self.wait_for(self.server, 'ACTIVE')
-        compute = self.computes[name].manager
         context = nova_context.get_admin_context()
         with nova_context.target_cell(
                 context, self.cell_mappings['cell1']) as cctxt:
@@ -144,6 +159,13 @@ class FailedBuildsBase(test_held_room.HeldRoomBase):
             instance.task_state = task_states.SPAWNING
             instance.launched_at = None
             instance.save()
+
+    def host_begins_again(self, name='bad'):
+        """Begin the service of a nova-compute; return what guests it has."""
+        compute = self.computes[name].manager
+        context = nova_context.get_admin_context()
+        with nova_context.target_cell(
+                context, self.cell_mappings['cell1']) as cctxt:
             for instance in objects.InstanceList.get_by_host(
                     cctxt, name, expected_attrs=[
                         'info_cache', 'metadata', 'numa_topology']):

@@ -349,23 +349,10 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
     # Who dies, and who comes in between.
 
-    GIVEN_UP = ('BUILD', 'rebuild_block_device_mapping')
-
     def recover_until_returned(self):
         """Recover, however short ago the rebuild was asked for."""
         self._wait_for_assert(lambda: self.assertEqual(
             (1, 0), self.recover(age=600)))
-
-    def left_by_the_conductor(self):
-        """Let a host give up, and the conductor die before it looks."""
-        self.make_host()
-        with self.abort(), mock.patch.object(rebuilt_instance, 'on_given_up',
-                                             None):
-            self.rebuild(self.server)
-            self._wait_for_assert(lambda: self.assertEqual(
-                self.GIVEN_UP, self.state()))
-            self._wait_for_assert(lambda: self.assertEqual(
-                {}, self.held()['allocations']))
 
     def test_conductor_dies_before_it_returns_the_server(self):
         self.left_by_the_conductor()

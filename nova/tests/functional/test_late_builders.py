@@ -17,6 +17,7 @@ from unittest import mock
 from nova.compute import rpcapi
 from nova.conductor import manager
 from nova.objects import rebuilt_instance
+from nova.scheduler.client import report
 from nova.scheduler import utils as scheduler_utils
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional import failed_builds_base
@@ -24,9 +25,11 @@ from nova.tests.functional import failed_builds_base
 PORT = neutron_fixture.NeutronFixture.port_1['id']
 
 
-class LateBuildersTestCase(failed_builds_base.FailedBuildsBase):
+class Killed(BaseException):
+    """Ends what runs as a signal does: nothing catches it."""
 
-    # A conductor that is to try another host.
+
+class LateConductorsTestCase(failed_builds_base.FailedBuildsBase):
 
     def asked_for_another_host(self):
         """Return a server to cell0 while a conductor is to try another host.
@@ -117,3 +120,50 @@ class LateBuildersTestCase(failed_builds_base.FailedBuildsBase):
             self.conductor.manager.compute_task_mgr.build_instances(
                 *asked.args, **asked.kwargs)
         self.built.assert_not_called()
+
+
+class LateHostsTestCase(failed_builds_base.FailedBuildsBase):
+
+    def test_host_that_hangs_before_it_deletes_allocations(self):
+        self.make_host()
+        self.make_room()
+        self.hold(host='bad')
+        hosts = ['bad']
+        released = report.SchedulerReportClient.delete_allocation_for_instance
+
+        def hang(*args, **kwargs):
+            if hosts:
+                hosts.clear()
+                self.assertEqual((1, 0), self.recover())
+                self.rebuild(self.server)
+                self._wait_for_assert(lambda: self.assertTrue(self.in_cell(
+                    self.cell_mappings['cell1'].uuid, self.server)))
+            return released(*args, **kwargs)
+
+        with self.reschedule(hosts), mock.patch.object(
+                report.SchedulerReportClient,
+                'delete_allocation_for_instance', hang):
+            self.rebuild(self.server)
+            server = self.wait_for(self.server, 'ACTIVE')
+        self.assertEqual(
+            [self.provider(server['OS-EXT-SRV-ATTR:host'])],
+            list(self.held()['allocations']))
+
+    def test_host_that_gives_up_has_deleted_allocations(self):
+        self.make_host()
+        hosts = []
+        released = report.SchedulerReportClient.delete_allocation_for_instance
+
+        def look(*args, **kwargs):
+            hosts.append(self.admin_api.get_server(
+                self.server['id'])['OS-EXT-SRV-ATTR:host'])
+            return released(*args, **kwargs)
+
+        with mock.patch.object(
+                report.SchedulerReportClient,
+                'delete_allocation_for_instance', look):
+            self.host_dies()
+        self.assertEqual(['bad'], hosts)
+        self.goes_back('was interrupted')
+
+    # After more than a day.

@@ -343,7 +343,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
             rpcapi.ComputeAPI().build_and_run_instance(
                 *asked.args, **asked.kwargs)
             self._wait_for_assert(
-                lambda: self.assertEqual([build_results.FAILED], results))
+                lambda: self.assertEqual([build_results.FAILED_BY_POLICY],
+                                         results))
             return ask_again(*args)
 
         ask_again = return_to_cell0._ask_again
