@@ -116,15 +116,22 @@ def clear_in_transaction(context, instance_uuid, *names):
 
 
 @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-def clear(context, instance_uuid, *names):
+def clear(context, instance_uuid, *names, cell=None):
     """Delete what a row keeps for a rebuild.
 
     :param context: the request context
     :param instance_uuid: the server, which can be deleted
     :param names: keys of the rebuild data. Without any the networks go too,
         and the server cannot be rebuilt in cell0 any more.
+    :param cell: the CellMapping that the server must be mapped to for
+        anything to be done, None if it does not matter
     """
-    clear_in_transaction(context, instance_uuid, *names)
+    with api_db_api.context_manager.writer.using(context) as session:
+        # The lock keeps it from leaving the cell before the commit.
+        if cell is None or session.query(api_models.InstanceMapping).filter_by(
+                instance_uuid=instance_uuid,
+                cell_id=cell.id).with_for_update().first():
+            clear_in_transaction(context, instance_uuid, *names)
 
 
 def is_there():

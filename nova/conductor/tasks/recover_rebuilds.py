@@ -305,8 +305,10 @@ class _Recovery:
         """
         instance = self._ask(cell, _get_instance, instance_uuid)
         if instance is None:
+            if not is_current():
+                return None  # Somebody returns it just now.
             # Deleted, with all that it had.
-            persisted_request.clear(self.context, instance_uuid)
+            persisted_request.clear(self.context, instance_uuid, cell=cell)
             return False
         if failed_builds.is_given_up(instance):
             return failed_builds.return_if_ended(
@@ -322,7 +324,7 @@ class _Recovery:
         if failed_builds.is_built(instance) and timeutils.normalize_time(
                 instance.updated_at) > self.now - _LONGEST_BUILD:
             return None
-        persisted_request.clear(self.context, instance_uuid)
+        persisted_request.clear(self.context, instance_uuid, cell=cell)
         with nova_context.target_cell(self.context, cell) as cctxt:
             cleanup.delete_other_allocations(
                 cctxt, self.report_client, instance, is_current)

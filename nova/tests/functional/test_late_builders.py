@@ -15,7 +15,11 @@
 from unittest import mock
 
 from nova.compute import rpcapi
+from nova.conductor import failed_builds
 from nova.conductor import manager
+from nova.conductor.tasks import recover_rebuilds
+from nova import context as nova_context
+from nova.objects import persisted_request
 from nova.objects import rebuilt_instance
 from nova.scheduler.client import report
 from nova.scheduler import utils as scheduler_utils
@@ -165,5 +169,34 @@ class LateHostsTestCase(failed_builds_base.FailedBuildsBase):
             self.host_dies()
         self.assertEqual(['bad'], hosts)
         self.goes_back('was interrupted')
+
+    def test_server_that_returns_while_recovery_looks(self):
+        self.left_by_the_conductor()
+        released = recover_rebuilds._get_instance
+
+        def returned_first(*args):
+            with mock.patch.object(failed_builds, '_has_ended',
+                                   return_value=True):
+                self.assertTrue(failed_builds.return_if_ended(
+                    nova_context.get_admin_context(),
+                    report.SchedulerReportClient(), self.server['id']))
+            return released(*args)
+
+        with mock.patch.object(
+                failed_builds, 'find_given_up', return_value=[]
+        ), mock.patch.object(
+                recover_rebuilds, '_get_instance', returned_first):
+            self.recover()
+        self.goes_back('no such disk')
+        self.can_be_rebuilt()
+
+    def test_request_is_cleared_only_where_the_server_is(self):
+        context = nova_context.get_admin_context()
+        before = persisted_request.load(context, self.server['id'])
+        persisted_request.clear(context, self.server['id'],
+                                cell=self.cell_mappings['cell1'])
+        self.assertNotEqual({}, before)
+        self.assertEqual(before, persisted_request.load(
+            context, self.server['id']))
 
     # After more than a day.
