@@ -65,9 +65,9 @@ def save(instance, released_save, admin_state_reset):
     :param instance: the Instance
     :param released_save: what saves it
     :param admin_state_reset: whether an administrator sets its state
-    :raises: InstanceNotFound if a host begins to build what has returned to
-        cell0 since it was asked to, and can have been built elsewhere, or a
-        conductor is about to ask one
+    :raises: InstanceNotFound if a host begins to build, or claims room for,
+        what has returned to cell0 since it was asked to, and can have been
+        built elsewhere, or a conductor is about to ask one
     """
     then = None
     if _begins(instance) and not _is_there(instance):
@@ -100,15 +100,19 @@ def save(instance, released_save, admin_state_reset):
 
 
 def _begins(instance):
-    """Whether a host is about to build an Instance, or to be asked to."""
+    """Whether a host is about to build an Instance, to claim room for it, or
+    to be asked to.
+    """
     if not (base.NovaObject.indirection_api is None and
             'vm_state' in instance and
             instance.vm_state == vm_states.BUILDING and is_marked(instance)):
         return False
     changes = instance.obj_what_changed()
-    return ('task_state' in changes and instance.task_state is None or
-            # That of the next host.
-            'availability_zone' in changes and instance.host is None)
+    return bool(
+        'task_state' in changes and instance.task_state is None or
+        'host' in changes and instance.host or
+        # That of the next host.
+        'availability_zone' in changes and instance.host is None)
 
 
 def _is_there(instance):

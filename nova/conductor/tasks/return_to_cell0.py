@@ -133,6 +133,8 @@ def from_cell(context, report_client, cell, instance_uuid, exc,
                  row.task_state.is_(None) & row.launched_at.is_(None))
     if stale_before is not None:
         if not given_up:
+            # A host that has died before its claim left no task_state.
+            free |= building & row.task_state.is_(None)
             # A conductor that asks another host after the first has failed
             # saves the record before it does.
             free &= row.updated_at.is_(None) | (row.updated_at < stale_before)
@@ -332,10 +334,10 @@ def _notify(instance, exc):
 
 
 def is_unscheduled(instance):
-    """Whether a record is as the conductor has made it, for no host yet."""
+    """Whether a record is as the conductor has made it: no host claimed it."""
     return (instance.host is None and
             instance.vm_state == vm_states.BUILDING and
-            instance.task_state in (task_states.SCHEDULING, CLAIM))
+            instance.task_state in (task_states.SCHEDULING, None, CLAIM))
 
 
 def set_task_state(cctxt, instance_uuid, task_state, *conditions):

@@ -14,11 +14,15 @@
 
 from unittest import mock
 
+from nova.compute import build_results
+from nova.compute import manager as compute_manager
+from nova.compute import resource_tracker
 from nova.compute import rpcapi
 from nova.conductor import failed_builds
 from nova.conductor import manager
 from nova.conductor.tasks import recover_rebuilds
 from nova import context as nova_context
+from nova.network import neutron
 from nova.objects import persisted_request
 from nova.objects import rebuilt_instance
 from nova.scheduler.client import report
@@ -128,6 +132,16 @@ class LateConductorsTestCase(failed_builds_base.FailedBuildsBase):
 
 class LateHostsTestCase(failed_builds_base.FailedBuildsBase):
 
+    def waits_as_before(self):
+        """The server waits, nothing of a build is left, and it can be built.
+        """
+        self._wait_for_assert(
+            lambda: self.assertEqual(('PENDING', None), self.state()))
+        self.assertEqual({}, self.held()['allocations'])
+        self.assertFalse(self.in_cell(
+            self.cell_mappings['cell1'].uuid, self.server))
+        self.can_be_rebuilt()
+
     def test_host_that_hangs_before_it_deletes_allocations(self):
         self.make_host()
         self.make_room()
@@ -169,6 +183,49 @@ class LateHostsTestCase(failed_builds_base.FailedBuildsBase):
             self.host_dies()
         self.assertEqual(['bad'], hosts)
         self.goes_back('was interrupted')
+
+    def test_host_that_dies_before_its_claim(self):
+        self.make_room()
+        with mock.patch.object(resource_tracker.ResourceTracker,
+                               'instance_claim', side_effect=Killed()) as dies:
+            self.rebuild(self.server)
+            self._wait_for_assert(dies.assert_called)
+        self.assertEqual(('BUILD', None), self.state())
+        self.assertEqual((0, 0), self.recover(age=600))
+        self.assertEqual((1, 0), self.recover())
+        self.waits_as_before()
+
+    def test_host_that_hangs_before_its_claim(self):
+        self.make_room()
+        released = resource_tracker.ResourceTracker.instance_claim
+        recovered, results = [], []
+        released_build = (
+            compute_manager.ComputeManager._do_build_and_run_instance)
+
+        def build(*args, **kwargs):
+            results.append(released_build(*args, **kwargs))
+            return results[-1]
+
+        def hang(*args, **kwargs):
+            recovered.append(self.recover())
+            return released(*args, **kwargs)
+
+        with mock.patch.object(
+                resource_tracker.ResourceTracker, 'instance_claim', hang
+        ), mock.patch.object(
+                neutron.API, 'deallocate_for_instance'
+        ) as deallocate, mock.patch.object(
+                compute_manager.ComputeManager,
+                '_do_build_and_run_instance', build):
+            self.rebuild(self.server)
+            self._wait_for_assert(
+                lambda: self.assertEqual([build_results.FAILED_BY_POLICY],
+                                         results))
+        self.assertEqual([(1, 0)], recovered)
+        deallocate.assert_not_called()
+        self.assertEqual(
+            [], self.computes['roomy'].manager.driver.list_instance_uuids())
+        self.waits_as_before()
 
     def test_server_that_returns_while_recovery_looks(self):
         self.left_by_the_conductor()
