@@ -247,6 +247,20 @@ def is_built(instance):
             instance.vm_state == vm_states.BUILDING)
 
 
+def delete_mark(cctxt, instance):
+    """Delete the mark of a server that cannot return to cell0 any more.
+
+    :param cctxt: a context that is targeted at the cell of the server
+    :param instance: the Instance there
+    """
+    row = models.InstanceSystemMetadata
+    with main_db_api.get_context_manager(cctxt).writer.using(cctxt) as session:
+        session.query(row).filter_by(
+            instance_uuid=instance.uuid, key=rebuilt_instance.MARK,
+            value=instance.system_metadata.get(rebuilt_instance.MARK)
+        ).delete(synchronize_session=False)
+
+
 def find_given_up(cctxt, instance_uuids):
     """Return which of some servers may have been given up in a cell."""
     row = models.Instance
@@ -285,6 +299,12 @@ def return_if_ended(context, report_client, instance_uuid,
             return None
         if not _has_ended(cctxt, report_client, instance):
             return False
+        if not persisted_request.load(context, instance_uuid):
+            LOG.warning('The server cannot return to cell0: its build has '
+                        'taken longer than its request was kept.',
+                        instance=instance)
+            host_builds.set_error(instance)
+            return None
         reason = instance.fault.message if instance.fault else ''
     return return_to_cell0.from_cell(
         context, report_client, cell, instance_uuid,

@@ -23,6 +23,7 @@ from cinderclient import exceptions as cinder_exception
 
 from nova.compute import cell0_record
 from nova.compute import instance_actions
+from nova.compute import vm_states
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova import exception
@@ -77,6 +78,17 @@ def restore_volumes(cctxt, instance):
                 # Who tries again makes nothing a second time.
                 bdm.save()
         return cell0_record.unsaved_bdms(instance, bdms)
+
+
+def set_error(instance):
+    """Leave a server in ERROR in its cell for good.
+
+    :param instance: the Instance, which the host has given up
+    """
+    before = instance.task_state
+    instance.vm_state, instance.task_state = vm_states.ERROR, None
+    # As if an administrator said so.
+    instance.save(expected_task_state=[before], admin_state_reset=True)
 
 
 def _restore(cctxt, volume_api, instance, bdm):

@@ -326,6 +326,7 @@ class _Recovery:
             return None
         persisted_request.clear(self.context, instance_uuid, cell=cell)
         with nova_context.target_cell(self.context, cell) as cctxt:
+            failed_builds.delete_mark(cctxt, instance)
             cleanup.delete_other_allocations(
                 cctxt, self.report_client, instance, is_current)
         return False

@@ -181,9 +181,7 @@ def _restore_volumes(cctxt, instance, given_up):
         with excutils.save_and_reraise_exception():
             LOG.warning('The server cannot return to cell0: %s', exc,
                         instance=instance)
-            instance.vm_state, instance.task_state = vm_states.ERROR, None
-            # As if an administrator said so: this is final.
-            instance.save(admin_state_reset=True)
+            host_builds.set_error(instance)
     except Exception:
         with excutils.save_and_reraise_exception():
             before = (rebuilt_instance.RETURNING if given_up

@@ -12,6 +12,7 @@
 
 """Who comes late to a server that has returned to cell0, or goes there."""
 
+import datetime
 from unittest import mock
 
 from nova.compute import build_results
@@ -257,3 +258,27 @@ class LateHostsTestCase(failed_builds_base.FailedBuildsBase):
             context, self.server['id']))
 
     # After more than a day.
+
+    def test_host_that_begins_again_the_day_after(self):
+        self.make_host()
+        self.host_builds()
+        with mock.patch.object(recover_rebuilds, '_LONGEST_BUILD',
+                               datetime.timedelta(days=-1)):
+            self.assertEqual((0, 0), self.recover())
+        self.host_begins_again()
+        self.is_in_error()
+
+    def test_build_that_is_given_up_the_day_after(self):
+        self.left_by_the_conductor()
+        persisted_request.clear(
+            nova_context.get_admin_context(), self.server['id'])
+        with mock.patch.object(failed_builds, '_has_ended',
+                               return_value=True):
+            self.assertEqual((0, 0), self.recover())
+        self.is_in_error()
+
+    def is_in_error(self):
+        """As in the release, for good."""
+        self.assertEqual(('ERROR', None), self.state())
+        self.assertEqual((0, 0), self.recover())
+        self.assertEqual(('ERROR', None), self.state())
