@@ -92,11 +92,15 @@ class Shown:
             waiting = known.waiting(server)
             if waiting is None or not known.views:
                 return None
-            decision = choose.decide(
-                known.index, waiting, dataclasses.replace(
-                    known.options, mode=model.Mode.PREEMPT),
-                world.utcnow(),
-                ends_left=known.planner.ends_left(world.utcnow()))
+            # Its room is planned in the index, and its victims are taken.
+            decision = (self._engine.observed.get(server) or
+                        self._engine.decisions.get(server))
+            if decision is None:
+                decision = choose.decide(
+                    known.index, waiting, dataclasses.replace(
+                        known.options, mode=model.Mode.PREEMPT),
+                    world.utcnow(),
+                    ends_left=known.planner.ends_left(world.utcnow()))
             found = [known.index.slots.find(victim)
                      for victim in decision.victims]
             return view.DryRun(decision, [item for item in found if item])

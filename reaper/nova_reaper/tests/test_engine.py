@@ -441,7 +441,17 @@ class PreemptTestCase(EngineTestCase):
         self.assertIn('reaper:for', self.nova.servers[mine]['metadata'])
 
     def test_dry_run(self) -> None:
-        self.conf.set_override('mode', 'fill', 'reaper')
+        self._dry_run('fill')
+
+    def test_dry_run_of_what_is_planned_already(self) -> None:
+        self._dry_run('observe')
+
+    def test_dry_run_of_what_is_under_way(self) -> None:
+        self.conf.set_override('grace_period', 600, 'reaper')
+        self._dry_run('preempt')
+
+    def _dry_run(self, mode: str) -> None:
+        self.conf.set_override('mode', mode, 'reaper')
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
         waiting = self.nova.add_server('w', 8)
         self.turns(5)
