@@ -79,13 +79,13 @@ class SecondCrashTestCase(base.CrashTestCase):
 
 
 class ComputeCrashTestCase(base.CrashTestCase):
-    """nova-compute is killed while it builds.
+    """nova-compute, that of the release, is killed while it builds.
 
-    The server has been handed over: what follows is what follows in the
-    release when a host dies that builds a new server.
+    It ends what it had claimed in ERROR when it is started again, and a
+    recovery finds what it had not.
     """
 
-    def host_killed(self, where):
+    def host_killed(self, where, status):
         self.make_waiting()
         self.cloud.set_room(True)
         with self.watched(*self.servers) as seen, self.cloud.recovery():
@@ -96,8 +96,8 @@ class ComputeCrashTestCase(base.CrashTestCase):
             self.cloud.delete(self.other)
             self.is_gone(self.other)
             self.cloud.wait_for(
-                'the host to give server %s up' % self.patient,
-                lambda: self.cloud.show(self.patient)['status'] == 'ERROR')
+                'server %s in %s' % (self.patient, status),
+                lambda: self.cloud.show(self.patient)['status'] == status)
             self.is_kept(self.patient)
             seen.may_go(self.patient)
             self.cloud.delete(self.patient)
@@ -106,7 +106,7 @@ class ComputeCrashTestCase(base.CrashTestCase):
     def test_killed_before_it_builds(self):
         self.host_killed(
             'before nova.compute.manager:ComputeManager.'
-            '_build_and_run_instance')
+            '_build_and_run_instance', 'PENDING')
 
     def test_killed_after_it_started_the_guest(self):
-        self.host_killed('after nova.virt.fake:FakeDriver.spawn')
+        self.host_killed('after nova.virt.fake:FakeDriver.spawn', 'ERROR')
