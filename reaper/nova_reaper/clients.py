@@ -20,6 +20,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import copy
 import dataclasses
+from email import utils
 import threading
 import time
 from typing import Any
@@ -131,6 +132,8 @@ class Client:
     :param newest: the newest microversion that is understood
     :param oldest: the oldest that will do
     :param observe: is told of each request
+    :ivar clock_off: by how many seconds at least the service's clock is ahead
+        of the one here, less than 0 where it is behind
     """
 
     def __init__(self, name: str, service: adapter.Adapter, *,
@@ -144,6 +147,7 @@ class Client:
         self._pace = _Pace(rate_limit)
         self._observe = observe
         self._microversion: str | None = None
+        self.clock_off = 0.0
 
     def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Client':
         """The same with another token; the limits are those of both."""
@@ -208,7 +212,7 @@ class Client:
             repeat = 3
         what = f'{method} {path.partition("?")[0]}'
         status: int | None = None
-        begun = time.monotonic()
+        begun, sent_at = time.monotonic(), time.time()
         self._pace.wait()
         try:
             response = self._adapter.request(
@@ -218,6 +222,7 @@ class Client:
                 retriable_status_codes=[502, 503, 504],
                 headers={'Accept': 'application/json'}, **once)
             status = response.status_code
+            self._compare_clocks(response.headers.get('Date'), sent_at)
         except exceptions.HTTPClientError as error:
             # Of Keystone, which gives no token any more.
             status = error.http_status
@@ -230,6 +235,15 @@ class Client:
         if status >= 400:
             raise _failure(self.name, what, response)
         return response.json() if response.content else None
+
+    def _compare_clocks(self, date: str | None, sent_at: float) -> None:
+        """The answer was made between sent_at and now."""
+        try:
+            made_at = utils.parsedate_to_datetime(date or '').timestamp()
+        except ValueError:
+            return
+        # It has no fractions of a second.
+        self.clock_off = made_at - min(max(made_at, sent_at - 1), time.time())
 
     def page(self, path: str, key: str, microversion: str | None = None,
              **query: Any) -> Page:

@@ -65,11 +65,12 @@ def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
             continue
         try:
             number = int(value)
-            if number >= lowest:
+            if lowest <= number <= model.MAX_INT:
                 return number
         except ValueError:
             pass
-        _warn_once(f'{name} of {where}', value, f'a number from {lowest} on')
+        _warn_once(f'{name} of {where}', value,
+                   f'a number from {lowest} to {model.MAX_INT}')
     return None
 
 

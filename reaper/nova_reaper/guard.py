@@ -26,6 +26,8 @@ from nova_reaper import nova
 from nova_reaper import view
 
 LOG = log.getLogger(__name__)
+# Seconds that the clock here may differ from Nova's.
+CLOCK_OFF = 30
 
 
 class Guard:
@@ -35,7 +37,6 @@ class Guard:
     of hosts would have it end servers for room that is there.
 
     :ivar active: whether this is the reaper that acts
-    :ivar reason: why it only observes, None if nothing speaks against it
     :ivar listed_at: when the queue was last compared with Nova
     """
 
@@ -46,7 +47,8 @@ class Guard:
         self._holds = held
         self._metrics = meters
         self.active = True
-        self.reason: str | None = None
+        self._disbelief: str | None = None
+        self._told: str | None = None
         self.listed_at: datetime.datetime | None = None
         self.last_event: float | None = None
         self.started = time.monotonic()
@@ -60,6 +62,16 @@ class Guard:
     def configured(self) -> model.Mode:
         """The mode that the operator wants."""
         return model.Mode(self._conf.reaper.mode)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it only observes, None if nothing speaks against it."""
+        off = self._nova.client.clock_off
+        if abs(off) > CLOCK_OFF:
+            # How long a server has run or waited would not be true.
+            return (f'The clock of this machine is {abs(off):.0f} s '
+                    f'{"behind" if off > 0 else "ahead of"} Nova\'s.')
+        return self._disbelief
 
     @property
     def mode(self) -> model.Mode:
@@ -91,15 +103,16 @@ class Guard:
         except clients.RequestFailed:
             pass
         if doubt is None:
-            if self.reason:
+            if self._disbelief:
                 LOG.info('What was read is believed again: %d hosts.', hosts)
-            self.reason, self._doubted = None, []
+            self._disbelief, self._doubted = None, []
             self._hosts, self._full_at = hosts, time.monotonic()
         else:
-            if doubt != self.reason:
-                LOG.error('The reaper only observes now: %s', doubt)
-            self.reason = doubt
-        self._metrics.safeguard.set(int(self.reason is not None))
+            self._disbelief = doubt
+        if self.reason != self._told and self.reason:
+            LOG.error('The reaper only observes now: %s', self.reason)
+        self._told = self.reason
+        self.show()
         return doubt is None
 
     def _doubt(self, hosts: int, unknown: int) -> str | None:
@@ -133,6 +146,7 @@ class Guard:
     def show(self) -> None:
         """Bring the gauges up to date."""
         self._metrics.active.set(int(self.active))
+        self._metrics.safeguard.set(int(self.reason is not None))
         for mode in model.Mode:
             self._metrics.mode.labels(mode.value).set(
                 int(mode == self.mode))

@@ -18,6 +18,7 @@ routes in the same form, and moves allocations in Placement as Nova does.
 
 from collections.abc import Callable
 import datetime
+from email import utils
 import json
 import re
 import time
@@ -60,6 +61,7 @@ class Answer:
         self.status_code = status
         self.content = content
         self.reason = reason
+        self.headers: dict[str, str] = {}
 
     def json(self) -> Any:
         return json.loads(self.content)
@@ -174,6 +176,7 @@ class Nova:
         anything, is the answer
     :ivar refused_by: the filter that refuses a host, by its name
     :ivar ignores_holds: whether its scheduler looks for room beside a hold
+    :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
     """
 
@@ -190,6 +193,7 @@ class Nova:
         self.before: list[tuple[str, str, Callable[[], Answer | None]]] = []
         self.calls: list[tuple[str, str]] = []
         self.slow = False
+        self.clock_off = 0.0
         self.auth = Token(SERVICE)
         self.rebuilt_by: list[str] = []
         self.no_token_of: set[str] = set()
@@ -218,8 +222,14 @@ class Nova:
     def get_endpoint_data(self) -> EndpointData:
         return EndpointData(self.newest)
 
-    def request(self, path: str, method: str, *, json: Any = None,
-                **_: Any) -> Answer:
+    def request(self, path: str, method: str, **more: Any) -> Answer:
+        answer = self._answered(path, method, **more)
+        answer.headers['Date'] = utils.formatdate(
+            time.time() + self.clock_off, usegmt=True)
+        return answer
+
+    def _answered(self, path: str, method: str, *, json: Any = None,
+                  **_: Any) -> Answer:
         if self.auth.project in self.no_token_of:
             return self.error(401, 'The request needs authentication.')
         route, _sep, query = path.partition('?')

@@ -500,6 +500,35 @@ class SafeguardTestCase(EngineTestCase):
         self.assertIn('Placement knows nothing',
                       self.shown.health().safeguard or '')
 
+    def test_its_clock_is_not_nova_s(self) -> None:
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        for off, word in ((-7200, 'ahead of'), (7200, 'behind')):
+            self.nova.clock_off = off
+            self.turns(4, 61)
+            self.assertEqual(('ACTIVE', 'PENDING'),
+                             (self.status(victim), self.status(waiting)))
+            health = self.shown.health()
+            self.assertEqual(model.Mode.OBSERVE, health.mode)
+            self.assertRegex(health.safeguard or '',
+                             rf'^The clock .* 7[12]\d\d s {word} Nova')
+            self.assertEqual(1, self.value('safeguard'))
+        self.nova.clock_off = 20
+        self.turns(70)
+        self.assertIsNone(self.shown.health().safeguard)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_numbers_beyond_all_measure(self) -> None:
+        for name in ('priority', 'pending_timeout'):
+            absurd: Any = {f'reaper:{name}': '9' * 20}
+            self.nova.add_host(name, 8)
+            self.nova.add_server('s', 4, name, preemptible=True, **absurd)
+            self.nova.add_server('w', 32, **absurd)
+            waiting = self.nova.add_server('w', 4)
+            self.turns(40)
+            self.assertEqual('ACTIVE', self.status(waiting), name)
+
     def test_half_a_list_is_none(self) -> None:
         self.nova.add_host('h1', 8)
         waiting = self.nova.add_server('w', 8)

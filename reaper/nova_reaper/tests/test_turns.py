@@ -12,6 +12,8 @@
 
 """Who takes a turn while others are under notice."""
 
+from typing import Any
+
 from nova_reaper.attempt import Step
 from nova_reaper.tests import test_engine
 
@@ -19,17 +21,17 @@ from nova_reaper.tests import test_engine
 class TurnsTestCase(test_engine.EngineTestCase):
     """Twelve servers of high priority wait for ends, two at a time."""
 
-    options = {'grace_period': 100000, 'max_preemptions': 2,
-               'max_rebuilds': 4}
+    options: dict[str, Any] = {
+        'grace_period': 100000, 'max_preemptions': 2, 'max_rebuilds': 4}
 
     def setUp(self) -> None:
         super().setUp()
         for number in range(12):
             self.nova.add_host(f'h{number}', 8)
             self.nova.add_server('s', 8, f'h{number}', preemptible=True)
+        high: Any = {'reaper:priority': '5'}
         self.large = [self.nova.add_server(
-            'w', 8, project=f'p{number}', **{'reaper:priority': '5'})
-            for number in range(12)]
+            'w', 8, project=f'p{number}', **high) for number in range(12)]
 
     def test_free_room_waits_for_none_of_them(self) -> None:
         self.nova.add_host('free', 4)
