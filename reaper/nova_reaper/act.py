@@ -218,10 +218,16 @@ class Actor:
 
     def _refused(self, current: Attempt, error: clients.RequestFailed
                  ) -> Outcome:
-        self._release(current)
         if isinstance(error, clients.Conflict):
             self._metrics.conflicts.labels('rebuild').inc()
+            found = self._find(current)
+            if isinstance(found, Outcome):
+                # What it has allocated is that of its build by now, of
+                # whatever type a Nova has left it.
+                return found
+            self._release(current)
             return Outcome(current, Result.CONFLICT, error.message)
+        self._release(current)
         if isinstance(error, clients.NotFound):
             return Outcome(current, Result.GONE, 'It has been deleted.')
         kind = (nova.Refusal.of(error) if isinstance(error, clients.Forbidden)

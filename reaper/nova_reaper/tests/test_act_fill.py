@@ -154,6 +154,24 @@ class FillTestCase(acting.ActingTestCase):
         self.assertEqual(Result.GONE, outcome.result)
         self.assertEqual([], self.actions())
 
+    def test_somebody_else_rebuilds_it_once_room_is_held(self) -> None:
+        for status, task_state in (('BUILD', None), ('PENDING', 'rebuilding')):
+            current = self.at(Step.REBUILD, self.begin(self.waiting))
+            self.nova.servers[self.waiting].update({
+                'status': status, 'OS-EXT-STS:task_state': task_state})
+            # The token of the owner's project, and that of the reaper.
+            for _ in range(2):
+                self.nova.before.append((
+                    'rebuild', 'action',
+                    functools.partial(self.nova.error, 409, 'no')))
+            self.assertEqual(Result.GONE, self.outcome(current).result)
+            self.assertEqual({'VCPU': 4, 'MEMORY_MB': 4096},
+                             self.room.has(self.waiting))
+            del self.nova.before[:]
+            self.room.holds.release(self.waiting)
+            self.nova.servers[self.waiting].update({
+                'status': 'PENDING', 'OS-EXT-STS:task_state': None})
+
     def test_no_answer_is_asked_again(self) -> None:
         current = self.begin(self.waiting)
         self.nova.before.append((
