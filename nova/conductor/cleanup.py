@@ -25,7 +25,9 @@ from nova.compute import vm_states
 from nova.db.main import api as main_db_api
 from nova.db.main import models as main_models
 from nova import exception
+from nova.i18n import _
 from nova import objects
+from nova.scheduler import held_room
 from nova import utils
 
 LOG = logging.getLogger(__name__)
@@ -83,7 +85,9 @@ def match_allocations(context, report_client, instance, selection,
     """Let a server have the allocations of its build, no more and no less.
 
     A scheduler that has answered late or twice has claimed a host more, which
-    the next claim takes for the source of a move and keeps.
+    the next claim takes for the source of a move and keeps. So it does with
+    room that was held after the conductor had looked for it; and who holds it
+    would give all of it back.
 
     :param context: the request context
     :param report_client: the client of the placement service
@@ -98,14 +102,24 @@ def match_allocations(context, report_client, instance, selection,
         provider: {'resources': allocation['resources']}
         for provider, allocation in jsonutils.loads(
             selection.allocation_request)['allocations'].items()}
-    body = report_client.get_allocs_for_consumer(context, instance.uuid)
-    if wanted != _resources(body) and is_current():
-        LOG.warning('The allocations of the server were not those of the '
-                    'host that the scheduler chose; they are now.',
-                    instance=instance)
+    body = held_room.get_allocations(
+        context, report_client, instance.uuid
+    ) or report_client.get_allocs_for_consumer(context, instance.uuid)
+    hold = held_room.of_allocations(instance.uuid, body)
+    if not (hold or wanted != _resources(body)) or not is_current():
+        return
+    LOG.warning('The allocations of the server were not those of the host '
+                'that the scheduler chose; they are now.', instance=instance)
+    if hold is None:
         _put(context, report_client, instance.uuid, dict(
             body, project_id=instance.project_id, user_id=instance.user_id),
             wanted)
+    elif not held_room.claim(
+            context, report_client, dict(hold, allocations=wanted),
+            instance.project_id, instance.user_id):
+        raise exception.AllocationUpdateFailed(
+            consumer_uuid=instance.uuid,
+            error=_('the room that is held for it was changed'))
 
 
 def delete_other_allocations(context, report_client, instance, is_current):

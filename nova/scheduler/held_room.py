@@ -58,12 +58,29 @@ def find(context, client, instance_uuid):
     :raises: keystoneauth1.exceptions.ClientException if placement cannot be
         asked
     """
+    return of_allocations(instance_uuid, get_allocations(
+        context, client, instance_uuid))
+
+
+def get_allocations(context, client, instance_uuid):
+    """Return what is allocated to a server, with the type of the consumer.
+
+    :returns: the answer of placement as it is; None if it does not answer
+        with allocations, as one that does not know the version
+    :raises: as find()
+    """
     response = client.get('/allocations/%s' % instance_uuid, version=VERSION,
                           global_request_id=context.global_id)
-    _raise_for_server_error(response, 'GET')
-    body = response.json() if response.status_code == 200 else {}
-    if not body.get('allocations') or (
-            body['consumer_type'] != CONSUMER_TYPE):
+    # A proxy before placement answers so too, and not in JSON.
+    if response.status_code >= 500:
+        raise ks_exc.from_response(response, 'GET', response.url)
+    return response.json() if response.status_code == 200 else None
+
+
+def of_allocations(instance_uuid, body):
+    """Return what get_allocations() has returned as find() does."""
+    if not body or not body.get('allocations') or (
+            body.get('consumer_type') != CONSUMER_TYPE):
         return None
     return {
         'instance_uuid': instance_uuid,

@@ -24,6 +24,7 @@ from nova.cmd import manage
 from nova.conductor.tasks import recover_rebuilds
 from nova import context as nova_context
 from nova.limit import local as local_limit
+from nova.scheduler.client import query
 from nova.scheduler.client import report
 from nova.scheduler import held_room
 from nova.scheduler import manager as scheduler_manager
@@ -529,6 +530,45 @@ class HeldRoomTestCase(HeldRoomBase):
                 self.rebuild(self.server)
                 self.wait_for_pending()
             self.assertEqual({}, self.held()['allocations'])
+        self.rebuild(self.server)
+        self.is_built()
+
+    @contextlib.contextmanager
+    def after_the_look(self, function):
+        select = query.SchedulerQueryClient.select_destinations
+
+        def late(*args, **kwargs):
+            function()
+            return select(*args, **kwargs)
+
+        with mock.patch.object(query.SchedulerQueryClient,
+                               'select_destinations', late):
+            yield
+
+    def test_held_after_the_conductor_has_looked(self):
+        self.make_room()
+        with self.after_the_look(
+                lambda: self.assertEqual(204, self.hold())):
+            self.rebuild(self.server)
+            self.is_built()
+
+    def test_held_elsewhere_after_the_conductor_has_looked(self):
+        self.make_room()
+        self._start_compute('other')
+        self.fill('other', left=2001)
+        with self.after_the_look(
+                lambda: self.assertEqual(204, self.hold(host='other'))):
+            self.rebuild(self.server)
+            self.is_built()
+
+    def test_changed_after_it_was_held_too_late(self):
+        self.make_room()
+        with self.after_the_look(
+                lambda: self.assertEqual(204, self.hold())):
+            with self.before_the_claim(lambda: self.placement.delete(
+                    '/allocations/%s' % self.server['id'])):
+                self.rebuild(self.server)
+                self.waits_again()
         self.rebuild(self.server)
         self.is_built()
 
