@@ -121,5 +121,6 @@ class Downgrade:
                           expected_task_state=[None])
         except (exception.InstanceNotFound, exception.InstanceUpdateConflict):
             return False
-        held_room.drop_any(self.context, self.report_client, uuid)
+        held_room.drop_any(
+            self.context, lambda: self.report_client, uuid)
         return True

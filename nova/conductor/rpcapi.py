@@ -13,6 +13,8 @@
 from oslo_serialization import jsonutils
 
 import nova.conf
+from nova.scheduler.client import report
+from nova.scheduler import held_room
 import nova_pending
 
 CONF = nova.conf.CONF
@@ -32,11 +34,14 @@ class ComputeTaskAPI:
         """Cast the build of a server that the API has taken out of cell0.
 
         While [upgrade_levels] conductor is set there may be conductors that
-        do not know the method. Each knows how to build a build request.
+        do not know the method. Each knows how to build a build request, but
+        takes room that is held for what the server has where it moves from.
         """
         version = '1.27'
         if (CONF.upgrade_levels.conductor or
                 not self.client.can_send_version(version)):
+            held_room.drop_any(context, report.report_client_singleton,
+                               build_request.instance_uuid)
             self.schedule_and_build_instances(
                 context, [build_request], [request_spec], image,
                 admin_password, injected_files, requested_networks,

@@ -109,17 +109,18 @@ def drop(context, client, hold):
     return dropped
 
 
-def drop_any(context, client, instance_uuid):
-    """Give back what is held for a server that is not to be built now.
+def drop_any(context, get_client, instance_uuid):
+    """Give back what is held for a server that is not to be built there now.
 
     A failure is logged only: whoever has written the hold can delete it.
 
     :param context: the request context
-    :param client: the SchedulerReportClient
+    :param get_client: returns the SchedulerReportClient, a function
     :param instance_uuid: the server
     :returns: whether nothing is held for it any more
     """
     try:
+        client = get_client()
         hold = find(context, client, instance_uuid)
         return hold is None or drop(context, client, hold)
     except ks_exc.ClientException as exc:

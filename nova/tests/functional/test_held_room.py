@@ -657,7 +657,7 @@ class HeldRoomTestCase(HeldRoomBase):
                 ks_exc.ServiceUnavailable, held_room.claim, context, client,
                 hold, 'project', 'user')
             self.assertFalse(held_room.drop_any(
-                context, client, self.server['id']))
+                context, lambda: client, self.server['id']))
 
     def test_placement_does_not_show_the_host(self):
         self.make_room()

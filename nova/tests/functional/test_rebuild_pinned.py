@@ -13,13 +13,16 @@
 """The rebuild in cell0 while nova-api takes the conductors for older ones."""
 
 import base64
+from unittest import mock
 
 import fixtures
+from keystoneauth1 import exceptions as ks_exc
 
 from nova.conductor import manager
 from nova.conductor import rpcapi
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional import rebuild_twins
+from nova.tests.functional import test_held_room
 
 NETWORK = neutron_fixture.NeutronFixture.network_1['id']
 
@@ -60,8 +63,7 @@ class PinnedTestCase(rebuild_twins.TwinsTestCase):
         self.assertNotIn('nova_pending.', str(self.rows(server)))
 
 
-class StockConductorTestCase(PinnedTestCase):
-    """The conductor that gets what is cast is one without the layer."""
+class _StockConductor:
 
     def stock(self):
         # What the bus calls is looked up when the service starts.
@@ -72,6 +74,10 @@ class StockConductorTestCase(PinnedTestCase):
                      '_delete_build_request', '_cleanup_build_artifacts'):
             self.useFixture(fixtures.MockPatchObject(
                 manager.ComputeTaskManager, name, getattr(released, name)))
+
+
+class StockConductorTestCase(_StockConductor, PinnedTestCase):
+    """The conductor that gets what is cast is one without the layer."""
 
     def test_buried_again_and_built(self):
         request = self.asked()
@@ -91,3 +97,32 @@ class StockConductorTestCase(PinnedTestCase):
         # It drops what was kept of the request when it saves the next one.
         self.same(self.all_of(server), self.all_of(twin),
                   apart=('nova_pending.rebuild_data', 'requested_networks'))
+
+
+class StockConductorHoldTestCase(_StockConductor,
+                                 test_held_room.HeldRoomBase):
+    """Room is held, which a conductor without the layer does not know."""
+
+    def setUp(self):
+        self.flags(conductor='3.0', group='upgrade_levels')
+        super().setUp()
+        self.make_room()
+        self.stock()
+
+    def test_only_room_is_held(self):
+        self.assertEqual(204, self.hold())
+        self.fill()
+        self.rebuild(self.server)
+        self.is_built()
+
+    def test_there_is_other_room(self):
+        self.assertEqual(204, self.hold())
+        self.rebuild(self.server)
+        self.is_built()
+
+    def test_placement_cannot_be_asked(self):
+        self.assertEqual(204, self.hold())
+        with mock.patch('nova.scheduler.client.report.report_client_singleton',
+                        side_effect=ks_exc.EndpointNotFound):
+            self.rebuild(self.server)
+        self.wait_for(self.server, 'ACTIVE')

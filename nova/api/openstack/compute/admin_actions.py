@@ -30,6 +30,5 @@ class AdminActionsController:
         # The context is that of the server's cell now.
         context = req.environ['nova.context']
         if context.cell_uuid == objects.CellMapping.CELL0_UUID:
-            held_room.drop_any(
-                context, report.report_client_singleton(), id)
+            held_room.drop_any(context, report.report_client_singleton, id)
         return answer

@@ -20,10 +20,11 @@ from nova.conductor import manager
 from nova.conductor import rpcapi
 from nova import context as nova_context
 from nova import objects
+from nova.scheduler.client import report
 from nova import test
 
 ARGUMENTS = dict(
-    build_request=mock.sentinel.build_request,
+    build_request=mock.Mock(instance_uuid=uuids.server),
     request_spec=mock.sentinel.request_spec,
     image={'id': uuids.image},
     admin_password='secret',
@@ -40,6 +41,9 @@ class RebuildInCell0RPCTestCase(test.NoDBTestCase):
         self.context = nova_context.get_admin_context()
         self.rpcapi = rpcapi.ComputeTaskAPI()
         self.rpcapi.client = mock.Mock()
+        patcher = mock.patch('nova.scheduler.held_room.drop_any')
+        self.drop = patcher.start()
+        self.addCleanup(patcher.stop)
 
     def test_the_manager_speaks_the_version_that_is_cast(self):
         self.assertEqual('1.27', manager.ComputeTaskManager.target.version)
@@ -51,6 +55,7 @@ class RebuildInCell0RPCTestCase(test.NoDBTestCase):
         self.rpcapi.client.prepare.assert_called_once_with(version='1.27')
         self.rpcapi.client.prepare.return_value.cast.assert_called_once_with(
             self.context, 'rebuild_instance_in_cell0', **ARGUMENTS)
+        self.drop.assert_not_called()
 
     def test_pinned_version_gets_a_build(self):
         self.rpcapi.client.can_send_version.side_effect = (
@@ -63,6 +68,8 @@ class RebuildInCell0RPCTestCase(test.NoDBTestCase):
                          sent.call_args.kwargs['build_requests'])
         self.assertEqual([ARGUMENTS['request_spec']],
                          sent.call_args.kwargs['request_specs'])
+        self.drop.assert_called_once_with(
+            self.context, report.report_client_singleton, uuids.server)
 
     def test_upgrade_level_is_a_pin(self):
         self.flags(conductor='3.0', group='upgrade_levels')

@@ -124,8 +124,11 @@ class HoldTestCase(HeldRoomBase):
                               ({'side_effect': ks_exc.ConnectFailure}, False)):
             with mock.patch.object(held_room, 'find', **find):
                 self.assertEqual(dropped, held_room.drop_any(
-                    self.context, self.client, uuids.server))
+                    self.context, lambda: self.client, uuids.server))
         self.client.put.assert_called_once()
+        self.assertFalse(held_room.drop_any(
+            self.context, mock.Mock(side_effect=ks_exc.EndpointNotFound),
+            uuids.server))
 
     def test_was_claimed(self):
         for version, claimed in ('1.38', True), ('1.36', False), (None, False):
