@@ -37,6 +37,16 @@ OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
 POLL = 2.0
 
 
+def is_back(server: nova.NovaServer) -> bool:
+    """Whether a server was shelved for another, and is so no more.
+
+    One that is about to be shelved is under notice.
+    """
+    return (attempt.SHELVED_AT in server.metadata and
+            attempt.FOR not in server.metadata and
+            server.status in ENDABLE and not server.task_state)
+
+
 class Victims:
     """Does to victims what a step of an attempt asks for.
 
@@ -111,9 +121,12 @@ class Victims:
         for victim in victims:
             if victim.stage in (Stage.CHOSEN, Stage.ENDED):
                 continue
+            keys: tuple[str, ...] = attempt.TERMINATE_AT, attempt.FOR
+            if victim.action == model.Action.SHELVE:
+                # It was not shelved: nothing is to bring it back later.
+                keys = attempt.SHELVED_AT, *keys
             try:
-                self._nova.delete_metadata(
-                    victim.id, (attempt.TERMINATE_AT, attempt.FOR))
+                self._nova.delete_metadata(victim.id, keys)
                 self._resume(victim)
             except clients.RequestFailed as error:
                 LOG.warning('The notice to server %s is not withdrawn: %s',

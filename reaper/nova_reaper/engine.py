@@ -294,7 +294,7 @@ class Engine:
         self.world.max_misses = self._conf.reaper.max_misses
         self.world.forget_misses = self._conf.reaper.stuck_exclusion
         if options != self.world.options:
-            self.observed.clear()
+            self._undo_observed()
             self.world.use(options, self.decisions)
 
     def _undo_observed(self) -> None:

@@ -105,6 +105,9 @@ class Outcomes:
         LOG.info('Server %s (%s): %s. %s', server,
                 current.waiting.name, outcome.result.value, outcome.detail)
         self._count(outcome, asked)
+        if decision:
+            # Those that came to pass are counted below.
+            self._world.planner.drop_ends(decision)
         if outcome.result in (Result.ACTIVE, Result.GONE, Result.TIMEOUT):
             self._world.discard(server)
         else:

@@ -40,14 +40,19 @@ class _End:
 
 
 class Planner:
-    """Decides for the servers that wait, in their order."""
+    """Decides for the servers that wait, in their order.
+
+    :param before: who decided so far: the ends that it counts count on
+    """
 
     def __init__(self, index: index_module.Index, queue: queue_module.Queue,
-                 options: model.Options) -> None:
+                 options: model.Options,
+                 before: 'Planner | None' = None) -> None:
         self.index = index
         self.queue = queue
         self._options = options
-        self._ends: collections.deque[_End] = collections.deque()
+        self._ends: collections.deque[_End] = (
+            before._ends if before else collections.deque())
         self._reserved: tuple[str, str] | None = None
         self._seen: set[str] = set()
 
@@ -106,17 +111,21 @@ class Planner:
     def undo(self, decision: model.Decision, now: datetime.datetime) -> None:
         """Nothing came of a decision: give the room and its server back."""
         self.index.drop_plan(decision.server)
-        victims = set(decision.victims)
-        self._ends = collections.deque(
-            end for end in self._ends if end.server not in victims)
+        self.drop_ends(decision)
         self.queue.give_back(decision.server, now)
         row = self.index.rows.get(decision.host or '')
         if row is not None:
             self.queue.host_changed(self.index, row)
 
+    def drop_ends(self, decision: model.Decision) -> None:
+        """The ends of a decision are planned no more."""
+        victims = set(decision.victims)
+        self._ends = collections.deque(
+            end for end in self._ends if end.server not in victims)
+
     def record_end(self, server: str, project: str,
                    time: datetime.datetime) -> None:
-        """Count the end of a server that is not from a decision of here."""
+        """Count the end of a server that is not planned here, or no more."""
         self._ends.append(_End(server, project, time))
 
     def ends_left(self, now: datetime.datetime) -> dict[str, int]:

@@ -311,6 +311,12 @@ class Reader:
         return [server for server in servers if server.shelved and
                 attempt.SHELVED_AT in server.metadata]
 
+    def back(self) -> list[nova.NovaServer]:
+        """Servers with the mark of shelved ones that are on a host."""
+        with self._lock:
+            servers = list(self.preemptible.values())
+        return [server for server in servers if ending.is_back(server)]
+
 
 def _is_aggregate(name: str) -> bool:
     # A UUID; no trait has a hyphen.

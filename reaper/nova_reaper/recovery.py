@@ -142,6 +142,7 @@ class Recovery:
                 attempts.append(found)
         if left > 0:
             self._leaks(pending)
+        self._unmark(busy)
         return Found(tuple(attempts), len(held), max(
             (self._clock() - self._seen[server] for server in held),
             default=0.0))
@@ -261,6 +262,19 @@ class Recovery:
     def _hosts(self) -> Mapping[str, str]:
         return {item.uuid: name
                 for name, item in self._reader.hypervisors.items()}
+
+    def _unmark(self, busy: Collection[str]) -> None:
+        """Whom its owner has unshelved is not brought back another time."""
+        for known in self._reader.back():
+            if known.id in busy:
+                continue
+            try:
+                server = self._ends.find(known.id)
+                if server and ending.is_back(server):
+                    self._nova.delete_metadata(
+                        server.id, (attempt.SHELVED_AT,))
+            except clients.RequestFailed as error:
+                LOG.info('The mark of server %s stays: %s', known.id, error)
 
     def _count(self) -> int:
         try:

@@ -93,7 +93,8 @@ class World:
         self.options = options
         self.index = index_module.Index(options)
         self.queue = queue_module.Queue(options)
-        self.planner = plan.Planner(self.index, self.queue, options)
+        self.planner = plan.Planner(self.index, self.queue, options,
+                                    self.planner)
         for view in self.views.values():
             self.index.put(view.host, view.servers)
         for server in list(self.servers):

@@ -374,6 +374,16 @@ class ShelveTestCase(acting.ActingTestCase):
         self.assertEqual({}, self.room.has(victim))
         self.assertEqual(1, self.value('victims_total', action='shelve'))
 
+    def test_one_that_is_not_shelved_in_time_bears_no_mark(self) -> None:
+        self.nova.slow = True
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
+                                      image=False)
+        waiting = self.nova.add_server('w', 6)
+        outcome = self.outcome(self.begin(waiting, victims=(victim,)))
+        self.assertEqual(Result.STUCK, outcome.result)
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+
 
 class StrictTestCase(acting.ActingTestCase):
     """Strict accounting: nobody runs without an allocation."""

@@ -244,6 +244,16 @@ class SweepTestCase(test_engine.EngineTestCase):
         self.turns(5)
         self.assertEqual({}, server['metadata'])
 
+    def test_one_that_its_owner_has_unshelved(self) -> None:
+        server = self.nova.servers[self.nova.add_server(
+            's', 4, 'h1', preemptible=True)]
+        for more in ({}, {'reaper:for': server['id']}):
+            server['metadata'] = {'reaper:shelved_at': cloud.NOW} | more
+            self.turns(12, 61)
+            # Who is under notice may be about to be shelved.
+            self.assertEqual(bool(more), 'reaper:shelved_at' in server[
+                'metadata'])
+
     def test_two_reapers_and_a_notice(self) -> None:
         """The second leaves alone what the first works with."""
         self.conf.set_override('grace_period', 100000, 'reaper')
