@@ -118,7 +118,7 @@ def as_candidates(hold):
     return [candidate], {provider: {} for provider in providers}
 
 
-def misfit(context, client, resources, hold):
+def misfit(context, client, resources, hold, with_groups=False):
     """Return why a hold is not what a query asks for, None if it is.
 
     Whether there is room is not asked: placement says so at the claim. All
@@ -128,10 +128,12 @@ def misfit(context, client, resources, hold):
     :param client: the SchedulerReportClient
     :param resources: the ResourceRequest of the query
     :param hold: what held_room.find() returned
+    :param with_groups: whether the query may have groups. Which provider
+        serves which of them is left out of account.
     :raises: keystoneauth1.exceptions.ClientException or a NovaException if
         placement does not answer
     """
-    if resources.get_num_of_suffixed_groups():
+    if not with_groups and resources.get_num_of_suffixed_groups():
         return _('the request has groups of resources')
     if not _amounts_fit(resources, hold):
         return _('the amounts are others')

@@ -215,14 +215,20 @@ class _Verdict:
         """Return what there is room on, as Placement answers each request."""
         hold = held_room.find(
             self.context, self.client, self.spec.instance_uuid)
+        held = []
         if hold and not held_candidate.misfit(
-                self.context, self.client, self.requests[0], hold):
-            return [held_candidate.as_candidates(hold)]
+                self.context, self.client, self.requests[0], hold,
+                with_groups=True):
+            held = [held_candidate.as_candidates(hold)]
+            if not self.requests[0].get_num_of_suffixed_groups():
+                return held
+            # It is given back, and is room for the server as any other then.
+            held[0][0][0]['mappings'] = None
         answers = [self.client.get_allocation_candidates(
             self.context, request) for request in self.requests]
         if None in answers:
             raise empty_hosts.PlacementUnavailable(reason='')
-        return [answer[:2] for answer in answers]
+        return held + [answer[:2] for answer in answers]
 
     def _find_reason_without_room(self):
         nodes = [node for node in self.hosts.get_nodes()

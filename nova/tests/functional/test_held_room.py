@@ -418,6 +418,18 @@ class HeldRoomTestCase(HeldRoomBase):
         self.rebuild(self.server)
         self.waits_again()
 
+    def test_verdict_of_groups(self):
+        self.server = self.bury_with({'resources1:CUSTOM_MAGIC': '1'})
+        self.nested()
+        self.assertEqual(204, self.hold(allocations={
+            self.provider(): {'resources': self.RESOURCES},
+            uuids.child: {'resources': {'CUSTOM_MAGIC': 1}}}))
+        self.fill()
+        self.assertIn('now: rebuild', self.verdict()['advice'])
+        # That drops it, and takes the room all the same.
+        self.rebuild(self.server)
+        self.is_built(others={uuids.child: {'CUSTOM_MAGIC': 1}})
+
     def shared_disk(self, aggregate):
         """Let a host have its disk from a provider that is shared."""
         self.make_room()
