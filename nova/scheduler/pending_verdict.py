@@ -46,6 +46,11 @@ REFUSED = 'refused'
 NO_SUCH_HOST = 'no_such_host'
 NOTHING_FITS = 'nothing_fits'
 
+# Filters that look at what runs on a host: one that is empty may pass them.
+_OF_USAGE = frozenset((
+    'AggregateIoOpsFilter', 'AggregateNumInstancesFilter', 'IoOpsFilter',
+    'NUMATopologyFilter', 'NumInstancesFilter', 'PciPassthroughFilter'))
+
 # Host states that are made at a time while a reason is looked for.
 _BATCH = 100
 
@@ -251,9 +256,11 @@ class _Verdict:
             found = found or bool(left)
             if any(empty.could_hold(state.uuid) for state in left):
                 return NO_ROOM, None
-        for uuid, name in refused.items():
+        for uuid, name in sorted(
+                refused.items(), key=lambda item: item[1] in _OF_USAGE):
             if empty.could_hold(uuid):
-                return REFUSED, name
+                return ((NO_ROOM, None) if name in _OF_USAGE else
+                        (REFUSED, name))
         return NOTHING_FITS, None
 
     def _is_big_enough(self, node):

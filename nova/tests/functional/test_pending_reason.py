@@ -26,6 +26,7 @@ from nova.compute import pending_reason
 from nova.compute import rebuild_in_cell0
 from nova.compute import utils as compute_utils
 from nova.conductor.tasks import recover_rebuilds
+import nova.conf
 from nova import context as nova_context
 from nova import exception
 from nova import objects
@@ -35,6 +36,8 @@ from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import glance as glance_fixture
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional import rebuild_base
+
+CONF = nova.conf.CONF
 
 OWNERS = {'since', 'attempts', 'last_attempt', 'reason', 'message', 'advice'}
 TIME = r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$'
@@ -271,6 +274,30 @@ class ReasonTestCase(PendingReasonBase):
         self.assertEqual([], self.notifier.notifications)
         self.assertEqual({}, self.placement.get(
             '/allocations/' + server['id']).body['allocations'])
+
+
+class FiltersOfUsageTestCase(PendingReasonBase):
+    """A filter refuses a host for what runs there."""
+
+    def _setup_scheduler_service(self):
+        self.flags(enabled_filters=CONF.filter_scheduler.enabled_filters + [
+            'NumInstancesFilter'], group='filter_scheduler')
+        return super()._setup_scheduler_service()
+
+    def test_no_room(self):
+        self.flags(max_instances_per_host=1, group='filter_scheduler')
+        self.fill()
+        shown = self.assertReason('no_room', self.waiting())
+        self.assertEqual('NumInstancesFilter', shown['hosts'][0]['refused_by'])
+
+    def test_refused_by_another_filter_elsewhere(self):
+        self.flags(max_instances_per_host=1, group='filter_scheduler')
+        self.fill()
+        flavor = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=1,
+            extra_spec={'capabilities:hypervisor_type': 'vmware'})
+        shown = self.assertReason('refused', self.bury(flavor_id=flavor))
+        self.assertIn('ComputeCapabilitiesFilter', shown['message'])
 
 
 class RouteTestCase(PendingReasonBase):
