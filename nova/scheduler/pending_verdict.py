@@ -140,8 +140,8 @@ class _Verdict:
         try:
             self._filter_request()
             self.requests = self._make_requests()
-        except exception.RequestFilterFailed as exc:
-            verdict.update(reason=REFUSED, filter=exc.format_message())
+        except exception.RequestFilterFailed:
+            verdict.update(reason=REFUSED, filter=self.asked[-1].filter)
         except exception.NoValidHost:
             # The one that resources_from_request_spec() raises.
             verdict['reason'] = NO_SUCH_HOST
@@ -168,7 +168,13 @@ class _Verdict:
         """Run the request filters; note which asked for which aggregates."""
         for filter_ in request_filter.ALL_REQUEST_FILTERS:
             member_of, forbidden = self._aggregates()
-            filter_(self.context, self.spec)
+            try:
+                filter_(self.context, self.spec)
+            except exception.RequestFilterFailed:
+                # It keeps the server off each host.
+                self.asked.append(host_refusals.Asked(
+                    filter_.__name__, [set()], set()))
+                raise
             now_member_of, now_forbidden = self._aggregates()
             self.asked.append(host_refusals.Asked(
                 filter_.__name__,

@@ -183,6 +183,17 @@ class ReasonTestCase(PendingReasonBase):
         self.assertEqual(['ComputeCapabilitiesFilter'], [
             host['refused_by'] for host in shown['hosts']])
 
+    def test_refused_by_a_request_filter(self):
+        self.flags(limit_tenants_to_placement_aggregate=True,
+                   placement_aggregate_required_for_tenants=True,
+                   group='scheduler')
+        self._start_compute('other')
+        shown = self.assertReason('refused', self.waiting())
+        self.assertEqual(['require_tenant_aggregate'] * 2, [
+            host['refused_by'] for host in shown['hosts']])
+        self.assertTrue(shown['message'].endswith(
+            'refused by require_tenant_aggregate.'), shown)
+
     def test_disabled_host(self):
         service, = self.admin_api.get_services(binary='nova-compute')
         self.admin_api.put_service(service['id'], {'status': 'disabled'})
