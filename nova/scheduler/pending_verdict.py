@@ -204,8 +204,17 @@ class _Verdict:
 
     def _find_reason(self):
         """Return the reason, and the filter that refused the last hosts."""
+        answers = self._find_candidates()
+        reason = self._find_reason_with(answers)
+        # It answers so too if it does not know a trait that is asked for.
+        if reason[0] not in (FITS, NOTHING_FITS) and any(
+                found is None for found, _of_providers in answers):
+            raise empty_hosts.PlacementUnavailable(reason='')
+        return reason
+
+    def _find_reason_with(self, answers):
         candidates, summaries = collections.defaultdict(list), {}
-        for found, of_providers in self._find_candidates():
+        for found, of_providers in answers:
             for candidate in found or ():
                 for uuid in candidate['allocations']:
                     candidates[uuid].append(candidate)

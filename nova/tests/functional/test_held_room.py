@@ -155,6 +155,8 @@ class FakeResponse:
         self.status_code = status_code
         self.body = body
         self.text = str(body)
+        self.headers = {}
+        self.url = ''
 
     def json(self):
         return self.body
@@ -238,6 +240,16 @@ class HeldRoomTestCase(HeldRoomBase):
                 shown = self.verdict()
             self.assertEqual('no_room', shown['reason'])
             self.assertEqual(2, len(shown['hosts']))
+
+    def test_verdict_without_candidates(self):
+        self.make_room()
+        with mock.patch('nova.scheduler.filters.compute_filter.ComputeFilter.'
+                        'host_passes', return_value=False):
+            self.server = self.bury()
+        with self.placement_fails('get', '/allocation_candidates', times=9,
+                                  status_code=503, body={}):
+            self.assertEqual('refused', self.verdict()['reason'])
+        self.assertIn('now: rebuild', self.verdict()['advice'])
 
     def verdict(self):
         return self.admin_api.api_get(
