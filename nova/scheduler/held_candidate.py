@@ -81,7 +81,7 @@ def candidates(context, client, resources):
     :param client: the SchedulerReportClient
     :param resources: the ResourceRequest of the query
     :returns: the allocation requests and the provider summaries as of
-        SchedulerReportClient.get_allocation_candidates(); both None if
+        SchedulerReportClient.get_allocation_candidates(); both empty if
         placement does not answer. None if the query is to be asked.
     """
     scheduled = _scheduled.get()
@@ -99,13 +99,13 @@ def candidates(context, client, resources):
                      instance_uuid=hold['instance_uuid'])
             if not held_room.drop(context, client, hold):
                 # Or the claim would be added to what is there now.
-                return None, None
+                return [], {}
             scheduled.taken = False
             return None
     except (ks_exc.ClientException, exception.NovaException) as exc:
         LOG.error('The room that is held for the server cannot be looked at: '
                   '%s', exc, instance_uuid=hold['instance_uuid'])
-        return None, None
+        return [], {}
     scheduled.taken = True
     return as_candidates(hold)
 

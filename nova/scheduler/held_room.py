@@ -165,7 +165,9 @@ def _put(context, client, hold, allocations, consumer_type, project_id,
             version=VERSION, global_request_id=context.global_id)
         if response.status_code == 204:
             return True
-        _raise_for_server_error(response, 'PUT')
+        # What nobody but placement answers, and it in JSON.
+        if response.status_code not in (400, 409):
+            raise ks_exc.from_response(response, 'PUT', response.url)
         LOG.info('Placement refuses to change the room that is held: %s',
                  response.text, instance_uuid=hold['instance_uuid'])
         error = response.json()['errors'][0]
@@ -173,12 +175,6 @@ def _put(context, client, hold, allocations, consumer_type, project_id,
                 'consumer generation conflict' in error['detail']):
             break
     return False
-
-
-def _raise_for_server_error(response, method):
-    # A proxy before placement answers so too, and not in JSON.
-    if response.status_code >= 500:
-        raise ks_exc.from_response(response, method, response.url)
 
 
 @contextlib.contextmanager

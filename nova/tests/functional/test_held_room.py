@@ -770,6 +770,16 @@ class HeldRoomTestCase(HeldRoomBase):
         self.rebuild(self.server)
         self.is_built()
 
+    def test_state_that_is_reset_while_placement_is_busy(self):
+        self.make_room()
+        self.hold()
+        with self.placement_fails('put', '/allocations', status_code=429,
+                                  body={}):
+            self.admin_api.post_server_action(
+                self.server['id'], {'os-resetState': {'state': 'error'}},
+                check_response_status=[202])
+        self.wait_for(self.server, 'ERROR')
+
     def test_state_of_a_server_in_a_cell_that_is_reset(self):
         self.make_room()
         self.rebuild(self.server)

@@ -106,6 +106,9 @@ class HoldTestCase(HeldRoomBase):
 
     def test_placement_fails(self):
         self.assertRaises(ks_exc.BadGateway, self.claim, answer(502))
+        for status in 401, 403, 429:
+            self.assertRaises(ks_exc.HTTPClientError, self.claim,
+                              fake_requests.FakeResponse(status, '<html>'))
         self.assertRaises(ks_exc.ConnectFailure, self.claim,
                           ks_exc.ConnectFailure())
 
@@ -202,14 +205,15 @@ class CandidateTestCase(HeldRoomBase):
             'placement.concurrent_update', 'consumer generation conflict')
         with held_candidate.scheduling(self.hold):
             # No host at all: the claim would be added to what is there.
-            self.assertEqual((None, None), self.candidates(vcpus=2))
+            self.assertEqual(([], {}), self.candidates(vcpus=2))
             self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
 
     def test_placement_fails(self):
         for status in 500, 503:
             self.client.get.return_value = answer(status)
             with held_candidate.scheduling(self.hold):
-                self.assertEqual((None, None), self.candidates())
+                # The release extends a list by the second of pinned CPUs.
+                self.assertEqual(([], {}), self.candidates())
         self.client.put.assert_not_called()
 
     def test_host_without_the_traits(self):
