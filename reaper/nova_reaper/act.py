@@ -217,14 +217,15 @@ class Actor:
                           wake_at=self._clock() + WATCH[0])
 
     def _refused(self, current: Attempt, error: clients.RequestFailed
-                 ) -> Outcome:
+                 ) -> Attempt | Outcome:
         if isinstance(error, clients.Conflict):
             self._metrics.conflicts.labels('rebuild').inc()
-            found = self._find(current)
-            if isinstance(found, Outcome):
+            if isinstance(self._find(current), Outcome):
                 # What it has allocated is that of its build by now, of
-                # whatever type a Nova has left it.
-                return found
+                # whatever type a Nova has left it; should it wait again, it
+                # is a hold as before.
+                return current.at(Step.WATCH, self._clock(), sent=True,
+                                  wake_at=self._clock() + WATCH[0])
             self._release(current)
             return Outcome(current, Result.CONFLICT, error.message)
         self._release(current)

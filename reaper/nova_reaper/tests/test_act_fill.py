@@ -164,13 +164,16 @@ class FillTestCase(acting.ActingTestCase):
                 self.nova.before.append((
                     'rebuild', 'action',
                     functools.partial(self.nova.error, 409, 'no')))
-            self.assertEqual(Result.GONE, self.outcome(current).result)
+            current = self.at(Step.WATCH, current)
+            current = self.at(Step.WATCH, current)
             self.assertEqual({'VCPU': 4, 'MEMORY_MB': 4096},
                              self.room.has(self.waiting))
+            # It finds no host: nobody is to hold room for it meanwhile.
             del self.nova.before[:]
-            self.room.holds.release(self.waiting)
             self.nova.servers[self.waiting].update({
                 'status': 'PENDING', 'OS-EXT-STS:task_state': None})
+            self.assertEqual(Result.PENDING, self.outcome(current).result)
+            self.assertEqual({}, self.room.has(self.waiting))
 
     def test_no_answer_is_asked_again(self) -> None:
         current = self.begin(self.waiting)

@@ -48,6 +48,7 @@ class CapTestCase(test_engine.EngineTestCase):
         self.assertEqual('PENDING', self.serve())
         self.conf.set_override('mode', 'preempt', 'reaper')
         self.assertEqual('PENDING', self.serve())
+        self.assertEqual(1, self.actions().count('forceDelete'))
 
     def test_what_was_only_looked_at_is_not_counted(self) -> None:
         self.cap(1, mode='observe')
