@@ -304,6 +304,28 @@ def remove_leftover(context, instance_uuid):
             pass
 
 
+def remove_if_deleted(context, instance_uuid):
+    """Delete what is left of a server that was deleted while it was rebuilt.
+
+    A nova-api that dies has deleted the build request alone.
+
+    :param context: the request context
+    :param instance_uuid: the server
+    :returns: whether it is deleted
+    """
+    with rebuild_context.rebuilding():
+        # It goes if it is to no cell and there is no build request: both
+        # change in one transaction.
+        objects.InstanceMapping(
+            context, instance_uuid=instance_uuid).destroy()
+    try:
+        objects.InstanceMapping.get_by_instance_uuid(context, instance_uuid)
+        return False
+    except exception.InstanceMappingNotFound:
+        remove_leftover(context, instance_uuid)
+        return True
+
+
 def cell0(context):
     """Return the CellMapping of cell0."""
     return objects.CellMapping.get_by_uuid(

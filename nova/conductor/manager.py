@@ -18,13 +18,13 @@ import oslo_messaging as messaging
 from oslo_service import periodic_task
 from oslo_utils import excutils
 
+from nova.compute import rebuild_in_cell0
 from nova.compute import reimage_state
 from nova.conductor import cell0
 from nova.conductor import failed_builds
 from nova.conductor.tasks import recover_rebuilds
 from nova.conductor.tasks import return_to_cell0
 import nova.conf
-from nova import objects
 from nova.objects import build_request as build_request_obj
 from nova.objects import rebuild_context
 from nova.objects import rebuilt_instance
@@ -220,11 +220,8 @@ class ComputeTaskManager:
             LOG.info('The rebuild of the server in cell0 was undone, or '
                      'another conductor has it.',
                      instance_uuid=request_spec.instance_uuid)
-            with rebuild_context.rebuilding():
-                # It has none any more if the server was deleted.
-                objects.InstanceMapping(
-                    context, instance_uuid=request_spec.instance_uuid
-                ).destroy()
+            rebuild_in_cell0.remove_if_deleted(
+                context, request_spec.instance_uuid)
             return
         try:
             with rebuild_context.rebuilding(rebuild):

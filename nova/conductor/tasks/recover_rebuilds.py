@@ -269,7 +269,8 @@ class _Recovery:
         :returns: whether the server was returned to cell0
         """
         cell = cell0.cell_of(self.context, instance_uuid)
-        if cell is None and cell0.is_mapped(self.context, instance_uuid):
+        if cell is None and not rebuild_in_cell0.remove_if_deleted(
+                self.context, instance_uuid):
             return False  # It is being built again.
 
         def is_current():

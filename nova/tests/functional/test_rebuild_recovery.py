@@ -17,6 +17,7 @@ from oslo_db import exception as db_exc
 from oslo_serialization import jsonutils
 from oslo_utils import timeutils
 
+from nova.compute import api as compute_api
 from nova.compute import build_results
 from nova.compute import cell0_record
 from nova.compute import manager as compute_manager
@@ -24,6 +25,7 @@ from nova.compute import rebuild_in_cell0
 from nova.compute import rpcapi
 from nova.conductor import cell0
 from nova.conductor import cleanup
+from nova.conductor import rebuild_log
 from nova.conductor.tasks import recover_rebuilds
 from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
@@ -248,6 +250,29 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.stop_the_conductor_at('_recheck_quota')
         self.can_be_deleted()
 
+    def test_killed_as_it_deletes_what_is_being_rebuilt(self):
+        self.stop_the_conductor_at('_recheck_quota')
+        with mock.patch.object(compute_api.API, '_local_cleanup_bdm_volumes',
+                               side_effect=Killed()) as killed:
+            try:
+                self.api.delete_server(self.server['id'])
+            except (Killed, api_client.OpenStackApiException):
+                pass
+        killed.assert_called_once()
+        self.assertNotEqual({}, self.allocations())
+        self.began_long_ago()
+        self.assertEqual((0, 0), self.recover())
+        self.assertEqual({}, self.allocations())
+        self.assertFalse(self.in_cell(
+            self.cell_mappings['cell1'].uuid, self.server))
+        after = self.stored(self.server)
+        for table in ('build_requests', 'instance_mappings',
+                      'request_specs', 'instances'):
+            self.assertEqual([], after[table], table)
+        self.assertEqual([], list(rebuild_log.begun(
+            nova_context.get_admin_context(), self.cell_mappings['cell0'],
+            timeutils.utcnow())))
+
     # The build request is gone, and what is kept tells of the rebuild.
 
     def has_its_history_and_keeps(self, *kept):
@@ -296,14 +321,18 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual((0, 0), self.recover(age=600))
         self.assertEqual('BUILD', self.status())
 
-    def handed_over_long_ago(self):
-        self.handed_over()
+    def began_long_ago(self):
         context = nova_context.get_admin_context()
         with nova_context.target_cell(
                 context, rebuild_in_cell0.cell0(context)) as cctxt:
             with main_db_api.get_context_manager(cctxt).writer.using(cctxt):
                 cctxt.session.query(main_models.TaskLog).update(
                     {'period_ending': datetime.datetime(2020, 1, 2)})
+
+    def handed_over_long_ago(self):
+        self.handed_over()
+        self.began_long_ago()
+        context = nova_context.get_admin_context()
         with nova_context.target_cell(
                 context, self.cell_mappings['cell1']) as cctxt:
             with main_db_api.get_context_manager(cctxt).writer.using(cctxt):
