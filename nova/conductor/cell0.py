@@ -235,11 +235,16 @@ class Rebuild:
 
     def _delete_lost_allocations(self):
         """Delete what was claimed for a server that nobody builds now."""
-        def is_current():
+        def is_lost():
             return (not is_mapped(self.context, self._uuid) or
                     is_mapped_to(self.context, self._uuid, self.cell0.uuid))
 
-        if is_current():
+        def is_current():
+            # Room can be held for a server that waits again.
+            return is_lost() and not held_room.find(
+                self.context, self.report_client, self._uuid)
+
+        if is_lost():
             cleanup.delete_allocations(
                 self.context, self.report_client, self._uuid, is_current)
 

@@ -279,12 +279,11 @@ class _Recovery:
 
         if cell is None or cell.is_cell0():
             returned = False
-            # Room can be held for a server that waits again.
-            if not held_room.find(
-                    self.context, self.report_client, instance_uuid):
-                cleanup.delete_allocations(
-                    self.context, self.report_client, instance_uuid,
-                    is_current)
+            cleanup.delete_allocations(
+                self.context, self.report_client, instance_uuid,
+                # Room can be held for a server that waits again.
+                lambda: is_current() and not held_room.find(
+                    self.context, self.report_client, instance_uuid))
         else:
             returned = self._look_in_cell(cell, instance_uuid, is_current)
             if returned is None:

@@ -267,16 +267,32 @@ def delete_allocations(context, report_client, instance_uuid):
     :param instance_uuid: the server, which is mapped to cell0 and claimed
     :returns: whether nothing is left
     """
+    def is_current():
+        # Once another one has dropped the claim, room can be held for it.
+        return cell0.is_mapped_to(
+            context, instance_uuid, objects.CellMapping.CELL0_UUID
+        ) and _is_claimed(context, instance_uuid)
+
     try:
         cleanup.delete_allocations(
-            context, report_client, instance_uuid,
-            lambda: cell0.is_mapped_to(
-                context, instance_uuid, objects.CellMapping.CELL0_UUID))
+            context, report_client, instance_uuid, is_current)
         return True
     except Exception:
         LOG.exception('What the rebuild has allocated will be deleted by '
                       'recovery.', instance_uuid=instance_uuid)
         return False
+
+
+def _is_claimed(context, instance_uuid):
+    """Whether the record of a server in cell0 has the CLAIM."""
+    row = main_models.Instance
+    with nova_context.target_cell(
+            context, rebuild_in_cell0.cell0(context)) as cctxt:
+        with main_db_api.get_context_manager(cctxt).reader.using(
+                cctxt) as session:
+            return session.query(row.id).filter_by(
+                uuid=instance_uuid, task_state=CLAIM,
+                deleted=0).first() is not None
 
 
 def release_claim(instance, exc):

@@ -12,16 +12,23 @@
 
 """Who comes late to a server that has returned to cell0, or goes there."""
 
+import contextlib
+import contextvars
 import datetime
 from unittest import mock
+
+import fixtures
+from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import build_results
 from nova.compute import manager as compute_manager
 from nova.compute import resource_tracker
 from nova.compute import rpcapi
+from nova.conductor import cell0
 from nova.conductor import failed_builds
 from nova.conductor import manager
 from nova.conductor.tasks import recover_rebuilds
+from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
 from nova.network import neutron
 from nova.objects import persisted_request
@@ -282,3 +289,70 @@ class LateHostsTestCase(failed_builds_base.FailedBuildsBase):
         self.assertEqual(('ERROR', None), self.state())
         self.assertEqual((0, 0), self.recover())
         self.assertEqual(('ERROR', None), self.state())
+
+
+class LateRebuildsTestCase(failed_builds_base.FailedBuildsBase):
+    """A conductor hangs while it rebuilds a server, which is returned."""
+
+    def setUp(self):
+        super().setUp()
+        self.ended = []
+        end = cell0.Rebuild.end
+
+        def note(rebuild):
+            end(rebuild)
+            self.ended.append(rebuild)
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.conductor.cell0.Rebuild.end', note))
+
+    @contextlib.contextmanager
+    def hang(self, module, name, function, after=False):
+        """Call a function before, or after, the first call of another."""
+        released = getattr(module, name)
+        calls = []
+
+        def hang(*args, **kwargs):
+            calls.append(name)
+            if len(calls) > 1:
+                return released(*args, **kwargs)
+            result = released(*args, **kwargs) if after else None
+            # Others do it, in other services.
+            contextvars.Context().run(function)
+            return result if after else released(*args, **kwargs)
+
+        with mock.patch.object(module, name, hang):
+            yield
+
+    def has_ended(self, times=1):
+        self._wait_for_assert(
+            lambda: self.assertEqual(times, len(self.ended)), max_retries=60)
+
+    def return_and_hold(self):
+        self.recover()
+        self.assertEqual({}, self.held()['allocations'])
+        self.placement.delete('/allocations/%s' % uuids.filler)
+        self.assertEqual(204, self.hold())
+
+    def is_held(self):
+        self.assertEqual('PENDING', self.state()[0])
+        self.assertEqual('NOVA_PENDING', self.held()['consumer_type'])
+        self.recover()
+        self.assertEqual('NOVA_PENDING', self.held()['consumer_type'])
+
+    def test_room_that_is_held_since_it_was_scheduled(self):
+        self.make_room()
+        with self.hang(manager.ComputeTaskManager, '_schedule_instances',
+                       self.return_and_hold, after=True):
+            self.rebuild(self.server)
+            self.has_ended()
+        self.is_held()
+
+    def test_room_that_is_held_since_it_was_mapped_to_cell0(self):
+        self.make_room()
+        self.fill()
+        with self.hang(return_to_cell0, 'delete_allocations',
+                       self.return_and_hold):
+            self.rebuild(self.server)
+            self.has_ended()
+        self.is_held()
