@@ -131,8 +131,10 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
                      'host that is kept for one that waits before it.',
                      model.Hindrance.RESERVED)
     if shape.fill_only:
+        kind = ('was shelved for another' if waiting.shelved else
+                'needs more than the host\'s own provider')
         return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
-                     'that needs more than the host\'s own provider.')
+                     f'that {kind}.')
     result = victims.fewest(
         index, demand, allowed, now, ends_left,
         lambda sets: best(index, shape, options, sets),

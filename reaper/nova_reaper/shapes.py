@@ -85,8 +85,11 @@ class Shapes:
         key = self.key(server)
         if server.shelved or not self._nova.has_pending_route:
             requests: tuple[str, ...] = (facts.query(server),)
-            answer = Answer(_shape(requests, key, hosts, classes), requests,
-                            asked_at=time.monotonic())
+            shape = _shape(requests, key, hosts, classes)
+            if server.shelved:
+                # It waits for free room: it was ended to make some.
+                shape = dataclasses.replace(shape, fill_only=True)
+            answer = Answer(shape, requests, asked_at=time.monotonic())
         else:
             pending = self._nova.pending(server.id)
             # Where the scheduler cannot be asked, the flavor has to do.

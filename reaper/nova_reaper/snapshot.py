@@ -265,6 +265,7 @@ def _waiting(value: Any, path: str, now: datetime.datetime
     refused = values.get('refused_by', fields.dict_of(fields.name), {})
     reason = values.get('reason', fields.or_null(
         fields.one_of(*model.Reason)), None)
+    shelved = values.get('shelved', fields.flag, False)
     waiting = model.Waiting(
         id=values.need('id', fields.name),
         shape=model.Shape.of(
@@ -272,7 +273,7 @@ def _waiting(value: Any, path: str, now: datetime.datetime
             required=frozenset(values.get('required', _EXPRESSIONS, [])),
             member_of=frozenset(values.get('member_of', _EXPRESSIONS, [])),
             host=values.get('host', fields.or_null(fields.name), None),
-            fill_only=values.get('fill_only', fields.flag, False),
+            fill_only=values.get('fill_only', fields.flag, False) or shelved,
             key=str(sorted(refused.items())) if refused else ''),
         created_at=values.get('created_at', fields.time, now),
         project=values.get('project', fields.text, ''),
@@ -287,7 +288,7 @@ def _waiting(value: Any, path: str, now: datetime.datetime
         pending_timeout=values.get(
             'pending_timeout', fields.or_null(fields.count(0, _SECONDS)),
             None),
-        shelved=values.get('shelved', fields.flag, False))
+        shelved=shelved)
     values.done()
     return waiting, refused
 

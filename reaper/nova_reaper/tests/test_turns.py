@@ -15,7 +15,26 @@
 from typing import Any
 
 from nova_reaper.attempt import Step
+from nova_reaper import model
+from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
+
+
+class ShelvedTestCase(test_engine.EngineTestCase):
+    """One that was shelved for another waits for free room."""
+
+    def test_nobody_is_ended_for_it(self) -> None:
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        high: Any = {'reaper:priority': '5'}
+        shelved = self.nova.add_server(
+            's', 8, preemptible=True, status='SHELVED_OFFLOADED',
+            metadata={'reaper:shelved_at': cloud.NOW}, **high)
+        self.turns(15, 61)
+        decision = self.engine.world.told[shelved].decision
+        self.assertEqual(model.Verdict.WAIT, decision.verdict)
+        self.assertIn('shelved for another', decision.detail)
+        self.assertEqual('ACTIVE', self.status(victim))
 
 
 class TurnsTestCase(test_engine.EngineTestCase):
