@@ -31,6 +31,7 @@ from nova import context as nova_context
 from nova import exception
 from nova.notifications import base as notifications
 from nova import objects
+from nova.objects import build_request as build_request_obj
 from nova.objects import persisted_request
 from nova.objects import rebuilt_instance
 from nova.scheduler import held_room
@@ -153,6 +154,7 @@ class Rebuild:
         self.build_request = build_request
         self._entry = entry
         self._uuid = build_request.instance_uuid
+        self._record = None
         #: Whether recovery is to look at what is allocated in the end.
         self.is_open = False
         #: Why no host was asked, though the server was mapped to its cell.
@@ -182,6 +184,7 @@ class Rebuild:
         """
         if not is_target(instance._context):
             rebuilt_instance.mark(instance)
+            self._record = instance
         try:
             create()
         except db_exc.DBDuplicateEntry:
@@ -190,8 +193,26 @@ class Rebuild:
                 self.build_request.renew_lease)
             create()
 
+    def check_record(self, cell_uuid):
+        """Look before what goes by the ID of the server alone is added to it.
+
+        :param cell_uuid: the UUID of the cell that the record was created in
+        :raises: LeaseLost if somebody has taken the server
+        """
+        try:
+            objects.BuildRequest.get_by_instance_uuid(self.context, self._uuid)
+        except build_request_obj.LeaseLost:
+            # That of a deleted server is deleted, and told of, later.
+            if is_mapped(self.context, self._uuid):
+                destroy_own_record(
+                    self.context, self._record,
+                    objects.CellMapping.get_by_uuid(self.context, cell_uuid))
+                raise
+
     def restore_actions(self, cctxt):
         """Create the actions that the server had before its rebuild."""
+        if not is_target(cctxt):
+            self.check_record(cctxt.cell_uuid)
         restore_actions(cctxt, self._uuid)
 
     def select(self, selection):

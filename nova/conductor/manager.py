@@ -111,6 +111,14 @@ class ComputeTaskManager:
             admin_password, injected_files, requested_networks,
             block_device_mapping, tags=tags)
 
+    def _create_block_device_mapping(self, cell, flavor, instance_uuid,
+                                     block_device_mapping):
+        rebuild = rebuild_context.rebuild()
+        if rebuild is not None:
+            rebuild.check_record(cell.uuid)
+        return released.ComputeTaskManager._create_block_device_mapping(
+            self, cell, flavor, instance_uuid, block_device_mapping)
+
     @staticmethod
     def _map_instance_to_cell(context, instance, cell):
         # The mapping of a rebuild changes when its build request goes.

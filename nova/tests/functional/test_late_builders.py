@@ -31,6 +31,7 @@ from nova.conductor.tasks import recover_rebuilds
 from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
 from nova.network import neutron
+from nova import objects
 from nova.objects import persisted_request
 from nova.objects import rebuilt_instance
 from nova.scheduler.client import report
@@ -356,3 +357,29 @@ class LateRebuildsTestCase(failed_builds_base.FailedBuildsBase):
             self.rebuild(self.server)
             self.has_ended()
         self.is_held()
+
+    def test_record_that_is_the_next_rebuild_s(self):
+        self.make_room()
+        before = []
+
+        def build():
+            self.recover()
+            self.can_be_rebuilt()
+            before.append(self.with_its_record())
+
+        with self.hang(manager.ComputeTaskManager, '_recheck_quota', build):
+            self.rebuild(self.server)
+            self.has_ended(2)
+        self.assertEqual(before, [self.with_its_record()])
+        self.assertEqual('ACTIVE', self.state()[0])
+
+    def with_its_record(self):
+        """Return what goes by the ID of the server in its cell."""
+        with nova_context.target_cell(
+                nova_context.get_admin_context(),
+                self.cell_mappings['cell1']) as cctxt:
+            return [
+                sorted(each.id for each in objects_of.get_by_instance_uuid(
+                    cctxt, self.server['id']))
+                for objects_of in (objects.BlockDeviceMappingList,
+                                   objects.InstanceActionList)]
