@@ -159,8 +159,8 @@ class Actor:
                 break
         else:
             return self._held_before(current) or Outcome(
-                current, Result.CONFLICT, f'{current.host} has no room for '
-                f'it any more.', model.Reason.NO_ROOM)
+                current, Result.CONFLICT, 'The host has no room for it '
+                'any more.', model.Reason.NO_ROOM)
         # An unshelve asks for a host with room in it, and the rebuild of a
         # Nova without 2.107 begins with a delete of what the server has.
         if not current.waiting.shelved and self._holds.kept and (
@@ -251,8 +251,7 @@ class Actor:
             self._returned(current)
             if current.held:
                 self._holds.judge(True)
-            return Outcome(current, Result.ACTIVE,
-                           f'It runs on {server.host}.')
+            return Outcome(current, Result.ACTIVE, 'It runs.')
         if server.waits or server.shelved:
             if not current.sent:
                 # The answer that never came: nothing had been done.

@@ -114,7 +114,7 @@ def decide(index: index_module.Index, waiting: model.Waiting,
             nobody, np.zeros((len(nobody), 0), np.int64)))
         host = _name(index, int(chosen.rows.min()))
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
-                              detail=f'{host} has room.')
+                              detail='A host has room.')
     return _without_room(index, waiting, options, slots.to_micros(now),
                          ends_left or {}, fits, room, eligible, allowed)
 
@@ -145,8 +145,8 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
         host = _name(index, row)
         ids = tuple(server.id for server in (index.slots.servers[at]
                                              for at in slot) if server)
-        would = (f'{len(ids)} preemptible server{"s"[:len(ids) > 1]} on '
-                 f'{host} would have to go.')
+        would = (f'{len(ids)} preemptible server{"s"[:len(ids) > 1]} on one '
+                 'host would have to go.')
         if not result.exact:
             would += ' Fewer might do: there were too many sets to try all.'
         if options.mode is model.Mode.FILL:

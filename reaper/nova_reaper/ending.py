@@ -83,7 +83,7 @@ class Victims:
         if not facts.is_preemptible(server.flavor):
             return 'is not preemptible'
         if server.host != host:
-            return f'is not on {host}'
+            return 'is not on the host any more'
         if server.task_state or server.status not in ENDABLE:
             return f'is {server.status} with the task {server.task_state}'
         if self._locked(server):

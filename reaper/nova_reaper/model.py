@@ -283,7 +283,8 @@ class Decision:
         None if there is
     :ivar hindrance: what of the reaper's own keeps it waiting, None if
         nothing does
-    :ivar detail: one sentence for a human being
+    :ivar detail: one sentence for a human being; its owner reads it, so it
+        names no host and no server of others
     """
 
     server: str

@@ -102,8 +102,9 @@ class Outcomes:
         current, now = outcome.attempt, world.utcnow()
         server = current.id
         asked = current.sent
-        LOG.info('Server %s (%s): %s. %s', server,
-                current.waiting.name, outcome.result.value, outcome.detail)
+        LOG.info('Server %s (%s) and host %s: %s. %s', server,
+                 current.waiting.name, current.host, outcome.result.value,
+                 outcome.detail)
         self._count(outcome, asked)
         if decision:
             # Those that came to pass are counted below.

@@ -77,18 +77,14 @@ class Preempt:
         host = self._placement.provider(current.provider)
         if facts.fits(request, host.free, host.inventory):
             return current.at(Step.HOLD, self._clock(), victims=())
-        for victim in current.victims:
-            server = self._victims.find(victim.id)
-            why = ('is gone' if server is None else
-                   self._victims.objection(server, current.host))
-            if why:
-                return Outcome(current, Result.CONFLICT,
-                               f'Server {victim.id} {why}.',
-                               model.Reason.NO_ROOM)
+        objection = self._objection(current, current.victims)
+        if objection:
+            return Outcome(current, Result.CONFLICT, f'{objection}.',
+                           model.Reason.NO_ROOM)
         needed = facts.least(request, host, self._ids(current.victims), {})
         if needed is None:
-            return Outcome(current, Result.CONFLICT, f'{current.host} would '
-                           f'not have room enough any more.',
+            return Outcome(current, Result.CONFLICT, 'The host would not '
+                           'have room enough any more.',
                            model.Reason.NO_ROOM)
         return current.at(
             Step.NOTICE, self._clock(), victims=tuple(
@@ -351,11 +347,11 @@ class Preempt:
                    ) -> str | None:
         for victim in kept:
             server = self._victims.find(victim.id)
-            if server is None:
-                return f'server {victim.id} has just gone'
-            why = self._victims.objection(server, current.host)
+            why = ('is gone' if server is None else
+                   self._victims.objection(server, current.host))
             if why:
-                return f'server {victim.id} {why}'
+                LOG.info('Server %s is not ended: it %s.', victim.id, why)
+                return f'A server that was to make room for it {why}'
         return None
 
     def _withdraw(self, current: Attempt, why: str, result: Result,

@@ -47,9 +47,9 @@ def refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
         if host.host == current.host and host.refused_by:
             return Outcome(
                 current, Result.REFUSED, f'{host.refused_by} refuses '
-                f'{host.host}.', model.Reason.REFUSED,
+                'the host.', model.Reason.REFUSED,
                 refused_by=host.refused_by)
     if not any(host.host == current.host for host in answer.hosts):
-        return Outcome(current, Result.REFUSED, f'Nova does not know '
-                       f'{current.host}.', model.Reason.REFUSED)
+        return Outcome(current, Result.REFUSED, 'Nova does not know '
+                       'the host.', model.Reason.REFUSED)
     return None

@@ -243,10 +243,12 @@ class World:
     def say(self, waiting: model.Waiting, decision: model.Decision) -> None:
         """Keep a decision, and log it if it says anything new."""
         if self.tell(decision):
-            LOG.info('Server %s (%s): %s%s %s', waiting.id, waiting.name,
+            LOG.info('Server %s (%s): %s%s%s %s', waiting.id, waiting.name,
                      '' if self.options.mode != model.Mode.OBSERVE
                      else 'would be: ', decision.word or
-                     decision.verdict.value, decision.detail)
+                     decision.verdict.value,
+                     f' on {decision.host}' if decision.host else '',
+                     decision.detail)
 
     def failed(self, server: str, reason: model.Reason | None,
                asked: bool) -> None:

@@ -365,7 +365,21 @@ class ObserveTestCase(EngineTestCase):
                          (entry.decision.verdict, entry.decision.victims))
         everything = entry.to_dict(True)
         self.assertEqual('h1', everything['host'])
-        self.assertNotIn('host', entry.to_dict(False))
+        owners = entry.to_dict(False)
+        self.assertNotIn('host', owners)
+        for name in ('h1', victim):
+            self.assertNotIn(name, owners['detail'])
+
+    def test_what_an_owner_reads_of_room_names_no_host(self) -> None:
+        for mode in (model.Mode.OBSERVE, model.Mode.FILL):
+            self.conf.set_override('mode', mode.value, 'reaper')
+            self.nova.add_host(f'{mode.value}-1', 8)
+            server = self.nova.add_server('w', 8)
+            self.turns(5, 61)
+            entry = self.shown.entry(server)
+            assert entry and entry.decision
+            self.assertTrue(entry.decision.detail)
+            self.assertNotIn('-1', entry.decision.detail)
 
     def test_then_it_may(self) -> None:
         self.nova.add_host('h1', 8)

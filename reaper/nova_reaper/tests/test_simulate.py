@@ -91,7 +91,8 @@ class CommandTestCase(tests.TestCase):
         self.assertEqual({'decisions': [{
             'server': 'w1', 'verdict': 'preempt', 'host': 'h1',
             'victims': ['s1'], 'reason': 'no_room',
-            'detail': '1 preemptible server on h1 would have to go.'}]},
+            'detail': '1 preemptible server on one host would have '
+                      'to go.'}]},
             json.loads(out))
 
     def test_yaml_says_the_same(self) -> None:
