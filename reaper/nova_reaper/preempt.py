@@ -273,21 +273,17 @@ class Preempt:
 
     def _lost(self, current: Attempt) -> Outcome | None:
         """Before each end: is it still for somebody?"""
-        if current.swapped:
-            if self._holds.find(current.id) or self._claimed(current):
-                return None
-            why = 'the hold is gone'
-        else:
-            gone = self._not_waiting(current)
-            if not gone:
-                return None
-            return gone
-        return self._undo(current, why, Result.GONE)
-
-    def _claimed(self, current: Attempt) -> bool:
-        """Whether a build of somebody else has taken the held room."""
-        return current.provider in self._placement.consumer(
-            current.id).amounts
+        if not current.swapped:
+            return self._not_waiting(current)
+        has = self._placement.consumer(current.id)
+        if current.provider not in has.amounts:
+            return self._undo(current, 'the hold is gone', Result.GONE)
+        # A build of somebody else may have the room, or is about to.
+        server = self._victims.find(current.id) if has.is_hold else None
+        if not has.is_hold or server and (
+                server.task_state or server.status != 'ERROR'):
+            return None
+        return self._undo(current, 'the server waits no more', Result.GONE)
 
     def _stuck(self, current: Attempt, left: Sequence[Victim]) -> Outcome:
         self._metrics.victims_stuck.inc(len(left))

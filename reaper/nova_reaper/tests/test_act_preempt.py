@@ -325,6 +325,14 @@ class GraceTestCase(FullHostTestCase):
         self.assertEqual(Result.GONE, self.outcome(stopped).result)
         self.nobody_was_ended()
 
+    def test_given_up_after_the_swap_and_its_hold_stays(self) -> None:
+        current = self.at(Step.END, self.start())
+        stopped = self.actor.advance(current)
+        assert isinstance(stopped, Attempt)
+        self.nova.servers[self.waiting]['status'] = 'ERROR'
+        self.assertEqual(Result.GONE, self.outcome(stopped).result)
+        self.nobody_was_ended()
+
     def test_what_leaves_early_is_held_at_once(self) -> None:
         current = self.at(Step.GRACE, self.start())
         self.nova.finish(self.victims[0])
