@@ -132,6 +132,8 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
                      model.Hindrance.RESERVED)
     if shape.fill_only:
         kind = ('was shelved for another' if waiting.shelved else
+                'could not be built in the room of others' if
+                waiting.reason is model.Reason.BUILD_FAILED else
                 'needs more than the host\'s own provider')
         return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
                      f'that {kind}.')

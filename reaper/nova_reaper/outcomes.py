@@ -151,7 +151,7 @@ class Outcomes:
                 self._reader.ended_at[current.id] = world.utcnow()
         elif current.ended:
             self._metrics.needless_victims.inc(current.ended)
-            self._world.missed(current.waiting)
+            self._world.missed(current.waiting, outcome.reason)
         for victim in current.victims:
             if victim.ended:
                 self._ended[victim.id] += 1

@@ -80,6 +80,7 @@ class World:
         self.told: dict[str, Told] = {}
         self.history: dict[str, History] = {}
         self.misses: dict[str, tuple[int, float]] = {}
+        self.not_built: set[str] = set()
         self.max_misses = 0
         self._learned = 0
         self.forget_misses = 0
@@ -185,7 +186,10 @@ class World:
                 made, attempts=history.attempts + history.tries,
                 last_attempt=history.last,
                 reason=history.reason or made.reason)
-        return dataclasses.replace(made, shape=self._shape(made.shape))
+        shape = self._shape(made.shape)
+        if server in self.not_built:
+            shape = dataclasses.replace(shape, fill_only=True)
+        return dataclasses.replace(made, shape=shape)
 
     def requests(self, server: str) -> tuple[str, ...]:
         """What to ask Placement for a server, () if it is not known."""
@@ -201,8 +205,12 @@ class World:
         return dataclasses.replace(
             shape, fill_only=shape.fill_only or count >= self.max_misses)
 
-    def missed(self, waiting: model.Waiting) -> None:
+    def missed(self, waiting: model.Waiting, reason: model.Reason | None
+               ) -> None:
         """Servers were ended for one that did not run."""
+        if reason is model.Reason.BUILD_FAILED:
+            # More room would not help it.
+            self.not_built.add(waiting.id)
         count = self.misses.get(waiting.shape.key, (0, 0.0))[0] + 1
         self.misses[waiting.shape.key] = count, time.monotonic()
         if count >= self.max_misses:
@@ -221,6 +229,7 @@ class World:
         self.servers.pop(server, None)
         self.told.pop(server, None)
         self.history.pop(server, None)
+        self.not_built.discard(server)
         self.index.drop_plan(server)
         self.queue.discard(server)
 

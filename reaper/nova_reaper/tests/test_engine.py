@@ -432,6 +432,26 @@ class PreemptTestCase(EngineTestCase):
                                 for victim in victims))
         self.assertEqual(1, self.value('needless_victims_total'))
 
+    def test_a_build_that_fails_has_no_more_victims(self) -> None:
+        self.conf.set_override('build_failed_retry_interval', 1, 'reaper')
+        for number in range(3):
+            self.nova.add_server('s', 2, 'h1', preemptible=True)
+        self.nova.add_server('o', 2, 'h1')
+        waiting = self.nova.add_server('w', 2)
+        self.nova.reason[waiting] = 'build_failed'
+
+        def fails(server: dict[str, Any]) -> cloud.Answer:
+            # Somebody else is faster to take the room that it leaves.
+            self.room.holds.release(server['id'])
+            self.nova.add_server('x', 2, 'h1')
+            return cloud.Answer(202, b'')
+
+        with mock.patch.object(self.nova, '_build', fails):
+            self.turns(100, 20)
+        self.assertEqual(1, self.actions().count('forceDelete'))
+        decision = self.engine.world.told[waiting].decision
+        self.assertIn('could not be built', decision.detail)
+
     def test_a_stuck_one_is_left_alone(self) -> None:
         self.conf.set_override('end_timeout', 30, 'reaper')
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
