@@ -23,7 +23,10 @@ import hashlib
 import itertools
 from typing import Any
 
+from oslo_config import cfg
+
 from nova_reaper import choose
+from nova_reaper import conf
 from nova_reaper import fields
 from nova_reaper import model
 
@@ -275,7 +278,7 @@ def _waiting(value: Any, path: str, now: datetime.datetime
             host=values.get('host', fields.or_null(fields.name), None),
             fill_only=values.get('fill_only', fields.flag, False) or shelved,
             key=str(sorted(refused.items())) if refused else ''),
-        created_at=values.get('created_at', fields.time, now),
+        created_at=values.get('created_at', _TIME, None) or now,
         project=values.get('project', fields.text, ''),
         user=values.get('user', fields.text, ''),
         name=values.get('name', fields.text, ''),
@@ -309,10 +312,31 @@ def _options(value: Any, path: str) -> model.Options:
         else:
             read = fields.count(0, _SECONDS)
         chosen[field.name] = values.get(field.name, read, default)
+    for option in conf.reaper_opts:
+        if option.dest not in chosen:
+            # Of the service alone: it decides nothing here.
+            read = _of_service(option)
+            values.get(option.dest, read if option.default is not None
+                       else fields.or_null(read), None)
     values.done()
     return model.Options(**{
         **chosen, 'mode': model.Mode(chosen['mode']),
         'scorers': tuple(chosen['scorers'])})
+
+
+def _of_service(option: cfg.Opt) -> fields.Read[Any]:
+    if isinstance(option, cfg.BoolOpt):
+        return fields.flag
+    if isinstance(option, cfg.IntOpt):
+        return fields.count(option.type.min or 0,
+                            option.type.max or model.MAX_INT)
+
+    def read(value: Any, path: str) -> Any:
+        try:
+            return option.type(fields.text(value, path))
+        except ValueError as error:
+            raise fields.BadInput(path, f'has to be one: {error}') from None
+    return read
 
 
 def _usage(servers: Sequence[model.Server]) -> dict[str, dict[str, int]]:

@@ -26,6 +26,7 @@ from hypothesis import strategies
 import yaml
 
 from nova_reaper import cmd
+from nova_reaper import conf
 from nova_reaper import fields
 from nova_reaper import model
 from nova_reaper import simulate
@@ -168,6 +169,27 @@ class BadInputTestCase(tests.TestCase):
             self.check_values(path, True, '1', 1.0, 1.5, None, [], {},
                               float('nan'), float('inf'), 2 ** 63, 10 ** 5000,
                               -2 ** 31 - 1)
+
+    def test_options_of_the_service_decide_nothing(self) -> None:
+        given = document()
+        wanted = snapshot.parse(given, NOW)
+        given['options'] |= {
+            'grace_period': 60, 'strict_accounting': True, 'workers': 4,
+            'notice_url': 'https://example.com/notice'}
+        self.assertEqual(wanted, snapshot.parse(given, NOW))
+        for option in conf.reaper_opts:
+            given['options'][option.dest] = option.default
+        snapshot.parse(given, NOW)
+        self.check_values('options.grace_period', -1, '60', True, None)
+        self.check_values('options.safeguard_shrink_percent', 101)
+        self.check_values('options.strict_accounting', 1, 'true')
+        self.check_values('options.notice_url', 5, 'nowhere')
+
+    def test_created_at_null_is_now(self) -> None:
+        given = document()
+        given['waiting'][0]['created_at'] = None
+        self.assertEqual(snapshot.parse(given, NOW).now, snapshot.parse(
+            given, NOW).waiting[0].created_at)
 
     def test_ratio(self) -> None:
         self.check_values('hosts[0].inventory.VCPU.allocation_ratio', -0.1,
