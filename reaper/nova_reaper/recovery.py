@@ -180,7 +180,9 @@ class Recovery:
         taken: list[nova.NovaServer] = []
         for notice in notices:
             server = self._ends.find(notice.server.id)
-            if server is None or server.status in ending.OFF_HOST:
+            if server is None or not server.host or (
+                    server.status in ending.OFF_HOST):
+                # On no host it has no allocation, and nobody has taken it.
                 continue
             if not self._placement.consumer(server.id).amounts:
                 taken.append(server)

@@ -12,6 +12,7 @@
 
 """What owners write into the metadata of their servers protects nobody."""
 
+from nova_reaper import model
 from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
 
@@ -39,6 +40,25 @@ class OwnersMarksTestCase(test_engine.EngineTestCase):
         self.nova.add_host('h2', 1)
         other = self.nova.add_server('o', 1, 'h2')
         self.serve(**{'for': other, 'terminate_at': 'x'})
+
+    def test_one_that_waits_itself(self) -> None:
+        self.conf.set_override('mode', 'fill', 'reaper')
+        self.nova.add_host('h1', 8)
+        self.turns(3)
+        waiting = self.nova.add_server('w', 8)
+        held = self.room.holds.take(waiting, {
+            self.nova.hosts['h1']: {'VCPU': 8, 'MEMORY_MB': 8192}})
+        self.nova.add_server('x', 1, preemptible=True, metadata={
+            'reaper:for': waiting, 'reaper:terminate_at': 'x'})
+        self.engine._reader.read_preemptible()
+        read = self.engine._lists.read_one(waiting, {})
+        assert read
+        self.engine.world.put_server(*read)
+        found = self.engine._recovery.look(
+            {waiting}, {waiting}, (), 0, model.Mode.FILL)
+        self.assertEqual([waiting],
+                         [current.id for current in found.attempts])
+        self.assertEqual(held, self.room.holds.find(waiting))
 
     def test_an_answer_of_half_a_server(self) -> None:
         other = cloud.new_id()
