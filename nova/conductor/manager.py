@@ -22,13 +22,13 @@ from nova.compute import rebuild_in_cell0
 from nova.compute import reimage_state
 from nova.conductor import cell0
 from nova.conductor import failed_builds
+from nova.conductor import held_destination
 from nova.conductor.tasks import recover_rebuilds
 from nova.conductor.tasks import return_to_cell0
 import nova.conf
 from nova.objects import build_request as build_request_obj
 from nova.objects import rebuild_context
 from nova.objects import rebuilt_instance
-from nova.scheduler import held_room
 import nova_pending
 
 CONF = nova.conf.CONF
@@ -85,7 +85,7 @@ class ComputeTaskManager:
         rebuild = rebuild_context.rebuild()
         if rebuild is None:
             return schedule()
-        host_lists = held_room.schedule(
+        host_lists = held_destination.schedule(
             context, self.report_client, self.query_client, request_spec,
             schedule)
         rebuild.select(host_lists[0][0])

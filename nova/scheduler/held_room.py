@@ -28,8 +28,6 @@ import contextvars
 from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
 
-from nova.scheduler import utils as scheduler_utils
-
 LOG = logging.getLogger(__name__)
 
 CONSUMER_TYPE = 'NOVA_PENDING'
@@ -213,30 +211,3 @@ def amounts(hold):
     for allocation in hold['allocations'].values():
         total.update(allocation['resources'])
     return total
-
-
-def schedule(context, client, query_client, request_spec, schedule_anywhere):
-    """Find a host for a server that comes out of cell0.
-
-    :param context: the request context
-    :param client: the SchedulerReportClient
-    :param query_client: the SchedulerQueryClient
-    :param request_spec: the RequestSpec of the server
-    :param schedule_anywhere: finds a host where no room is held, a function
-        without arguments
-    :returns: a list of lists of Selection objects
-    :raises: what schedule_anywhere() raises. What is held, or was and is
-        allocated by now, is for the caller to give back then.
-    """
-    hold = find(context, client, request_spec.instance_uuid)
-    if hold is None:
-        return schedule_anywhere()
-    scheduler_utils.setup_instance_group(context, request_spec)
-    host_lists = query_client.select_held_destination(
-        context, request_spec, hold)
-    if host_lists is None:
-        LOG.info('The scheduler that was asked does not take room that is '
-                 'held.', instance_uuid=request_spec.instance_uuid)
-        drop(context, client, hold)
-        return schedule_anywhere()
-    return host_lists

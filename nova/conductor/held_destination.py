@@ -1,0 +1,51 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Where a server that comes out of cell0 is to be built.
+
+Apart from nova.scheduler.held_room, which objects of Nova import before
+scheduler utilities can be.
+"""
+
+from oslo_log import log as logging
+
+from nova.scheduler import held_room
+from nova.scheduler import utils as scheduler_utils
+
+LOG = logging.getLogger(__name__)
+
+
+def schedule(context, client, query_client, request_spec, schedule_anywhere):
+    """Find a host for a server that comes out of cell0.
+
+    :param context: the request context
+    :param client: the SchedulerReportClient
+    :param query_client: the SchedulerQueryClient
+    :param request_spec: the RequestSpec of the server
+    :param schedule_anywhere: finds a host where no room is held, a function
+        without arguments
+    :returns: a list of lists of Selection objects
+    :raises: what schedule_anywhere() raises. What is held, or was and is
+        allocated by now, is for the caller to give back then.
+    """
+    hold = held_room.find(context, client, request_spec.instance_uuid)
+    if hold is None:
+        return schedule_anywhere()
+    scheduler_utils.setup_instance_group(context, request_spec)
+    host_lists = query_client.select_held_destination(
+        context, request_spec, hold)
+    if host_lists is None:
+        LOG.info('The scheduler that was asked does not take room that is '
+                 'held.', instance_uuid=request_spec.instance_uuid)
+        held_room.drop(context, client, hold)
+        return schedule_anywhere()
+    return host_lists
