@@ -20,6 +20,7 @@ release.
 
 import datetime
 
+from oslo_db import api as oslo_db_api
 from oslo_db import exception as db_exc
 from oslo_log import log as logging
 from oslo_utils import timeutils
@@ -66,6 +67,9 @@ def service_started(host, binary):
                     binary, exc)
 
 
+# Services that start together deadlock on MySQL: each has locked the gap in
+# which the other one's row is to be.
+@oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
 @main_db_api.pick_context_manager_writer
 def _record(context, host, binary):
     key = {'task_name': _TASK + binary, 'host': host,

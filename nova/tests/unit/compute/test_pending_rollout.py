@@ -14,6 +14,7 @@ from unittest import mock
 
 import fixtures
 from oslo_db import exception as db_exc
+from sqlalchemy import orm
 
 from nova.compute import pending_rollout
 from nova import context as nova_context
@@ -51,6 +52,21 @@ class ServiceStartedTestCase(test.TestCase):
                          self.recorded())
         pending_rollout.service_started('host', 'nova-conductor')
         self.assertEqual([('nova-pending:nova-conductor', 'host', True)],
+                         self.recorded())
+        self.log.warning.assert_not_called()
+
+    def test_another_service_starts_at_the_same_time(self):
+        flush, deadlocks = orm.Session.flush, [db_exc.DBDeadlock()]
+
+        def flush_or_deadlock(session, objects=None):
+            if session.new and deadlocks:
+                raise deadlocks.pop()
+            flush(session, objects)
+
+        with mock.patch.object(orm.Session, 'flush', flush_or_deadlock):
+            pending_rollout.service_started('host', 'nova-conductor')
+        self.assertEqual([], deadlocks)
+        self.assertEqual([('nova-pending:nova-conductor', 'host', False)],
                          self.recorded())
         self.log.warning.assert_not_called()
 
