@@ -306,7 +306,7 @@ class Actor:
         try:
             if not self._nova.server(waiting.id).waits:
                 return False
-            self._nova.set_error(waiting.id)
+            self._nova.reset_state(waiting.id, 'error')
         except (clients.NotFound, clients.Conflict):
             return False
         self._holds.release(waiting.id)

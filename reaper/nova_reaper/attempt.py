@@ -80,6 +80,8 @@ class Victim:
 
     :ivar consumer: with the amounts that it had before the swap
     :ivar since: when its stage began, by the monotonic clock
+    :ivar failed_at: when Nova failed over a request to stop or end it, by the
+        monotonic clock, 0 if it did not
     """
 
     id: str
@@ -89,6 +91,7 @@ class Victim:
     consumer: placement.Consumer | None = None
     stage: Stage = Stage.CHOSEN
     since: float = 0.0
+    failed_at: float = 0.0
 
     @property
     def ended(self) -> bool:

@@ -34,7 +34,8 @@ LOG = log.getLogger(__name__)
 # Statuses in which Nova takes metadata, a stop and a delete.
 ENDABLE = frozenset({'ACTIVE', 'PAUSED', 'SUSPENDED', 'SHUTOFF'})
 OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
-POLL = 2.0
+# Seconds for which a task goes on whose host may not have been told of it.
+PATIENCE = 10.0
 
 
 def is_back(server: nova.NovaServer) -> bool:
@@ -167,7 +168,7 @@ class Victims:
             return dataclasses.replace(victim, stage=Stage.ENDED)
         # The first look at a server that was soft-deleted or is on its way.
         if server.task_state:
-            return victim
+            return self._free(victim, server)
         if not facts.is_preemptible(server.flavor):
             return victim
         try:
@@ -177,6 +178,26 @@ class Victims:
             LOG.info('Server %s cannot be ended at the moment: %s',
                      victim.id, error)
             return victim
+        except clients.Unavailable as error:
+            LOG.warning('Whether server %s is being ended is looked at: %s',
+                        victim.id, error)
+            return dataclasses.replace(victim, failed_at=self._clock())
+
+    def _free(self, victim: Victim, server: nova.NovaServer) -> Victim:
+        """End a task that no host knows of.
+
+        Nova sets the task before it tells the host. If it fails in between,
+        the server keeps the task, and Nova ignores or refuses what it is
+        asked for then.
+        """
+        if not victim.failed_at or (
+                self._clock() - victim.failed_at < PATIENCE):
+            return victim
+        LOG.info('Server %s is still %s after Nova failed over that: its '
+                 'state is reset, to ask again.', victim.id,
+                 server.task_state)
+        self._nova.reset_state(victim.id, 'active')
+        return dataclasses.replace(victim, failed_at=0.0)
 
     def _end(self, victim: Victim, server: nova.NovaServer) -> Victim:
         now = self._clock()

@@ -262,9 +262,9 @@ class Nova:
         """Bring a shelved server back, on this host."""
         self._act(uuid, 'unshelve', {'host': host})
 
-    def set_error(self, uuid: str) -> None:
-        """Give a server that waits up."""
-        self._act(uuid, 'os-resetState', {'state': 'error'})
+    def reset_state(self, uuid: str, state: str) -> None:
+        """Set a server's state, "active" or "error", and end its task."""
+        self._act(uuid, 'os-resetState', {'state': state})
 
     def stop(self, uuid: str) -> None:
         """Have the guest shut down."""

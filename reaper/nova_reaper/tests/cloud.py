@@ -47,6 +47,9 @@ VOLUMES = (
     'Instance x has volumes that are made when it is built, and they would '
     'belong to the project of this request: rebuild it with a token of the '
     'project that it belongs to.')
+# The tasks that the API sets before it tells the host.
+TASKS = {'os-stop': 'powering-off', 'forceDelete': 'deleting',
+         'shelve': 'shelving'}
 NOW = datetime.datetime.now(datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')
 
 
@@ -178,6 +181,7 @@ class Nova:
     :ivar ignores_holds: whether its scheduler looks for room beside a hold
     :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
+    :ivar no_bus: no host is told of what is asked for
     """
 
     def __init__(self, room: PlacementFixture, newest: str = '2.107') -> None:
@@ -193,6 +197,7 @@ class Nova:
         self.before: list[tuple[str, str, Callable[[], Answer | None]]] = []
         self.calls: list[tuple[str, str]] = []
         self.slow = False
+        self.no_bus = False
         self.clock_off = 0.0
         self.auth = Token(SERVICE)
         self.rebuilt_by: list[str] = []
@@ -321,6 +326,13 @@ class Nova:
     def _action(self, method: str, server: dict[str, Any],
                 rest: list[str], body: Any) -> Answer:
         name, value = next(iter(body.items()))
+        if name in TASKS and server['OS-EXT-STS:task_state']:
+            # What the released API says to it.
+            return (Answer(202, b'') if name == 'forceDelete' else
+                    self.error(409, 'Not in this state.'))
+        if name in TASKS and self.no_bus:
+            server['OS-EXT-STS:task_state'] = TASKS[name]
+            return self.error(500, 'Unexpected API Error.')
         return {'rebuild': self._rebuild, 'os-resetState': self._reset,
                 'os-stop': self._stop, 'os-start': self._start,
                 'forceDelete': self._end, 'shelve': self._end,
@@ -369,6 +381,7 @@ class Nova:
 
     def _reset(self, server: dict[str, Any], value: Any) -> Answer:
         server['status'] = value['state'].upper()
+        server['OS-EXT-STS:task_state'] = None
         return Answer(202, b'')
 
     def _stop(self, server: dict[str, Any], value: Any) -> Answer:

@@ -102,6 +102,55 @@ class LostSwapTestCase(test_act_preempt.FullHostTestCase):
         self.nobody_was_ended()
 
 
+class LostEndTestCase(test_act_preempt.FullHostTestCase):
+    """Nova fails after it has set the task; no host is told of it."""
+
+    def fails(self, current: Attempt, task: str) -> Attempt:
+        self.nova.no_bus = True
+        current = self.actor.advance(current)  # type: ignore[assignment]
+        for victim in self.victims:
+            self.assertEqual(
+                task, self.nova.servers[victim]['OS-EXT-STS:task_state'])
+        self.nova.no_bus = False
+        return current
+
+    def runs(self, current: Attempt) -> None:
+        outcome = self.outcome(current)
+        self.assertEqual(Result.ACTIVE, outcome.result)
+        self.assertEqual(2, outcome.attempt.ended)
+
+    def test_delete(self) -> None:
+        self.runs(self.fails(self.at(Step.END, self.start()), 'deleting'))
+        self.assertEqual({self.waiting}, set(self.nova.servers))
+        self.assertEqual(2, self.actions().count('os-resetState'))
+
+    def test_stop(self) -> None:
+        self.conf.set_override('stop_timeout', 30, 'reaper')
+        self.runs(self.fails(self.at(Step.END, self.start()), 'powering-off'))
+        self.assertEqual(4, self.actions().count('os-stop'))
+
+    def test_shelve(self) -> None:
+        for victim in self.victims:
+            self.nova.servers[victim]['image'] = ''
+        self.runs(self.fails(self.at(Step.END, self.start()), 'shelving'))
+        for victim in self.victims:
+            self.assertEqual('SHELVED_OFFLOADED', self.status(victim))
+
+    def test_the_host_was_told(self) -> None:
+        current = self.fails(self.at(Step.END, self.start()), 'deleting')
+        for victim in self.victims:
+            self.nova.finish(victim)
+        self.runs(current)
+        self.assertNotIn('os-resetState', self.actions())
+
+    def test_a_task_of_somebody_else(self) -> None:
+        current = self.at(Step.END, self.start())
+        for victim in self.victims:
+            self.nova.servers[victim]['OS-EXT-STS:task_state'] = 'rebooting'
+        self.assertEqual(Result.STUCK, self.outcome(current).result)
+        self.assertNotIn('os-resetState', self.actions())
+
+
 class LostHoldTestCase(acting.ActingTestCase):
     """The free room of a host is held."""
 
