@@ -312,7 +312,7 @@ def _options(value: Any, path: str) -> model.Options:
         else:
             read = fields.count(0, _SECONDS)
         chosen[field.name] = values.get(field.name, read, default)
-    for option in conf.reaper_opts:
+    for option in conf.reaper.reaper_opts:
         if option.dest not in chosen:
             # Of the service alone: it decides nothing here.
             read = _of_service(option)

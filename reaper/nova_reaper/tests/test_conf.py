@@ -47,7 +47,7 @@ class ConfTestCase(tests.TestCase):
                 self.assertTrue(option.help, option.name)
 
     def test_what_may_change_does(self) -> None:
-        fixed = {option.name for option in reaper_conf.reaper_opts
+        fixed = {option.name for option in reaper_conf.reaper.reaper_opts
                  if not option.mutable}
         self.assertEqual({'workers'}, fixed)
 

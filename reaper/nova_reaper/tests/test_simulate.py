@@ -177,7 +177,7 @@ class BadInputTestCase(tests.TestCase):
             'grace_period': 60, 'strict_accounting': True, 'workers': 4,
             'notice_url': 'https://example.com/notice'}
         self.assertEqual(wanted, snapshot.parse(given, NOW))
-        for option in conf.reaper_opts:
+        for option in conf.reaper.reaper_opts:
             given['options'][option.dest] = option.default
         snapshot.parse(given, NOW)
         self.check_values('options.grace_period', -1, '60', True, None)
