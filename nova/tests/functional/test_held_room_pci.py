@@ -29,7 +29,8 @@ class _PciBase(test_pci_in_placement.PlacementPCIReportingTests):
     def setUp(self):
         super().setUp()
         self.flags(use_pending_state=True)
-        self.flags(group='filter_scheduler', pci_in_placement=self.in_placement)
+        self.flags(group='filter_scheduler',
+                   pci_in_placement=self.in_placement)
         self.flags(group='pci', report_in_placement=self.in_placement,
                    device_spec=self._to_list_of_json_str([{
                        'vendor_id': fakelibvirt.PCI_VEND_ID,
@@ -65,7 +66,8 @@ class _PciBase(test_pci_in_placement.PlacementPCIReportingTests):
     def rebuild_held(self, allocations):
         """Rebuild into a hold, and return the mock of what drops holds."""
         self.hold(allocations)
-        with mock.patch.object(held_room, 'drop', wraps=held_room.drop) as drop:
+        with mock.patch.object(
+                held_room, 'drop', wraps=held_room.drop) as drop:
             self.rebuild()
             server = self._wait_for_state_change(self.waiting, 'ACTIVE')
         self.assertEqual(self.wanted, self.allocations(server))
