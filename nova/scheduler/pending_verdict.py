@@ -228,7 +228,8 @@ class _Verdict:
             if left:
                 return FITS, None
             if states:
-                return REFUSED, last
+                return ((NO_ROOM, None) if last in _OF_USAGE else
+                        (REFUSED, last))
         return self._find_reason_without_room()
 
     def _find_candidates(self):

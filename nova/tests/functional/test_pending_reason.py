@@ -301,6 +301,12 @@ class FiltersOfUsageTestCase(PendingReasonBase):
         shown = self.assertReason('no_room', self.waiting())
         self.assertEqual('NumInstancesFilter', shown['hosts'][0]['refused_by'])
 
+    def test_room_in_placement(self):
+        self.flags(max_instances_per_host=1, group='filter_scheduler')
+        self._create_server(flavor_id=self.small, networks='none')
+        shown = self.assertReason('no_room', self.bury(flavor_id=self.small))
+        self.assertEqual('NumInstancesFilter', shown['hosts'][0]['refused_by'])
+
     def test_refused_by_another_filter_elsewhere(self):
         self.flags(max_instances_per_host=1, group='filter_scheduler')
         self.fill()
