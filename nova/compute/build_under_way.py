@@ -17,27 +17,22 @@ is built on another host. When it wakes the release deletes the allocations and
 unbinds the ports by the ID of the server alone.
 """
 
-import contextlib
 import contextvars
 
 from nova.conductor import cleanup
+from nova import context_value
 from nova import exception
 from nova.objects import rebuilt_instance
 
 _instance = contextvars.ContextVar('build_under_way', default=None)
 
 
-@contextlib.contextmanager
 def of(instance):
     """Mark what runs within as a build of a server that came out of cell0.
 
     :param instance: the Instance that this host was asked to build
     """
-    token = _instance.set(instance)
-    try:
-        yield
-    finally:
-        _instance.reset(token)
+    return context_value.within(_instance, instance)
 
 
 def delete_allocations(context, report_client, instance_uuid):

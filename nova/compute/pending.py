@@ -17,8 +17,9 @@ place. The REST API notes which of the two it is for each request; whatever
 speaks of a vm_state while the request is handled asks here.
 """
 
-import contextlib
 import contextvars
+
+from nova import context_value
 
 #: The microversion that shows PENDING.
 API_VERSION = '2.105'
@@ -29,18 +30,13 @@ HIDDEN_COLUMN = '_vm_state_hidden'
 _hidden = contextvars.ContextVar('pending_hidden', default=False)
 
 
-@contextlib.contextmanager
 def hidden(yes):
     """Hide the state, or not, from what runs within the context manager.
 
     :param yes: whether what runs within serves a client that does not know
         the state
     """
-    token = _hidden.set(yes)
-    try:
-        yield
-    finally:
-        _hidden.reset(token)
+    return context_value.within(_hidden, yes)
 
 
 def is_hidden():

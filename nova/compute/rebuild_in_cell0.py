@@ -36,6 +36,7 @@ from nova.compute import task_states
 from nova.compute import vm_states
 import nova.conf
 from nova import context as nova_context
+from nova import context_value
 from nova.db.api import api as api_db_api
 from nova import exception
 from nova.i18n import _
@@ -66,14 +67,10 @@ def asked_for(yes, correction=None):
     :param yes: whether the request is at API_VERSION or later
     :param correction: the Correction that it asks for, or None
     """
-    asked_for, taken_out = _asked_for.set(yes), _taken_out.set(None)
-    corrected = _correction.set(correction)
-    try:
+    with (context_value.within(_asked_for, yes),
+          context_value.within(_correction, correction),
+          context_value.within(_taken_out, None)):
         yield
-    finally:
-        _correction.reset(corrected)
-        _asked_for.reset(asked_for)
-        _taken_out.reset(taken_out)
 
 
 def is_asked_for():

@@ -18,13 +18,13 @@ being re-imaged; if the server is in ERROR with that note, nova-api lets its
 owner rebuild it though its volumes are not in use.
 """
 
-import contextlib
 import contextvars
 
 from oslo_log import log as logging
 
 from nova.compute import reimage_attachment
 from nova.compute import vm_states
+from nova import context_value
 from nova import objects
 from nova.objects import rebuild_context
 from nova import utils
@@ -131,20 +131,16 @@ def clear_original(context, instance):
                     'request spec.', exc_info=True, instance=instance)
 
 
-@contextlib.contextmanager
 def checking(instance, reimage):
     """Tell is_left_by_failure() which server a rebuild is asked for.
 
     :param instance: the Instance
     :param reimage: whether its root volume would be re-imaged
     """
-    token = _retried.set(
-        instance if reimage and instance.vm_state == vm_states.ERROR and
+    return context_value.within(
+        _retried, instance
+        if reimage and instance.vm_state == vm_states.ERROR and
         UNFINISHED in instance.system_metadata else None)
-    try:
-        yield
-    finally:
-        _retried.reset(token)
 
 
 def is_left_by_failure(context, volume_api, bdm):

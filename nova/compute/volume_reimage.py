@@ -38,6 +38,7 @@ from nova.compute import reimage_attachment
 from nova.compute import reimage_state
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
+from nova import context_value
 from nova import exception
 from nova.i18n import _
 from nova import objects
@@ -66,17 +67,15 @@ def under_way(manager, context, instance, bdms, image_id, system_metadata):
         what the released rebuild raises if it is neither
     """
     rebuild = VolumeRebuild(manager, context, instance, bdms, system_metadata)
-    token = _current.set(rebuild)
-    try:
-        rebuild.prepare(image_id)
-        yield
-    except Exception as exc:
-        rebuild.abandon(exc)
-        if isinstance(exc, cinder_reimage.NotReimaged):
-            raise exception.InstanceFaultRollback(inner_exception=exc)
-        raise
-    finally:
-        _current.reset(token)
+    with context_value.within(_current, rebuild):
+        try:
+            rebuild.prepare(image_id)
+            yield
+        except Exception as exc:
+            rebuild.abandon(exc)
+            if isinstance(exc, cinder_reimage.NotReimaged):
+                raise exception.InstanceFaultRollback(inner_exception=exc)
+            raise
 
 
 def current():

@@ -28,6 +28,7 @@ from nova.conductor import cleanup
 from nova.conductor import rebuild_log
 import nova.conf
 from nova import context as nova_context
+from nova import context_value
 from nova import exception
 from nova.notifications import base as notifications
 from nova import objects
@@ -47,17 +48,12 @@ _TRY_EVERY = 0.5
 _build_requests = contextvars.ContextVar('put_into_cell0', default=())
 
 
-@contextlib.contextmanager
 def of(build_requests):
     """Tell destroy_build_request() whose servers are put into cell0 within.
 
     :param build_requests: the BuildRequests of the servers, or None
     """
-    token = _build_requests.set(build_requests or ())
-    try:
-        yield
-    finally:
-        _build_requests.reset(token)
+    return context_value.within(_build_requests, build_requests or ())
 
 
 def destroy_build_request(instance_uuid):

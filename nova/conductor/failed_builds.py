@@ -35,6 +35,7 @@ from nova.conductor.tasks import host_builds
 from nova.conductor.tasks import return_to_cell0
 import nova.conf
 from nova import context as nova_context
+from nova import context_value
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova import exception
@@ -114,18 +115,13 @@ def _answered(context, instance_uuid):
     rebuild_log.end(context, mapping, entry)
 
 
-@contextlib.contextmanager
 def trying_again(instance, reason):
     """Mark what runs within as another try to build a server.
 
     :param instance: the Instance, whether it came out of cell0 or not
     :param reason: why its build failed, None if that is not known
     """
-    token = _trying_again.set((instance, reason))
-    try:
-        yield
-    finally:
-        _trying_again.reset(token)
+    return context_value.within(_trying_again, (instance, reason))
 
 
 def give_up(context, instance_uuid, exc):

@@ -16,14 +16,14 @@ A server that comes out of cell0 is built by the same code as a new one, and
 the request spec is saved by it when a volume-backed server is rebuilt.
 """
 
-import contextlib
 import contextvars
+
+from nova import context_value
 
 _rebuilding = contextvars.ContextVar('rebuilding_in_cell0', default=None)
 _before = contextvars.ContextVar('before_rebuild', default=None)
 
 
-@contextlib.contextmanager
 def rebuilding(rebuild=None):
     """Mark what runs within as part of a rebuild out of cell0.
 
@@ -34,11 +34,7 @@ def rebuilding(rebuild=None):
     :param rebuild: the nova.conductor.cell0.Rebuild, None where a server that
         was being rebuilt is deleted
     """
-    token = _rebuilding.set((rebuild,))
-    try:
-        yield
-    finally:
-        _rebuilding.reset(token)
+    return context_value.within(_rebuilding, (rebuild,))
 
 
 def is_rebuild():
@@ -56,17 +52,12 @@ def build_request():
     return rebuild() and rebuild().build_request
 
 
-@contextlib.contextmanager
 def asking(before):
     """Mark what runs within as the request for a rebuild.
 
     :param before: a dict for what the rebuild changes
     """
-    token = _before.set(before)
-    try:
-        yield
-    finally:
-        _before.reset(token)
+    return context_value.within(_before, before)
 
 
 def before_rebuild():

@@ -16,7 +16,6 @@ Placement does not store which providers serve which request group, so a hold
 is dropped where the request has groups of ports, devices or the flavor.
 """
 
-import contextlib
 import contextvars
 import dataclasses
 from urllib import parse
@@ -27,6 +26,7 @@ import os_traits
 from oslo_log import log as logging
 
 import nova.conf
+from nova import context_value
 from nova import exception
 from nova.i18n import _
 from nova.scheduler import held_room
@@ -45,17 +45,12 @@ class _Scheduled:
     taken: bool | None = None
 
 
-@contextlib.contextmanager
 def scheduling(hold):
     """Let the scheduler that is called within take a hold for its candidate.
 
     :param hold: what held_room.find() returned
     """
-    token = _scheduled.set(_Scheduled(hold))
-    try:
-        yield
-    finally:
-        _scheduled.reset(token)
+    return context_value.within(_scheduled, _Scheduled(hold))
 
 
 def is_claimed_by(consumer_uuid):

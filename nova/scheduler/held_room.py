@@ -22,11 +22,12 @@ What the scheduler does with it: nova/scheduler/held_candidate.py.
 """
 
 import collections
-import contextlib
 import contextvars
 
 from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
+
+from nova import context_value
 
 LOG = logging.getLogger(__name__)
 
@@ -175,7 +176,6 @@ def _put(context, client, hold, allocations, consumer_type, project_id,
     return False
 
 
-@contextlib.contextmanager
 def not_counted(hold):
     """Leave a hold out of the usage that placement reports for quotas.
 
@@ -184,11 +184,7 @@ def not_counted(hold):
 
     :param hold: what find() returned
     """
-    token = _not_counted.set(hold)
-    try:
-        yield
-    finally:
-        _not_counted.reset(token)
+    return context_value.within(_not_counted, hold)
 
 
 def uncounted(project_id, user_id=None):
