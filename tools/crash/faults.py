@@ -57,7 +57,6 @@ TARGETS = {
         _TASKS + '_delete_build_request',
         _TASKS + '_bury_in_cell0',
         _TASKS + '_create_instance_action_for_cell0',
-        _TASKS + '_set_vm_state_and_notify',
         'nova.compute.rpcapi:ComputeAPI.build_and_run_instance',
         'nova.scheduler.client.query:SchedulerQueryClient.'
         'select_destinations',

@@ -179,8 +179,9 @@ class CrashTableTestCase(base.CrashTestCase):
         self.row('before %s_create_instance_action_for_cell0' % _TASKS,
                  room=False)
 
-    def test_conductor_killed_after_it_set_the_state(self):
-        self.row('after %s_set_vm_state_and_notify' % _TASKS, room=False)
+    def test_conductor_killed_after_it_mapped_it_to_cell0(self):
+        self.row('after nova.conductor.cell0:map_to_cell', room=False,
+                 status='REBUILD')
 
     def test_conductor_killed_after_it_put_into_cell0(self):
         self.row('after %s_bury_in_cell0' % _TASKS, room=False,
