@@ -285,12 +285,21 @@ class Cloud:
         :param options: what Cinder is asked for beside its size
         """
         volumes = '/%s/volumes' % self.owner.get_project_id()
-        volume = self.request('cinder', 'POST', volumes, {
-            'volume': {'size': 1, **options}}).json()['volume']['id']
-        path = '%s/%s' % (volumes, volume)
-        self.wait_for('the volume', lambda: self.request(
-            'cinder', 'GET', path).json()['volume']['status'] == 'available')
-        return volume
+
+        def status(volume):
+            return self.request('cinder', 'GET', '%s/%s' % (
+                volumes, volume)).json()['volume']['status']
+
+        def make():
+            volume = self.request('cinder', 'POST', volumes, {
+                'volume': {'size': 1, **options}}).json()['volume']['id']
+            if self.wait_for('the volume', lambda: status(volume) in (
+                    'available', 'error') and status(volume)) == 'available':
+                return volume
+            # Cinder has no backend as long as none has told of itself.
+            self.delete_volume(volume)
+
+        return self.wait_for('a volume that is not in error', make)
 
     def delete_volume(self, volume):
         """Delete a volume, which no server must have."""
