@@ -23,6 +23,7 @@ from cinderclient import exceptions as cinder_exception
 
 from nova.compute import cell0_record
 from nova.compute import instance_actions
+from nova.compute import reimage_attachment
 from nova.compute import vm_states
 from nova.db.main import api as main_db_api
 from nova.db.main import models
@@ -98,8 +99,11 @@ def _restore(cctxt, volume_api, instance, bdm):
         if not _exists(volume_api.get, cctxt, bdm.volume_id):
             raise VolumeGone(volume_id=bdm.volume_id)
         if not attached:
-            bdm.attachment_id = volume_api.attachment_create(
-                cctxt, bdm.volume_id, instance.uuid)['id']
+            # Who has died before it was saved may have made one.
+            made = reimage_attachment.Attachment(cctxt, volume_api, bdm).ids()
+            bdm.attachment_id = made[0] if made else (
+                volume_api.attachment_create(
+                    cctxt, bdm.volume_id, instance.uuid)['id'])
         return
     if attached:
         volume_api.attachment_delete(cctxt, bdm.attachment_id)

@@ -141,9 +141,11 @@ def from_cell(context, report_client, cell, instance_uuid, exc,
         free |= building & (row.task_state == CLAIM) & (
             row.updated_at < stale_before)
     with nova_context.target_cell(context, cell) as cctxt:
-        # A host that begins to build the server sets its task_state.
+        # A host that begins to build the server sets its task_state. Whoever
+        # dies with the claim has left a server that is BUILDING.
         if not set_task_state(
-                cctxt, instance_uuid, CLAIM, row.host.is_(None), free):
+                cctxt, instance_uuid, CLAIM, row.host.is_(None), free,
+                vm_state=vm_states.BUILDING):
             return False
         instance = objects.Instance.get_by_uuid(
             cctxt, instance_uuid, expected_attrs=[
@@ -184,11 +186,9 @@ def _restore_volumes(cctxt, instance, given_up):
             host_builds.set_error(instance)
     except Exception:
         with excutils.save_and_reraise_exception():
-            before = (rebuilt_instance.RETURNING if given_up
-                      else task_states.SCHEDULING)
             set_task_state(
-                cctxt, instance.uuid,
-                before if instance.vm_state == vm_states.BUILDING else None,
+                cctxt, instance.uuid, rebuilt_instance.RETURNING if given_up
+                else task_states.SCHEDULING,
                 main_models.Instance.task_state == CLAIM)
 
 
@@ -354,18 +354,20 @@ def is_unscheduled(instance):
             instance.task_state in (task_states.SCHEDULING, None, CLAIM))
 
 
-def set_task_state(cctxt, instance_uuid, task_state, *conditions):
+def set_task_state(cctxt, instance_uuid, task_state, *conditions, **states):
     """Set a task_state if the record is as it should be.
 
     :param cctxt: a context that is targeted at the cell of the record
     :param instance_uuid: the server
     :param task_state: what to set
     :param conditions: what must hold of its row
+    :param states: what else to set, by the name of the column
     :returns: whether it was set, which one of several callers has done
     """
     row = main_models.Instance
     with main_db_api.get_context_manager(cctxt).writer.using(cctxt) as session:
         return bool(session.query(row).filter(
             row.uuid == instance_uuid, row.deleted == 0, *conditions).update(
-                {'task_state': task_state, 'updated_at': timeutils.utcnow()},
+                dict(states, task_state=task_state,
+                     updated_at=timeutils.utcnow()),
                 synchronize_session=False))

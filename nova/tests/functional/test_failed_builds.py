@@ -232,7 +232,8 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
                 self.admin_api.get_services(
                     host=name, binary='nova-compute')[0]['id'], True)
 
-    def test_volumes_of_a_build_that_no_conductor_goes_on_with(self):
+    def left_without_attachment(self):
+        """Let a build fail with a volume, and the conductor then die."""
         self.server = self.bury(imageRef='', block_device_mapping_v2=[{
             'source_type': 'volume', 'destination_type': 'volume',
             'boot_index': 0, 'delete_on_termination': False, 'uuid': VOLUME}])
@@ -243,6 +244,30 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
             self._wait_for_assert(asked.assert_called, max_retries=60)
         self.assertEqual(('BUILD', 'scheduling'), self.state())
         self.assertEqual({}, self.cinder.volume_to_attachment[VOLUME])
+
+    def test_killed_as_a_volume_is_reserved_again(self):
+        self.left_without_attachment()
+        with mock.patch.object(objects.BlockDeviceMapping, 'save',
+                               side_effect=SystemExit):
+            self.assertRaises(SystemExit, self.recover)
+        self.assertEqual(1, len(self.cinder.volume_to_attachment[VOLUME]))
+        # The fixture does not tell of which volume an attachment is.
+        with mock.patch.object(
+                volume_cinder.API, 'attachment_get_all',
+                lambda _api, _context, instance_id: [
+                    dict(attachment, volume_id=volume) for volume, attachments
+                    in self.cinder.volume_to_attachment.items()
+                    for attachment in attachments.values()
+                    if attachment['instance_uuid'] == instance_id]):
+            self.assertEqual((1, 0), self.recover())
+        self.assertEqual(1, len(self.cinder.volume_to_attachment[VOLUME]))
+        self.can_be_rebuilt()
+        self.api.delete_server(self.server['id'])
+        self._wait_until_deleted(self.server)
+        self.assertEqual({}, self.cinder.volume_to_attachment[VOLUME])
+
+    def test_volumes_of_a_build_that_no_conductor_goes_on_with(self):
+        self.left_without_attachment()
         with mock.patch.object(host_builds, '_restore',
                                side_effect=exception.CinderConnectionFailed(
                                    reason='down')):
@@ -362,7 +387,8 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.assertEqual((0, 0), self.recover())
         self.can_be_rebuilt()
 
-    def test_conductor_of_the_release_in_the_cell(self):
+    def left_in_error(self):
+        """Let a host give up, and a conductor of the release see to it."""
         self.make_host()
         with self.abort(), mock.patch.object(
                 rebuilt_instance, 'is_marked', return_value=False):
@@ -370,7 +396,22 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
             self.wait_for(self.server, 'ERROR')
             self._wait_for_assert(lambda: self.assertEqual(
                 {}, self.held()['allocations']))
+
+    def test_conductor_of_the_release_in_the_cell(self):
+        self.left_in_error()
         self.recover_until_returned()
+        self.goes_back('no such disk')
+        self.can_be_rebuilt()
+
+    def test_conductor_dies_as_it_returns_one_in_error(self):
+        self.left_in_error()
+        with mock.patch.object(host_builds, 'restore_volumes',
+                               side_effect=SystemExit):
+            self._wait_for_assert(lambda: self.assertRaises(
+                SystemExit, self.recover, age=600))
+        self.assertEqual('rebuild_spawning', self.state()[1])
+        self._wait_for_assert(lambda: self.assertEqual(
+            (1, 0), self.recover()))
         self.goes_back('no such disk')
         self.can_be_rebuilt()
 
