@@ -17,6 +17,8 @@ import functools
 import os
 import signal
 
+from oslo_utils import timeutils
+
 from tools.cloud import reaper
 from tools.cloud import settings
 from tools.crash import crashing
@@ -35,6 +37,9 @@ _LONG_RPC_TIMEOUT = 120
 
 # Seconds between two runs of the recovery.
 _SPACING = 4
+
+# For so long, in seconds, a host waits for a volume that it makes.
+_VOLUME_SECONDS = 60
 
 _PROVIDERS = '/resource_providers'
 
@@ -218,6 +223,27 @@ class Cloud(crashing.Cloud):
         return {provider['uuid']: provider['name'] for provider
                 in self.request('placement', 'GET', _PROVIDERS, admin=True
                                 ).json()['resource_providers']}
+
+    def delete_orphans(self, known, killed_at):
+        """Delete the volumes that a host was making as it was killed.
+
+        The released nova-compute waits for a volume that it makes, and until
+        then nobody else knows of it.
+
+        :param known: the IDs of the volumes that are an owner's
+        :param killed_at: when a nova-compute was killed, seconds of the epoch
+        :returns: how many there were
+        """
+        orphans = [volume['id'] for volume in self.request(
+            'cinder', 'GET', '/%s/volumes/detail' %
+            self.owner.get_project_id()).json()['volumes']
+            if volume['id'] not in known and not volume['attachments'] and any(
+                0 < at - timeutils.parse_isotime(
+                    volume['created_at']).timestamp() < _VOLUME_SECONDS
+                for at in killed_at)]
+        for volume in orphans:
+            self.delete_volume(volume)
+        return len(orphans)
 
     def leaks(self):
         """Return what is there though no server is, as judge.left() does."""

@@ -56,6 +56,7 @@ class Round:
         self._settles = settles + _SLACK
         self._report = report
         self._servers = []
+        self._hosts_killed_at = []
 
     def run(self):
         """Run it. What fails is reported, and nothing is raised."""
@@ -106,6 +107,8 @@ class Round:
             self._report.tell('%s to %s' % (
                 signal.Signals(signum).name, service))
             self._cloud.fail(service, signum)
+            if signum == signal.SIGKILL and service.startswith('nova-compute'):
+                self._hosts_killed_at.append(time.time())
             if signum != signal.SIGCONT:
                 self._report.count('faults: ' + signum.name)
 
@@ -213,6 +216,11 @@ class Round:
                          lambda _asked, found: judge.left(found))
             for asked in self._servers:
                 self._cloud.unmake(asked)
+            self._report.count(
+                'volumes: their host was killed as it made them',
+                self._cloud.delete_orphans(
+                    {volume for asked in self._servers
+                     for volume in asked.volumes}, self._hosts_killed_at))
             self._cloud.wait_for('the volumes and ports to be gone',
                                  lambda: not self._cloud.leaks(), 30)
         except AssertionError:
