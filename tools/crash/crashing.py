@@ -467,11 +467,16 @@ class Cloud:
             'WHERE instance_uuid = :server AND deleted = 0', server)]
 
     def builds(self, server):
-        """Return how often a host has built a server."""
+        """Return how often a host has built a server.
+
+        One that was killed as soon as it had saved the server told of the
+        guest alone.
+        """
         mark = '[instance: %s] Took' % server
-        return sum(
-            line.count(mark) for host in self.settings.hosts
-            for line in (self.settings.state / 'log' / (
-                'nova-compute@%s.log' % host)).read_text(
-                    errors='replace').splitlines()
-            if 'seconds to build instance' in line)
+        told = [line for host in self.settings.hosts
+                for line in (self.settings.state / 'log' / (
+                    'nova-compute@%s.log' % host)).read_text(
+                        errors='replace').splitlines() if mark in line]
+        built = sum('seconds to build instance' in line for line in told)
+        return built or min(1, sum(
+            'seconds to spawn the instance' in line for line in told))
