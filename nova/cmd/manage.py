@@ -90,7 +90,7 @@ class PendingCommands:
             with context.target_cell(admin, cell0) as cctxt:
                 # Progress is seen in a pipe, too.
                 run = pending_downgrade.Downgrade(
-                    cctxt, report.report_client_singleton(),
+                    cctxt, report.report_client_singleton,
                     functools.partial(print, flush=True))
                 left = run.run(batch_size, dry_run)
             if not dry_run:

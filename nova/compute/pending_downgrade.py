@@ -54,15 +54,15 @@ class Downgrade:
     can be interrupted and repeated and races with nobody.
     """
 
-    def __init__(self, context, report_client, write):
+    def __init__(self, context, get_report_client, write):
         """:param context: an admin context that is targeted at cell0
 
-        :param report_client: the client of the placement service, where room
-            can be held for the servers
+        :param get_report_client: returns the client of the placement service,
+            where room can be held for the servers; a function
         :param write: called with each line that tells what is done
         """
         self.context = context
-        self.report_client = report_client
+        self.get_report_client = get_report_client
         self.write = write
         #: How many servers were set to ERROR so far, or would be.
         self.changed = 0
@@ -121,6 +121,5 @@ class Downgrade:
                           expected_task_state=[None])
         except (exception.InstanceNotFound, exception.InstanceUpdateConflict):
             return False
-        held_room.drop_any(
-            self.context, lambda: self.report_client, uuid)
+        held_room.drop_any(self.context, self.get_report_client, uuid)
         return True

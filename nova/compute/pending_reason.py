@@ -20,6 +20,7 @@ tell. The rest a scheduler tells, which is asked for a short time only.
 import threading
 
 from oslo_log import log as logging
+import oslo_messaging as messaging
 
 from nova import cache_utils
 from nova.compute import action_history
@@ -58,6 +59,9 @@ UNKNOWN = 'unknown'
 # Reasons of which the scheduler may know more than the last fault tells.
 _OF_SCHEDULER = (NO_ROOM, REFUSED, NO_SUCH_HOST, UNKNOWN)
 
+# What no scheduler answering is remembered as.
+_SILENCE = 'no-scheduler'
+
 _cache_lock = threading.Lock()
 _cache = None
 
@@ -94,9 +98,10 @@ def explain(api, context, instance, with_hosts=False, hosts=None, limit=None,
         # The server has its latest actions only.
         'attempts': persisted_request.load(context, instance.uuid).get(
             'attempts') or max(len(attempts), 1),
-        'last_attempt': utils.isotime(
-            max(action.start_time for action in attempts) if attempts
-            else instance.created_at),
+        # The request for a server comes before its record.
+        'last_attempt': utils.isotime(max(
+            [instance.created_at,
+             *(action.start_time for action in attempts)])),
     }
     found = _Explanation(api, context, instance)
     found.find(with_hosts, hosts, limit, marker,
@@ -155,7 +160,8 @@ class _Explanation:
         except exception.OverQuota as exc:
             self.reason, self.message = QUOTA, exc.format_message()
         except (rebuild_image.RebuildRefused,
-                rebuild_request.RequestUnknown) as exc:
+                rebuild_request.RequestUnknown,
+                exception.InvalidVolume, exception.VolumeNotFound) as exc:
             self.reason, self.message = UNKNOWN, exc.format_message()
             self.unavailable = self.message
             return
@@ -186,6 +192,9 @@ class _Explanation:
         if not with_hosts and not wanted:
             self._apply(*known)
             return
+        if not with_hosts and _recall(_SILENCE):
+            # Each that is asked in vain keeps a thread for the timeout.
+            return
         context = nova_context.RequestContext.from_dict(
             self.request.context.to_dict())
         try:
@@ -199,6 +208,8 @@ class _Explanation:
             # None answers in time, does not know the question, or fails.
             LOG.warning('No scheduler tells why a server waits: %s', exc,
                         instance=self.instance)
+            if isinstance(exc, messaging.MessagingTimeout):
+                _remember(_SILENCE, True)
             verdict = None
         if verdict is None:
             self.unavailable = _('No scheduler tells which hosts refuse the '
@@ -255,7 +266,10 @@ class _Request(rebuild_request.Request):
     """The request of the server as its rebuild would make it."""
 
     def _check_devices(self):
-        """Nothing is attached to anything for a look."""
+        """Check what is there; nothing is reserved for a look."""
+        for bdm in self.bdms:
+            if bdm.volume_id:
+                self._check_volume(bdm)
 
 
 def _reason_of(message):
@@ -282,9 +296,10 @@ def _reason_of(message):
 
 def _get_cache():
     global _cache
-    if _cache is None:
-        _cache = cache_utils.get_client(CONF.api.pending_verdict_cache_time)
-    return _cache
+    seconds = CONF.api.pending_verdict_cache_time
+    if _cache is None or _cache[0] != seconds:
+        _cache = seconds, cache_utils.get_client(seconds)
+    return _cache[1]
 
 
 def _recall(key):

@@ -62,16 +62,24 @@ class Correction:
         return flavors.get_flavor_by_flavor_id(
             context, self.flavor_id, read_deleted='no')
 
-    def check_zone(self, api, context):
+    def check_zone(self, api, context, destination):
         """Check the availability zone as a create does.
 
         :param api: the compute API
         :param context: the request context
-        :raises: InvalidRequest if it is not available
+        :param destination: the Destination of the create, or None
+        :raises: InvalidRequest if it is not available, or names a host though
+            the create has named one
         """
         if self.zone is None:
             return
-        zone, host, _node = self.zone
+        zone, host, node = self.zone
+        if (host or node) and destination is not None and any(
+                name in destination and getattr(destination, name)
+                for name in ('host', 'node')):
+            raise exception.InvalidRequest(
+                _('The server was created for a host, and cannot be forced '
+                  'to one by its availability zone.'))
         if zone and host is None and zone not in get_availability_zones(
                 context.elevated(), api.host_api, get_only_available=True):
             raise exception.InvalidRequest(

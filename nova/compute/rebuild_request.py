@@ -159,7 +159,8 @@ class Request:
     def _find_flavor(self):
         self.flavor = self.correction.find_flavor(
             self.context, self.cell0_instance.flavor)
-        self.correction.check_zone(self.api, self.context)
+        self.correction.check_zone(
+            self.api, self.context, self.request_spec.requested_destination)
 
     # The image.
 

@@ -169,7 +169,11 @@ def _put(context, client, hold, allocations, consumer_type, project_id,
             raise ks_exc.from_response(response, 'PUT', response.url)
         LOG.info('Placement refuses to change the room that is held: %s',
                  response.text, instance_uuid=hold['instance_uuid'])
-        error = response.json()['errors'][0]
+        try:
+            error = response.json()['errors'][0]
+        except (KeyError, TypeError, ValueError):
+            # A proxy before placement says it.
+            raise ks_exc.from_response(response, 'PUT', response.url)
         if error.get('code') != 'placement.concurrent_update' or (
                 'consumer generation conflict' in error['detail']):
             break

@@ -219,18 +219,25 @@ class _Verdict:
                 for uuid in candidate['allocations']:
                     candidates[uuid].append(candidate)
             summaries.update(of_providers or {})
-        if candidates:
+        uuids, last = list(summaries) if candidates else [], None
+        size = len(uuids) if self.hosts.are_compared() else _BATCH
+        for start in range(0, len(uuids), size):
+            if start and self._is_late():
+                return None, None
             states = list(self.host_manager.get_host_states_by_uuids(
-                self.context, list(summaries), self.spec))
+                self.context, uuids[start:start + size], self.spec))
             for state in states:
                 state.allocation_candidates = candidates[state.uuid]
-            _refused, left, last = self.hosts.filter(states)
+            _refused, left, name = self.hosts.filter(states)
             if left:
                 return FITS, None
-            if states:
-                return ((NO_ROOM, None) if last in _OF_USAGE else
-                        (REFUSED, last))
+            last = name or last
+        if last:
+            return (NO_ROOM, None) if last in _OF_USAGE else (REFUSED, last)
         return self._find_reason_without_room()
+
+    def _is_late(self):
+        return time.monotonic() > self.until
 
     def _find_candidates(self):
         """Return what there is room on, as Placement answers each request."""
@@ -258,23 +265,21 @@ class _Verdict:
         nodes.sort(key=lambda node: node[3:], reverse=True)
         empty = empty_hosts.EmptyHosts(
             self.context, self.client, self.requests)
-        refused, found = {}, False
+        refused = {}
         for start in range(0, len(nodes), _BATCH):
-            if time.monotonic() > self.until:
-                if found:
-                    return NO_ROOM, None
-                break
+            if self._is_late():
+                return NO_ROOM, None
             states = self.hosts.get_states([
                 node for node in nodes[start:start + _BATCH]
                 if not empty.rules_out(node.uuid)])
             names, left, _last = self.hosts.filter(states)
             refused.update(names)
-            found = found or bool(left)
-            if any(empty.could_hold(state.uuid) for state in left):
+            if any(self._is_late() or empty.could_hold(state.uuid)
+                   for state in left):
                 return NO_ROOM, None
         for uuid, name in sorted(
                 refused.items(), key=lambda item: item[1] in _OF_USAGE):
-            if empty.could_hold(uuid):
+            if self._is_late() or empty.could_hold(uuid):
                 return ((NO_ROOM, None) if name in _OF_USAGE else
                         (REFUSED, name))
         return NOTHING_FITS, None

@@ -11,12 +11,15 @@
 #    under the License.
 
 from io import StringIO
+from unittest import mock
 
 import fixtures
+from keystoneauth1 import exceptions as ks_exc
 
 from nova.cmd import manage
 from nova import context as nova_context
 from nova import objects
+from nova.scheduler.client import report
 from nova.tests.functional import full_cloud
 
 
@@ -64,6 +67,13 @@ class DowngradePendingTestCase(full_cloud.FullCloudTestCase):
         # And it can be deleted.
         self.api.delete_server(self.waiting[0])
         self._wait_until_deleted({'id': self.waiting[0]})
+
+    def test_placement_cannot_be_reached(self):
+        with mock.patch.object(report, 'report_client_singleton',
+                               side_effect=ks_exc.ConnectFailure):
+            code, _output = self.set_error()
+        self.assertEqual(0, code)
+        self.assertEqual(['ERROR'] * 3, self.statuses())
 
     def test_a_dry_run_changes_nothing(self):
         before = [self.admin_api.get_server(server)

@@ -18,6 +18,7 @@ from urllib import parse as urlparse
 
 import fixtures
 from keystoneauth1 import exceptions as ks_exc
+import oslo_messaging as messaging
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import api as compute_api
@@ -32,6 +33,7 @@ from nova import exception
 from nova import objects
 from nova.scheduler.client import report
 from nova.scheduler import pending_verdict
+from nova.scheduler import rpcapi
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import glance as glance_fixture
 from nova.tests.functional.api import client as api_client
@@ -58,6 +60,9 @@ class PendingReasonBase(rebuild_base.RebuildInCell0Base):
             pending_verdict, '_allowance',
             pending_verdict.Allowance(store=600)))
         super().setUp()
+        # What one test has found out is nothing to the next.
+        self.useFixture(fixtures.MockPatchObject(
+            pending_reason, '_cache', None))
 
     def get(self, server, api=None, query='', status=200):
         server_id = server if isinstance(server, str) else server['id']
@@ -107,6 +112,7 @@ class ReasonTestCase(PendingReasonBase):
         shown = self.assertReason('no_room', server)
         self.assertEqual(server['created'], shown['since'])
         self.assertEqual(1, shown['attempts'])
+        self.assertLessEqual(shown['since'], shown['last_attempt'])
         self.assertTrue(re.match(TIME, shown['last_attempt']), shown)
         self.assertEqual(server['fault']['message'], shown['message'])
         node, = self.admin_api.api_get('os-hypervisors').body['hypervisors']
@@ -155,6 +161,15 @@ class ReasonTestCase(PendingReasonBase):
                 vcpu=1, memory_mb=128, disk=1, extra_spec={
                     'trait:' + trait: 'required'})
             self.assertReason('nothing_fits', self.bury(flavor_id=flavor))
+
+    def test_nothing_is_said_without_proof(self):
+        flavor = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=1,
+            extra_spec={'trait:HW_CPU_X86_AVX': 'required'})
+        server = self.bury(flavor_id=flavor)
+        self.useFixture(fixtures.MockPatchObject(
+            pending_verdict, '_SECONDS', -1))
+        self.assertReason('no_room', server)
 
     def test_class_that_nobody_has(self):
         for name in 'VGPU', 'CUSTOM_NEVER_HEARD_OF':
@@ -253,6 +268,19 @@ class ReasonTestCase(PendingReasonBase):
         self.assertIsNone(shown['hosts'])
         self.assertIsNone(shown['requests'])
         self.assertEqual(shown['message'], shown['unavailable'])
+
+    def test_volume_is_not_reserved_any_more(self):
+        self.fill()
+        volume = cinder_fixture.CinderFixture.IMAGE_BACKED_VOL
+        server = self.waiting(imageRef='', block_device_mapping_v2=[{
+            'source_type': 'volume', 'destination_type': 'volume',
+            'boot_index': 0, 'uuid': volume}])
+        self.assertReason('no_room', server)
+        self.cinder.volume_to_attachment[volume].clear()
+        shown = self.assertReason('unknown', server)
+        self.assertIn('not reserved', shown['message'])
+        self.assertIsNone(shown['hosts'])
+        self.refused(400, server)
 
     def test_service_is_down(self):
         self.fill()
@@ -562,6 +590,17 @@ class SchedulerTestCase(PendingReasonBase):
         self.flags(pending_verdict_cache_time=0, group='api')
         self.stop_scheduler()
         self.assertFromFault('unknown', server)
+
+    def test_owners_do_not_wait_again_and_again(self):
+        server = self.bury()
+        with mock.patch.object(
+                rpcapi.SchedulerAPI, 'get_pending_verdict',
+                side_effect=messaging.MessagingTimeout) as asked:
+            for _time in range(3):
+                self.assertEqual('no_room', self.pending(server)['reason'])
+            self.assertEqual(1, asked.call_count)
+            self.pending(server, self.admin_api)
+            self.assertEqual(2, asked.call_count)
 
     def test_pinned(self):
         server = self.bury()

@@ -106,7 +106,7 @@ class HoldTestCase(HeldRoomBase):
 
     def test_placement_fails(self):
         self.assertRaises(ks_exc.BadGateway, self.claim, answer(502))
-        for status in 401, 403, 429:
+        for status in 400, 401, 403, 409, 429:
             self.assertRaises(ks_exc.HTTPClientError, self.claim,
                               fake_requests.FakeResponse(status, '<html>'))
         self.assertRaises(ks_exc.ConnectFailure, self.claim,
