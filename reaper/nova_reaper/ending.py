@@ -107,7 +107,7 @@ class Victims:
                 told.append(dataclasses.replace(
                     victim, stage=Stage.NOTICED, since=self._clock()))
         except clients.RequestFailed:
-            self.withdraw(told, 'another one could not be told')
+            self.withdraw(told, waiting, 'another one could not be told')
             raise
         for victim in told:
             self._metrics.notices_given.labels('given').inc()
@@ -117,8 +117,13 @@ class Victims:
                      waiting, host)
         return tuple(told)
 
-    def withdraw(self, victims: Sequence[Victim], why: str) -> None:
-        """Take notices back; what cannot be done now a list finds."""
+    def withdraw(self, victims: Sequence[Victim], waiting: str,
+                 why: str) -> None:
+        """Take notices back; what cannot be done now a list finds.
+
+        :param waiting: whom they were given for. Another reaper may have given
+            its own meanwhile.
+        """
         for victim in victims:
             if victim.stage in (Stage.CHOSEN, Stage.ENDED):
                 continue
@@ -127,6 +132,12 @@ class Victims:
                 # It was not shelved: nothing is to bring it back later.
                 keys = attempt.SHELVED_AT, *keys
             try:
+                server = self.find(victim.id)
+                if server and server.metadata.get(
+                        attempt.FOR, waiting) != waiting:
+                    LOG.info('Server %s (%s) is under notice for another by '
+                             'now.', victim.id, victim.name)
+                    continue
                 self._nova.delete_metadata(victim.id, keys)
                 self._resume(victim)
             except clients.RequestFailed as error:
@@ -172,7 +183,8 @@ class Victims:
         if not facts.is_preemptible(server.flavor):
             return victim
         try:
-            return self._end(victim, server)
+            return dataclasses.replace(self._end(victim, server),
+                                       failed_at=0.0)
         except clients.Conflict as error:
             self._metrics.conflicts.labels('end').inc()
             LOG.info('Server %s cannot be ended at the moment: %s',

@@ -34,6 +34,9 @@ PRIORITY = 'reaper:priority'
 PENDING_TIMEOUT = 'reaper:pending_timeout'
 ACTION = 'reaper:action'
 
+# What no provider has: Placement stores no larger amount.
+LARGEST = 2 ** 31 - 1
+
 # What a host's own provider has; others are on nested or sharing providers.
 OWN = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB',
                  'MEM_ENCRYPTION_CONTEXT'})
@@ -113,8 +116,8 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
     wanted = {cpu: flavor.vcpus, 'MEMORY_MB': flavor.ram, 'DISK_GB': disk}
     for key, value in specs.items():
         name = key.partition(':')[2]
-        if key.startswith('resources:') and value.isdigit():
-            wanted[name] = int(value)
+        if key.startswith('resources:') and value.isdecimal():
+            wanted[name] = min(int(value), LARGEST)
     return {name: amount for name, amount in wanted.items() if amount}
 
 
@@ -157,7 +160,7 @@ def shape(request: str, key: str, hosts: Mapping[str, str]) -> model.Shape:
         if name == 'resources':
             for item in value.split(','):
                 resource, amount = item.split(':')
-                amounts[resource] = int(amount)
+                amounts[resource] = min(int(amount), LARGEST)
         elif name in ('required', 'root_required'):
             required |= ({value} if value.startswith('in:')
                          else set(value.split(',')))

@@ -181,7 +181,8 @@ class Preempt:
             return self._withdraw(current, objection, Result.CONFLICT,
                                   model.Reason.NO_ROOM)
         current = dataclasses.replace(current, victims=tuple(kept))
-        self._victims.withdraw(spared, 'there is room without its end')
+        self._victims.withdraw(spared, current.id,
+                               'there is room without its end')
         return self._swap(current, request)
 
     def _swap(self, current: Attempt,
@@ -240,7 +241,8 @@ class Preempt:
                     facts.allocation(server, current.provider))))
         if not taken:
             return None
-        self._victims.withdraw(others, 'there is room without its end')
+        self._victims.withdraw(others, current.id,
+                               'there is room without its end')
         return current.at(Step.END, self._clock(), victims=tuple(taken),
                           held=has if has.is_hold else None, swapped=True)
 
@@ -305,7 +307,7 @@ class Preempt:
                       ', '.join(self._ids(left)))
         elif not swapped and current.held:
             self._holds.release(current.id)
-        self._victims.withdraw(left, why)
+        self._victims.withdraw(left, current.id, why)
         return Outcome(current, result, why[0].upper() + why[1:] + '.',
                        model.Reason.NO_ROOM)
 

@@ -188,6 +188,7 @@ class Recovery:
                 taken.append(server)
             elif mode != model.Mode.PREEMPT or not self._runs(server):
                 self._ends.withdraw([self._victim(server, Stage.NOTICED)],
+                                    server.metadata.get(attempt.FOR, ''),
                                     'it was given by a reaper that has ended')
         return taken
 
@@ -220,7 +221,8 @@ class Recovery:
                       'manage placement heal_allocations" gives them one.',
                       ', '.join(victim.id for victim in victims))
             return None
-        self._ends.withdraw(victims, 'nobody waits for its room any more')
+        self._ends.withdraw(victims, server,
+                            'nobody waits for its room any more')
         return None
 
     def _victim(self, server: nova.NovaServer, stage: Stage) -> Victim:

@@ -143,7 +143,6 @@ class Reaper:
         self._stopping = threading.Event()
         self._metrics = metrics.Metrics()
         self._coordinator = coordinate.Coordinator(conf)
-        self._coordinator.start()
         self._listener: Any = None
         self._server: http.Server | None = None
         self._engine: engine_module.Engine | None = None
@@ -158,6 +157,8 @@ class Reaper:
         services = self._connect()
         if services is None:
             return
+        # One that cannot ask the cloud must not have the place.
+        self._coordinator.start()
         engine = build(self._conf, services, self._metrics, self._pool,
                        self._readers)
         self._engine = engine

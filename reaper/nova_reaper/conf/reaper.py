@@ -200,7 +200,8 @@ list before, is not believed: the reaper only observes until
     cfg.IntOpt(
         'max_index_age', default=900, min=60, mutable=True,
         help="""
-Nobody is ended while the last full list is older than so many seconds.
+Nobody is ended while the last full list is older than so many seconds, or
+than twice ``full_list_interval`` where that is longer.
 """),
     cfg.IntOpt(
         'workers', default=16, min=1, max=256,

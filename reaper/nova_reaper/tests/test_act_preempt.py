@@ -206,6 +206,17 @@ class PreemptTestCase(FullHostTestCase):
         self.assertEqual({}, self.room.has(other))
         self.assertEqual(SIX, self.room.has(self.waiting))
 
+    def test_the_notice_of_another_reaper_stays(self) -> None:
+        current = self.at(Step.SWAP, self.start())
+        other = self.nova.add_server('w2', 6)
+        for victim in self.victims:
+            self.nova.servers[victim]['metadata']['reaper:for'] = other
+        self.nova.finish(self.waiting)
+        self.assertEqual(Result.GONE, self.outcome(current).result)
+        for victim in self.victims:
+            self.assertEqual(other, self.nova.servers[victim]['metadata'][
+                'reaper:for'])
+
     def test_two_reapers_and_the_same_server(self) -> None:
         first = self.at(Step.SWAP, self.start())
         late = self.at(Step.END, first)

@@ -99,6 +99,14 @@ class FactsTestCase(tests.TestCase):
                 self.flavor(reaper__preemptible=value)), value)
         self.assertFalse(facts.is_preemptible(self.flavor()))
 
+    def test_amounts_that_are_none(self) -> None:
+        wanted = facts.resources(self.server(self.flavor(**{
+            'resources__CUSTOM_A': '²', 'resources__CUSTOM_B': '9' * 30})))
+        self.assertNotIn('CUSTOM_A', wanted)
+        self.assertEqual(facts.LARGEST, wanted['CUSTOM_B'])
+        shape = facts.shape('resources=VCPU:9223372036854775808', '', {})
+        self.assertEqual((('VCPU', facts.LARGEST),), shape.resources)
+
     def test_priority(self) -> None:
         project = {'reaper:priority': '7', 'reaper:pending_timeout': '60'}
         self.assertEqual(0, facts.priority(self.flavor(), {}))

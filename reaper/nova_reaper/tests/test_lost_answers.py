@@ -143,6 +143,21 @@ class LostEndTestCase(test_act_preempt.FullHostTestCase):
         self.runs(current)
         self.assertNotIn('os-resetState', self.actions())
 
+    def test_it_works_at_the_second_time(self) -> None:
+        current = self.at(Step.END, self.start())
+        self.nova.before.append((
+            'forceDelete', 'action', lambda: self.nova.error(503)))
+        self.nova.slow = True
+        for _time in range(20):
+            current = self.actor.advance(  # type: ignore[assignment]
+                current)
+            for victim in self.victims:
+                # Its host works on it, and takes its time.
+                self.nova.servers[victim]['OS-EXT-STS:task_state'] = (
+                    'deleting' if _time else None)
+            self.now += 2
+        self.assertNotIn('os-resetState', self.actions())
+
     def test_a_task_of_somebody_else(self) -> None:
         current = self.at(Step.END, self.start())
         for victim in self.victims:
