@@ -271,14 +271,18 @@ class Actor:
     def _waits_again(self, current: Attempt) -> Outcome:
         self._release(current)
         reason, detail = model.Reason.UNKNOWN, 'It waits again.'
+        # Such a hold is given back by Nova before it looks for a host.
+        keeps = not current.waiting.shape.fill_only
         if self._nova.has_pending_route and not current.waiting.shelved:
             try:
                 answer = self._nova.pending(current.id, [current.host])
                 reason, detail = answer.reason, answer.message or detail
+                keeps = keeps and not any(
+                    item.refused_by for item in answer.hosts)
             except clients.RequestFailed as error:
                 LOG.info('Why server %s waits again is not known: %s',
                          current.id, error)
-        if current.held and reason == model.Reason.NO_ROOM:
+        if keeps and current.held and reason == model.Reason.NO_ROOM:
             self._holds.judge(False)
         return Outcome(current, Result.PENDING, detail, reason)
 

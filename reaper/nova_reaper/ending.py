@@ -31,6 +31,19 @@ from nova_reaper import model
 from nova_reaper import nova
 
 LOG = log.getLogger(__name__)
+
+
+class NotTold(Exception):
+    """Nova does not let a server be given notice.
+
+    :ivar victim: its ID
+    """
+
+    def __init__(self, victim: str, message: str) -> None:
+        super().__init__(message)
+        self.victim = victim
+
+
 # Statuses in which Nova takes metadata, a stop and a delete.
 ENDABLE = frozenset({'ACTIVE', 'PAUSED', 'SUSPENDED', 'SHUTOFF'})
 OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
@@ -95,8 +108,8 @@ class Victims:
                terminate_at: datetime.datetime) -> tuple[Victim, ...]:
         """Give notice to victims.
 
-        :raises: clients.RequestFailed if one cannot be told; notices that
-            were given are withdrawn then
+        :raises: NotTold if one cannot be told, clients.RequestFailed if it
+            could not be asked for; notices that were given are withdrawn then
         """
         told: list[Victim] = []
         until = terminate_at.strftime('%Y-%m-%dT%H:%M:%SZ')
@@ -106,8 +119,11 @@ class Victims:
                     attempt.TERMINATE_AT: until, attempt.FOR: waiting})
                 told.append(dataclasses.replace(
                     victim, stage=Stage.NOTICED, since=self._clock()))
-        except clients.RequestFailed:
+        except clients.RequestFailed as error:
             self.withdraw(told, waiting, 'another one could not be told')
+            if isinstance(error, clients.Forbidden):
+                # Its owner has as many items of metadata as there may be.
+                raise NotTold(victims[len(told)].id, error.message) from error
             raise
         for victim in told:
             self._metrics.notices_given.labels('given').inc()

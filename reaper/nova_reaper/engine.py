@@ -295,7 +295,7 @@ class Engine:
         self.world.forget_misses = self._conf.reaper.stuck_exclusion
         if options != self.world.options:
             self._undo_observed()
-            self.world.use(options, self.decisions)
+            self.world.use(options, self.decisions, self.attempts.keys())
 
     def _undo_observed(self) -> None:
         """What was only looked at may be decided otherwise now."""

@@ -124,7 +124,7 @@ class Lists:
     def answer(self, server: nova.NovaServer, classes: Mapping[str, int]
                ) -> shapes.Answer | None:
         """What a server asks for, None if it has just ceased to wait."""
-        known = self._shapes.known(server)
+        known = self._shapes.fresh(server)
         if known:
             return known
         names = {item.uuid: name for name, item

@@ -178,10 +178,10 @@ class Outcomes:
         if timeout:
             latest = now - datetime.timedelta(seconds=timeout)
             for server, told in self._world.told.items():
-                if told.decision.reason == model.Reason.NOTHING_FITS:
+                if told.decision.reason == model.Reason.NOTHING_FITS and (
+                        told.since <= latest):
                     waiting = self._world.queue.get(server)
-                    if waiting and waiting.created_at <= latest and (
-                            not waiting.shelved):
+                    if waiting and not waiting.shelved:
                         found.append((waiting,
                                       model.Reason.NOTHING_FITS.value))
         return [(waiting, reason) for waiting, reason in found

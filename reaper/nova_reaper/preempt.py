@@ -100,6 +100,12 @@ class Preempt:
         try:
             told = self._victims.notify(current.victims, current.id,
                                         current.host, until)
+        except ending.NotTold as error:
+            LOG.warning('Server %s cannot be given notice, and is not ended '
+                        'for another: %s', error.victim, error)
+            return Outcome(current, Result.CONFLICT, 'A server that was to '
+                           'make room for it cannot be given notice.',
+                           model.Reason.NO_ROOM, avoid=(error.victim,))
         except clients.RequestFailed as error:
             self._metrics.conflicts.labels('notice').inc()
             return Outcome(current, Result.CONFLICT, error.message,

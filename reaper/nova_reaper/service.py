@@ -144,6 +144,8 @@ class Reaper:
         self._metrics = metrics.Metrics()
         self._coordinator = coordinate.Coordinator(conf)
         self._listener: Any = None
+        self._listens = False
+        self._listening = threading.Lock()
         self._server: http.Server | None = None
         self._engine: engine_module.Engine | None = None
         self._pool = futures.ThreadPoolExecutor(
@@ -218,16 +220,39 @@ class Reaper:
         try:
             self._listener = events.listener(
                 self._conf, engine.mailbox, observe)
-            self._listener.start()
         except Exception as error:
-            # The text may hold the URL with its password.
-            LOG.error('No notifications are listened to: %s. The reaper '
-                      'lives from its lists.', type(error).__name__)
+            self._not_listening(error)
             self._listener = False
+            return
+        # Without a bus it tries for ever.
+        self._listens = False
+        threading.Thread(target=self._begin_to_listen, args=(self._listener,),
+                         name='listens', daemon=True).start()
+
+    def _begin_to_listen(self, listener: Any) -> None:
+        try:
+            listener.start()
+        except Exception as error:
+            self._not_listening(error)
+            return
+        with self._listening:
+            wanted = self._listener is listener
+            self._listens = self._listens or wanted
+        if not wanted:
+            listener.stop()
+            listener.wait()
+
+    @staticmethod
+    def _not_listening(error: Exception) -> None:
+        # The text may hold the URL with its password.
+        LOG.error('No notifications are listened to: %s. The reaper lives '
+                  'from its lists.', type(error).__name__)
 
     def _leave(self) -> None:
-        listener, self._listener = self._listener, None
-        if listener:
+        with self._listening:
+            listener, self._listener = self._listener, None
+            listens = self._listens
+        if listener and listens:
             listener.stop()
             listener.wait()
 

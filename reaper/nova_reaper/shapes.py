@@ -56,6 +56,7 @@ class Shapes:
         self._lock = threading.Lock()
         self._answers: dict[str, Answer] = {}
         self._own: dict[str, str] = {}
+        self._stale: set[str] = set()
 
     def key(self, server: nova.NovaServer) -> str:
         """What tells apart servers for which Nova may answer differently."""
@@ -70,9 +71,15 @@ class Shapes:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def known(self, server: nova.NovaServer) -> Answer | None:
-        """The answer for a server, None if it has to be asked for."""
+        """The last answer for a server, None if there was none."""
         with self._lock:
             return self._answers.get(self.key(server))
+
+    def fresh(self, server: nova.NovaServer) -> Answer | None:
+        """The answer for a server, None if it has to be asked for."""
+        with self._lock:
+            key = self.key(server)
+            return None if key in self._stale else self._answers.get(key)
 
     def ask(self, server: nova.NovaServer, hosts: Mapping[str, str],
             classes: Mapping[str, int]) -> Answer:
@@ -102,6 +109,7 @@ class Shapes:
                 time.monotonic())
         with self._lock:
             self._answers[key] = answer
+            self._stale.discard(key)
         return answer
 
     def set_apart(self, server: str) -> None:
@@ -113,18 +121,20 @@ class Shapes:
             self._own[server] = f'server {server}'
 
     def forget(self, server: nova.NovaServer | None = None) -> None:
-        """Ask again for the shape of a server, or for all shapes."""
+        """Ask again for the shape of a server, or for all shapes.
+
+        Until that is answered the last answer holds.
+        """
         with self._lock:
-            if server is None:
-                self._answers.clear()
-            else:
-                self._answers.pop(self.key(server), None)
+            self._stale |= (self._answers.keys() if server is None
+                            else {self.key(server)})
 
     def keep_only(self, keys: set[str], servers: set[str]) -> None:
         """Forget what nobody waits with any more."""
         with self._lock:
             self._answers = {key: answer for key, answer
                              in self._answers.items() if key in keys}
+            self._stale &= keys
             self._own = {server: key for server, key in self._own.items()
                          if server in servers}
 

@@ -15,6 +15,7 @@
 It asks nobody. Its owner, the engine, holds a lock over it.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 import datetime
@@ -37,10 +38,14 @@ LOG = log.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Told:
-    """A decision, and when it was made."""
+    """A decision, and when it was made.
+
+    :ivar since: when the first of those was that have had the same reason
+    """
 
     decision: model.Decision
     at: datetime.datetime
+    since: datetime.datetime
 
 
 @dataclasses.dataclass(slots=True)
@@ -85,11 +90,13 @@ class World:
         self._learned = 0
         self.forget_misses = 0
 
-    def use(self, options: model.Options, busy: Mapping[str, model.Decision]
-            ) -> None:
+    def use(self, options: model.Options, busy: Mapping[str, model.Decision],
+            attempts: Collection[str]) -> None:
         """Plan by other options from now on.
 
         :param busy: decisions that are being carried out
+        :param attempts: IDs of the servers that attempts go on for. Those that
+            another reaper has begun are no decisions of this one.
         """
         self.options = options
         self.index = index_module.Index(options)
@@ -99,7 +106,7 @@ class World:
         for view in self.views.values():
             self.index.put(view.host, view.servers)
         for server in list(self.servers):
-            if server not in busy:
+            if server not in attempts:
                 self.put_again(server)
         for decision in busy.values():
             waiting = self.waiting(decision.server)
@@ -243,8 +250,10 @@ class World:
 
     def tell(self, decision: model.Decision) -> bool:
         """Keep a decision; returns whether it says anything new."""
-        before = self.told.get(decision.server)
-        self.told[decision.server] = Told(decision, utcnow())
+        before, now = self.told.get(decision.server), utcnow()
+        self.told[decision.server] = Told(
+            decision, now, before.since if before and (
+                before.decision.reason == decision.reason) else now)
         self._metrics.decisions.labels(
             decision.verdict.value, decision.word or 'none').inc()
         return before is None or before.decision != decision

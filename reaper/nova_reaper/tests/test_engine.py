@@ -296,6 +296,32 @@ class FillTestCase(EngineTestCase):
         self.assertEqual(('ERROR', 'ACTIVE'),
                          (self.status(waiting), self.status(other)))
 
+    def test_nothing_could_take_it_since_a_moment_ago(self) -> None:
+        self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
+        self.nova.add_host('h1', 4)
+        self.nova.add_server('s', 4, 'h1')
+        waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+        # It has waited for long by now.
+        self.offset += 86400
+        self.turns(10)
+        self.engine.world.tell(model.Decision(
+            waiting, model.Verdict.WAIT, reason=model.Reason.NOTHING_FITS))
+        self.turns(10)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.turns(10, 6)
+        self.assertEqual('ERROR', self.status(waiting))
+
+    def test_while_everything_is_asked_again(self) -> None:
+        self.nova.add_host('h1', 4)
+        waiting = self.nova.add_server('w', 4)
+        item = self.nova.nova.server(waiting)
+        self.turns(1)
+        self.engine._shapes.forget()
+        self.assertIsNone(self.engine._shapes.fresh(item))
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
     def test_two_active_reapers(self) -> None:
         self.nova.add_host('h1', 8)
         waiting = [self.nova.add_server(f'w{number}', 4)
@@ -405,6 +431,18 @@ class PreemptTestCase(EngineTestCase):
         self.assertIsNone(self.status(victim))
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual(0, self.value('needless_victims_total'))
+
+    def test_one_that_cannot_be_told_is_spared(self) -> None:
+        self.nova.add_host('h2', 8)
+        first = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        second = self.nova.add_server('t', 8, 'h2', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        # The quota of metadata of one is used up.
+        self.nova.before += [
+            ('metadata', first, lambda: self.nova.error(403))] * 5
+        self.turns(80)
+        self.assertEqual(('ACTIVE', None, 'ACTIVE'), (
+            self.status(first), self.status(second), self.status(waiting)))
 
     def test_the_shelved_comes_back(self) -> None:
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True,

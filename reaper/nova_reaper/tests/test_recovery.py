@@ -17,6 +17,7 @@ from unittest import mock
 from nova_reaper.attempt import Attempt
 from nova_reaper.attempt import Outcome
 from nova_reaper.attempt import Step
+from nova_reaper import events
 from nova_reaper import model
 from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
@@ -107,6 +108,25 @@ class CrashTestCase(CrashingTestCase):
 
     def test_after_the_swap(self) -> None:
         self.runs(*self.preempt(Step.END))
+
+    def test_after_the_swap_and_an_option_changes(self) -> None:
+        self.nova.add_host('h2', 8)
+        other = self.nova.add_server('o', 8, 'h2')
+        victim, waiting = self.preempt(Step.END)
+        self.nova.slow = True
+        self.turns(5)
+        # There is room elsewhere by now.
+        self.nova.slow = False
+        self.nova.finish(other)
+        self.nova.slow = True
+        self.hint(events.Kind.HOST, host='h2')
+        self.turns(2)
+        self.conf.set_override('min_run_time', 7, 'reaper')
+        self.turns(5)
+        self.assertEqual(Step.END, self.engine.attempts[waiting].step)
+        self.nova.finish(victim)
+        self.nova.slow = False
+        self.runs(victim, waiting)
 
     def test_after_the_end(self) -> None:
         self.runs(*self.preempt(Step.REBUILD))

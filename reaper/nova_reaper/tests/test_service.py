@@ -19,10 +19,14 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 import fixtures
 
+from nova_reaper import metrics
+from nova_reaper import service
 from nova_reaper import tests
+from nova_reaper.tests import cloud
 
 # Nobody listens there: it goes on trying.
 _CONFIGURATION = '''
@@ -37,6 +41,37 @@ auth_url = http://127.0.0.1:9/v3
 username = reaper
 password = secret
 '''
+
+
+class NoBusTestCase(tests.TestCase):
+    """Who connects to the bus tries it for ever."""
+
+    def test_the_engine_does_not_wait_for_it(self) -> None:
+        connected = threading.Event()
+        listener = mock.Mock(start=mock.Mock(side_effect=connected.wait))
+        self.useFixture(fixtures.MockPatch(
+            'nova_reaper.events.listener', return_value=listener))
+        reaper = service.Reaper(cloud.configuration())
+        reaper._metrics = metrics.Metrics()
+        reaper._coordinator = mock.Mock()
+        reaper._listener, reaper._listens = None, False
+        reaper._listening = threading.Lock()
+        engine = mock.Mock()
+        reaper._take_part(engine)
+        # It is not stopped while it begins, which would wait for it, too.
+        reaper._leave()
+        listener.stop.assert_not_called()
+        connected.set()
+        for thread in threading.enumerate():
+            if thread.name == 'listens':
+                thread.join(10)
+        listener.stop.assert_called_once_with()
+        reaper._take_part(engine)
+        for thread in threading.enumerate():
+            if thread.name == 'listens':
+                thread.join(10)
+        reaper._leave()
+        self.assertEqual(2, listener.stop.call_count)
 
 
 class SignalTestCase(tests.TestCase):
