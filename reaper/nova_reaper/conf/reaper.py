@@ -69,8 +69,8 @@ of the same name of a project go before the option, in this order.
         'nothing_fits_timeout', default=0, min=0, mutable=True,
         help="""
 Seconds for which no host could ever have taken a server, were it empty, before
-it is given up and set to ERROR. 0 is never. They begin anew with a start of the
-reaper. Hosts may be added, or be away for a moment, so leave some time.
+it is given up and set to ERROR. 0 is never. They begin anew when the reaper is
+started. Hosts may be added, or be away for a moment, so leave some time.
 """),
     cfg.IntOpt(
         'retry_interval', default=DEFAULTS.retry_interval, min=1,
