@@ -345,6 +345,12 @@ class ZoneTestCase(CorrectedBase):
         self.wait_for(server, 'ACTIVE')
         self.assertEqual(['other'], self.spec(server).force_hosts)
 
+    def test_another_host_than_it_was_created_for(self):
+        server = self.bury(api=self.admin_api, host='compute')
+        self.assertIn('was created for a host', self.refused_unchanged(
+            400, server, api=self.admin_api,
+            availability_zone='zone2:other'))
+
     def test_volume_of_another_zone(self):
         self.flags(cross_az_attach=False, group='cinder')
         self.useFixture(cinder_fixture.CinderFixture(self, az='zone2'))
