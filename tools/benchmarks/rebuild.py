@@ -39,6 +39,7 @@ from concurrent import futures
 import contextlib
 import os
 import pathlib
+import signal
 import statistics
 import sys
 import tempfile
@@ -202,6 +203,7 @@ def main():
     parser.add_argument('--database-url', default=settings.DATABASE_URL)
     parser.add_argument('--bus-url', default=settings.BUS_URL)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
         counts = pathlib.Path(folder, 'counts')
         with _cloud(arguments, counts) as cloud:
