@@ -32,6 +32,12 @@ from nova_reaper import nova
 
 LOG = log.getLogger(__name__)
 
+# Statuses in which Nova takes metadata, a stop and a delete.
+ENDABLE = frozenset({'ACTIVE', 'PAUSED', 'SUSPENDED', 'SHUTOFF'})
+OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
+# Seconds for which a task goes on whose host may not have been told of it.
+PATIENCE = 10.0
+
 
 class NotTold(Exception):
     """Nova does not let a server be given notice.
@@ -42,13 +48,6 @@ class NotTold(Exception):
     def __init__(self, victim: str, message: str) -> None:
         super().__init__(message)
         self.victim = victim
-
-
-# Statuses in which Nova takes metadata, a stop and a delete.
-ENDABLE = frozenset({'ACTIVE', 'PAUSED', 'SUSPENDED', 'SHUTOFF'})
-OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
-# Seconds for which a task goes on whose host may not have been told of it.
-PATIENCE = 10.0
 
 
 def is_back(server: nova.NovaServer) -> bool:
