@@ -13,7 +13,7 @@
 """One attempt to have a server built: where it stands, and how it ended.
 
 Nothing here is kept beyond the process: what a restart needs is in Nova and
-Placement, and resume.py reads it there.
+Placement, and recovery.py reads it there.
 """
 
 import dataclasses

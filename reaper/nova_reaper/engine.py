@@ -216,10 +216,11 @@ class Engine:
             started = self.jobs.start(due, functools.partial(
                 self._lists.read_waiting, self.world.classes()),
                 self._waiting)
-        elif due == lists.CHANGES:
+        elif due in (lists.CHANGES, lists.SHAPES):
             started = self.jobs.start(lists.FULL, functools.partial(
                 self._lists.read_changes, self._calendar.read_at,
-                dict(self.world.views)), self._full)
+                dict(self.world.views), due == lists.SHAPES), functools.partial(
+                    self._changes, due == lists.SHAPES))
         else:
             started = due == lists.FULL and self.jobs.start(
                 due, self._lists.read_all, self._full)
@@ -262,6 +263,11 @@ class Engine:
         self._waiting(found.waiting, full=True)
         if self.guard.active:
             self._sweep()
+
+    def _changes(self, anew: bool, found: lists.FullList) -> None:
+        if anew:
+            self._calendar.took(found.seconds)
+        self._full(found)
 
     def _sweep(self) -> None:
         """Look for what was left behind; at the start that is all there is."""

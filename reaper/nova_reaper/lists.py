@@ -37,7 +37,11 @@ LOG = log.getLogger(__name__)
 FULL = 'full list'
 WAITING = 'list of servers that wait'
 CHANGES = 'list of what has changed'
+SHAPES = 'list of what filters say'
 PAUSE = 10.0  # a flood of changes of aggregates is one
+# Between two of them so many times as long as the first has taken: Nova's
+# schedulers are asked about all hosts, and have others to serve.
+REST = 5
 # The clocks of Nova's hosts may be so much behind, and a write on its way.
 SKEW = datetime.timedelta(seconds=60)
 NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
@@ -164,7 +168,8 @@ class Lists:
                         time.monotonic() - begun)
 
     def read_changes(self, since: datetime.datetime,
-                     views: Mapping[str, reader.HostView]) -> FullList:
+                     views: Mapping[str, reader.HostView],
+                     anew: bool = False) -> FullList:
         """What has changed since everything was read, of it the waiting all.
 
         A host has changed if one of its servers has, or it was not there, or
@@ -172,6 +177,8 @@ class Lists:
 
         :param since: when that reading began
         :param views: the hosts as they were read then
+        :param anew: whether traits, aggregates and what filters say are to be
+            asked for again, too
         :raises: clients.RequestFailed
         """
         begun = time.monotonic()
@@ -188,6 +195,9 @@ class Lists:
                   if not view.consumers.isdisjoint(changed)}
         names |= {name for name, item in hypervisors.items()
                   if name not in views or known.get(name) != item}
+        if anew:
+            self._reader.read_having((), again=True)
+            self._shapes.forget()
         hosts = self._reader.read_hosts(
             {name: hypervisors[name] for name in names if name in hypervisors})
         waiting = self.read_waiting({
@@ -217,6 +227,7 @@ class Calendar:
         self._pending_at = self._full_at = -math.inf
         self._full_failed = False
         self._soon: float | None = None
+        self._not_before = -math.inf
         self.resume = False
         self.read_at = NEVER
 
@@ -241,8 +252,11 @@ class Calendar:
         now = time.monotonic()
         if active and self.resume and self.read_at > NEVER:
             return CHANGES
-        if now >= self.full or self._soon is not None and now >= self._soon:
+        if now >= self.full:
             return FULL
+        if self._soon is not None and now >= max(self._soon,
+                                                 self._not_before):
+            return SHAPES if self.read_at > NEVER else FULL
         known = recovered or not active and self.read_at > NEVER
         if now >= self.pending and known:
             return WAITING
@@ -257,13 +271,19 @@ class Calendar:
             self._soon = None
         if name == CHANGES:
             self.resume = False
+        if name == SHAPES:
+            self._soon = None
 
     def failed(self, name: str) -> None:
         """A list could not be read: it is not waited for until the next."""
         self._full_failed = self._full_failed or name == FULL
 
+    def took(self, seconds: float) -> None:
+        """A list with what filters say has been read."""
+        self._not_before = time.monotonic() + REST * seconds
+
     def read_soon(self) -> None:
-        """Have everything read again, but not more often than needed."""
+        """Have what filters say read again, but not more often than needed."""
         if self._soon is None:
             self._soon = time.monotonic() + PAUSE
 

@@ -17,6 +17,7 @@ from unittest import mock
 
 from nova_reaper import attempt
 from nova_reaper.attempt import Step
+from nova_reaper import events
 from nova_reaper import lists
 from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
@@ -153,6 +154,40 @@ class StandbyTestCase(test_engine.EngineTestCase):
         self.engine.guard.active = True
         self.turns()
         self.assertEqual('ACTIVE', self.status(self.waiting))
+
+    def test_what_filters_say_changes(self) -> None:
+        self.engine.guard.active = True
+        self.nova.delete(self.filler['h3'])
+        self.nova.refused_by['h3'] = 'AggregateInstanceExtraSpecsFilter'
+        self.turns(5)
+        self.assertEqual('PENDING', self.status(self.waiting))
+        del self.nova.refused_by['h3']
+        self.offset += 100
+        log = self.room.adapter.log
+        del log[:]
+        # A flood of them is one.
+        for host in self.nova.hosts:
+            self.hint(events.Kind.SHAPE, host=host)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertEqual({'h3'}, self._hosts_read(log))
+
+    def test_filters_are_not_asked_all_the_time(self) -> None:
+        calendar = lists.Calendar(self.conf)
+        calendar.began(lists.FULL)
+        calendar.read_at += datetime.timedelta(days=1)
+        calendar.read_soon()
+        self.assertIsNone(calendar.due(True, True))
+        self.offset += 10
+        self.assertEqual(lists.SHAPES, calendar.due(True, True))
+        calendar.began(lists.SHAPES)
+        self.offset += 8
+        calendar.took(8)
+        calendar.read_soon()
+        self.offset += 39
+        self.assertIsNone(calendar.due(True, True))
+        self.offset += 1
+        self.assertEqual(lists.SHAPES, calendar.due(True, True))
 
     def test_lists_fail(self) -> None:
         def fail() -> cloud.Answer:
