@@ -33,6 +33,7 @@ from nova_reaper.attempt import Step
 from nova_reaper import conf as reaper_conf
 from nova_reaper import events
 from nova_reaper import guard
+from nova_reaper import hosts
 from nova_reaper import jobs
 from nova_reaper import lists
 from nova_reaper import metrics
@@ -81,8 +82,9 @@ class Engine:
         self.decisions: dict[str, model.Decision] = {}
         self.outcomes = outcomes.Outcomes(conf, source, known, meters,
                                           announcer)
-        self._dirty: set[str] = set()
-        self._freed: dict[str, float] = {}
+        # Those that attempts wait for must not stand in line behind others.
+        self._hosts = hosts.Hosts(source, known, self.jobs, self._refreshed,
+                                  max(1, conf.reaper.workers // 4))
         self._calendar = lists.Calendar(conf)
         self.recovered = False
 
@@ -97,6 +99,7 @@ class Engine:
             for hint in hints:
                 self._hint(hint)
             self._start_lists()
+            self._hosts.go_on()
             self._use_mode()
             if self.recovered:
                 self._plan()
@@ -123,6 +126,7 @@ class Engine:
         self.attempts.clear()
         self.decisions.clear()
         self.recovered = False
+        self._hosts.forget()
         self._calendar.resume = True
         self.jobs.take()
         self._start_lists()
@@ -139,8 +143,10 @@ class Engine:
 
     def _hint(self, hint: events.Hint) -> None:
         if hint.kind == events.Kind.HOST:
-            self._freed.setdefault(hint.host, hint.at)
-            self.refresh(hint.host)
+            self._hosts.freed.setdefault(hint.host, hint.at)
+            self._hosts.read(hint.host)
+        elif hint.kind == events.Kind.TAKEN:
+            self._hosts.read_later(hint.host)
         elif hint.kind == events.Kind.WAITS:
             self._wake(hint.server)
             self._read_one(hint.server)
@@ -158,7 +164,7 @@ class Engine:
             self.jobs.start(
                 f'server {hint.server}',
                 functools.partial(self._reader.read_server, hint.server),
-                lambda server: self.refresh(
+                lambda server: self._hosts.read_later(
                     server.host if server else hint.host))
 
     def _wake(self, server: str) -> None:
@@ -168,16 +174,6 @@ class Engine:
                                     for victim in current.victims):
                 self.attempts[key] = dataclasses.replace(current, wake_at=0.0)
 
-    def refresh(self, host: str, whole: bool = False) -> None:
-        """Read a host again, or at least what is allocated of it."""
-        if not host or host not in self._reader.hypervisors:
-            return
-        if not self.jobs.start(f'host {host}', functools.partial(
-                    self._reader.read_host, host,
-                    before=None if whole else self.world.views.get(host)),
-                functools.partial(self._refreshed, host)):
-            self._dirty.add(host)
-
     def _refreshed(self, host: str, view: reader.HostView | None) -> None:
         if view is not None:
             # What is held shows in the host itself from now on.
@@ -186,9 +182,6 @@ class Engine:
                         current.step in HELD):
                     self.world.index.drop_plan(server)
             self.world.put_host(view)
-        if host in self._dirty:
-            self._dirty.discard(host)
-            self.refresh(host)
 
     def _read_one(self, server: str) -> None:
         self.jobs.start(f'server {server}', functools.partial(
@@ -217,10 +210,11 @@ class Engine:
                 self._lists.read_waiting, self.world.classes()),
                 self._waiting)
         elif due in (lists.CHANGES, lists.SHAPES):
+            anew = due == lists.SHAPES
             started = self.jobs.start(lists.FULL, functools.partial(
                 self._lists.read_changes, self._calendar.read_at,
-                dict(self.world.views), due == lists.SHAPES), functools.partial(
-                    self._changes, due == lists.SHAPES))
+                dict(self.world.views), anew),
+                functools.partial(self._changes, anew))
         else:
             started = due == lists.FULL and self.jobs.start(
                 due, self._lists.read_all, self._full)
@@ -338,7 +332,8 @@ class Engine:
     def _begin(self, waiting: model.Waiting, decision: model.Decision
                ) -> None:
         made = self.outcomes.begin(waiting, decision,
-                                   self._freed.get(decision.host or '', 0.0))
+                                   self._hosts.freed.get(
+                                       decision.host or '', 0.0))
         if made is None:
             self.world.planner.undo(decision, world.utcnow())
             return
@@ -372,8 +367,9 @@ class Engine:
             self.attempts[result.id] = result
             if before.step != result.step and result.step in (
                     Step.END, Step.REBUILD):
-                self._freed.pop(result.host, None)
-                self.refresh(result.host)
+                self._hosts.freed.pop(result.host, None)
+                # Until then it counts as planned.
+                self._hosts.read_later(result.host)
             return
         server = result.attempt.id
         if self.attempts.pop(server, None) is None:
@@ -387,7 +383,7 @@ class Engine:
             if result.refused_by:
                 self._shapes.forget(item)
             self._read_one(server)
-        self.refresh(result.attempt.host, whole=True)
+        self._hosts.read(result.attempt.host, whole=True)
 
     def _give_up(self) -> None:
         if self.world.options.mode == model.Mode.OBSERVE:

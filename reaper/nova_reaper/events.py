@@ -35,7 +35,8 @@ LOG = log.getLogger(__name__)
 class Kind(enum.StrEnum):
     """What a notification hints at."""
 
-    HOST = 'host'        # the room on a host has changed
+    HOST = 'host'        # room on a host may have become free
+    TAKEN = 'taken'      # room on a host was taken
     WAITS = 'waits'      # a server waits for a host
     ENDED = 'ended'      # a server is gone, or off its host
     SERVER = 'server'    # a server has changed otherwise
@@ -68,6 +69,10 @@ _ROOM = frozenset({
     'instance.live_migration_post.end',
     'instance.live_migration_post_dest.end',
     'instance.live_migration_rollback.end', 'instance.evacuate.end'})
+_TAKEN = frozenset({
+    'instance.create.end', 'instance.unshelve.end',
+    'instance.resize_finish.end', 'instance.rebuild.end',
+    'instance.live_migration_post_dest.end'})
 _SERVER = frozenset({
     'instance.lock', 'instance.unlock', 'instance.power_off.end',
     'instance.power_on.end', 'instance.shelve.end',
@@ -114,7 +119,8 @@ def _hints(event_type: str, publisher_id: str, payload: Mapping[str, Any]
         # After a move the one that speaks is not the one that has it.
         service, _, speaker = publisher_id.partition(':')
         hosts = {data['host'], speaker if service == 'nova-compute' else ''}
-        found += [Hint(Kind.HOST, host)
+        kind = Kind.TAKEN if event_type in _TAKEN else Kind.HOST
+        found += [Hint(kind, host)
                   for host in sorted(filter(None, hosts))]
     return found
 

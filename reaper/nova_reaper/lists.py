@@ -229,6 +229,8 @@ class Calendar:
         self._soon: float | None = None
         self._not_before = -math.inf
         self.resume = False
+        self._resume_at = -math.inf
+        self._last: str | None = None
         self.read_at = NEVER
 
     @property
@@ -251,7 +253,7 @@ class Calendar:
         """
         now = time.monotonic()
         if active and self.resume and self.read_at > NEVER:
-            return CHANGES
+            return CHANGES if now >= self._resume_at else None
         if now >= self.full:
             return FULL
         if self._soon is not None and now >= max(self._soon,
@@ -265,6 +267,7 @@ class Calendar:
     def began(self, name: str | None) -> None:
         """A list is being read."""
         self._pending_at = time.monotonic()
+        self._last = name
         if name == FULL:
             self._full_at = self._pending_at
             self._full_failed = False
@@ -276,7 +279,12 @@ class Calendar:
 
     def failed(self, name: str) -> None:
         """A list could not be read: it is not waited for until the next."""
-        self._full_failed = self._full_failed or name == FULL
+        if name == FULL and self._last == CHANGES:
+            # One error is no reason to read all hosts of a large cloud.
+            self.resume = True
+            self._resume_at = time.monotonic() + PAUSE
+        else:
+            self._full_failed = self._full_failed or name == FULL
 
     def took(self, seconds: float) -> None:
         """A list with what filters say has been read."""

@@ -114,7 +114,7 @@ class Nova:
             found = [uuid for uuid, *_ in self.log]
         else:
             status, flavor = query.get('status'), query.get('flavor')
-            found = [uuid for uuid, server in list(self.servers.items())
+            found = [uuid for uuid, server in self.servers.copy().items()
                      if status in (None, server[0]) and
                      flavor in (None, server[1])]
         at = found.index(query['marker']) + 1 if 'marker' in query else 0

@@ -78,7 +78,7 @@ class HintsTestCase(tests.TestCase):
                 self.hints(f'instance.{name}.end', instance()))
         for name in ('create', 'unshelve', 'live_migration_post_dest'):
             self.assertEqual(
-                [('server', 'h1', 's1'), ('host', 'h1', '')],
+                [('server', 'h1', 's1'), ('taken', 'h1', '')],
                 self.hints(f'instance.{name}.end', instance()))
 
     def test_both_ends_of_a_move(self) -> None:

@@ -201,6 +201,21 @@ class StandbyTestCase(test_engine.EngineTestCase):
         self.turns(12, 10)
         self.assertTrue(self.engine.recovered)
 
+    def test_the_list_of_changes_fails(self) -> None:
+        def fail() -> cloud.Answer:
+            return self.nova.error(503)
+
+        self.turns(5)
+        self.offset += 200
+        self.nova.delete(self.filler['h3'])
+        self.nova.before.append(('GET', 'hypervisors', fail))
+        read = self._hosts_read(self._take_over())
+        self.assertFalse(self.engine.recovered)
+        self.turns(20)
+        read |= self._hosts_read(self.room.adapter.log)
+        self.assertEqual({'h3'}, read)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+
     def test_the_first_full_list_comes_first(self) -> None:
         calendar = lists.Calendar(self.conf)
         self.assertEqual(lists.FULL, calendar.due(False, False))
