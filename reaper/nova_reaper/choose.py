@@ -17,7 +17,7 @@ host with room before any with victims, then the fewest victims, then what the
 scorers say, one after another, then the host that was listed first.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import datetime
 
 import numpy as np
@@ -85,7 +85,8 @@ def best(index: index_module.Index, shape: model.Shape,
 def decide(index: index_module.Index, waiting: model.Waiting,
            options: model.Options, now: datetime.datetime, *,
            ends_left: Mapping[str, int] | None = None,
-           reserved: str | None = None) -> model.Decision:
+           reserved: str | None = None,
+           among: Sequence[int] | None = None) -> model.Decision:
     """Decide what becomes of a waiting server.
 
     In mode ``observe`` it is what would be decided in mode ``preempt``.
@@ -94,12 +95,17 @@ def decide(index: index_module.Index, waiting: model.Waiting,
     :param ends_left: how many servers may still be ended, of the projects for
         which that is limited
     :param reserved: the name of a host that is kept for another
+    :param among: the rows of the hosts to look at, None: all
     """
     shape = waiting.shape
     if shape.host is not None and shape.host not in index.rows:
         return _wait(waiting, model.Reason.NO_SUCH_HOST,
                      f'There is no host {shape.host}.')
     fits = index.fits(shape)
+    if among is not None:
+        only = np.zeros(len(fits), np.bool_)
+        only[among] = True
+        fits = fits & only
     if not fits.any():
         return _wait(waiting, model.Reason.NOTHING_FITS,
                      _why_nothing_fits(index, shape))

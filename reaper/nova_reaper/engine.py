@@ -20,6 +20,7 @@ and what those find comes back as a call that the one thread makes.
 from concurrent import futures
 import dataclasses
 import functools
+import math
 import threading
 import time
 
@@ -82,6 +83,8 @@ class Engine:
         self.decisions: dict[str, model.Decision] = {}
         self.outcomes = outcomes.Outcomes(conf, source, known, meters,
                                           announcer)
+        # Since when what was planned for a server is written in Placement.
+        self._written: dict[str, float] = {}
         # Those that attempts wait for must not stand in line behind others.
         self._hosts = hosts.Hosts(source, known, self.jobs, self._refreshed,
                                   max(1, conf.reaper.workers // 4))
@@ -175,13 +178,16 @@ class Engine:
                 self.attempts[key] = dataclasses.replace(current, wake_at=0.0)
 
     def _refreshed(self, host: str, view: reader.HostView | None) -> None:
-        if view is not None:
-            # What is held shows in the host itself from now on.
-            for server, current in self.attempts.items():
-                if current.host == host and current.held and (
-                        current.step in HELD):
-                    self.world.index.drop_plan(server)
-            self.world.put_host(view)
+        if view is None:
+            return
+        shown = [server for server, plan in self.world.index.plans.items()
+                 if plan.host == host and
+                 self._written.get(server, math.inf) <= view.read_at]
+        for server in shown:
+            # What was planned shows in the host itself from now on.
+            self.world.index.drop_plan(server)
+            del self._written[server]
+        self.world.put_host(view, wake=bool(shown))
 
     def _read_one(self, server: str) -> None:
         self.jobs.start(f'server {server}', functools.partial(
@@ -368,6 +374,8 @@ class Engine:
             if before.step != result.step and result.step in (
                     Step.END, Step.REBUILD):
                 self._hosts.freed.pop(result.host, None)
+                if result.held:
+                    self._written[result.id] = time.monotonic()
                 # Until then it counts as planned.
                 self._hosts.read_later(result.host)
             return
@@ -379,7 +387,10 @@ class Engine:
         if result.apart:
             self._shapes.set_apart(server)
         item = self.world.servers.get(server)
-        if item is not None:
+        self._written.pop(server, None)
+        if item is None:
+            self._written[server] = time.monotonic()
+        else:
             if result.refused_by:
                 self._shapes.forget(item)
             self._read_one(server)

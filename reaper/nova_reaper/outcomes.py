@@ -110,7 +110,8 @@ class Outcomes:
             # Those that came to pass are counted below.
             self._world.planner.drop_ends(decision)
         if outcome.result in (Result.ACTIVE, Result.GONE, Result.TIMEOUT):
-            self._world.discard(server)
+            # Its plan counts until its host has been read again.
+            self._world.discard(server, planned=True)
         else:
             self._again(outcome, asked)
             # Given back by what is known of it from now on.

@@ -82,14 +82,19 @@ class Planner:
         if known is not None:
             return waiting, dataclasses.replace(known, server=waiting.id)
         seen = self.index.version
-        decision = self.decide(waiting, now)
+        again = self._decide_again(waiting, now)
+        if again is not None and again[0].verdict is model.Verdict.WAIT:
+            self.queue.sleep(waiting, again[0], self.index, seen, now,
+                             again[1])
+            return waiting, again[0]
+        decision = again[0] if again else self.decide(waiting, now)
         if decision.victims and not may_end:
             decision = model.Decision(
                 waiting.id, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
                 detail='Preemptible servers can make room for it. As many as '
                 'may be are ended for others first.')
             self.queue.sleep(waiting, decision, self.index, seen, now,
-                             now + _TURN)
+                             now + _TURN, complete=False)
             return waiting, decision
         if decision.verdict is model.Verdict.WAIT:
             self._wait(waiting, decision, seen, now)
@@ -107,6 +112,42 @@ class Planner:
             self.index, waiting, self._options, now,
             ends_left=self.ends_left(now),
             reserved=reserved[1] if reserved else None)
+
+    def _decide_again(self, waiting: model.Waiting, now: datetime.datetime
+                      ) -> tuple[model.Decision, datetime.datetime | None] | (
+                          None):
+        """Decide by the hosts that have changed since its demand slept.
+
+        The others have nothing for it, so that one host that changes does not
+        cost a search over all of them for each demand.
+
+        :returns: the decision, and until when it holds if it is to wait; None
+            if all hosts have to be looked at
+        """
+        slept = self.queue.slept(waiting.demand)
+        if slept is None or self._options.reserve:
+            return None
+        seen, before, until = slept
+        rows = self.index.changed_since(seen)
+        if until is not None and until <= now:
+            return None
+        if len(rows) > len(self.index.hosts) // 8 or before.reason in (
+                model.Reason.NOTHING_FITS, model.Reason.NO_SUCH_HOST):
+            return None
+        decision = choose.decide(
+            self.index, waiting, self._options, now,
+            ends_left=self.ends_left(now), among=rows)
+        if decision.verdict is model.Verdict.ROOM:
+            return decision, None
+        if decision.verdict is model.Verdict.PREEMPT:
+            # Why it waited is said of all hosts.
+            return dataclasses.replace(decision, reason=before.reason), None
+        if decision.hindrance is model.Hindrance.PROTECTED or (
+                decision.hindrance is not before.hindrance) or (
+                decision.reason not in (before.reason,
+                                        model.Reason.NOTHING_FITS)):
+            return None
+        return dataclasses.replace(before, server=waiting.id), until
 
     def undo(self, decision: model.Decision, now: datetime.datetime) -> None:
         """Nothing came of a decision: give the room and its server back."""

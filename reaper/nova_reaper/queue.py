@@ -73,12 +73,16 @@ class _Sleep:
 
     :ivar column: where what it asks for is in the arrays
     :ivar until: when it is to be looked at again in any case
+    :ivar seen: the version of the index of which that was found
+    :ivar complete: whether the hosts of that version have nothing for it, by
+        whatever means
     """
 
     decision: model.Decision
     column: int
     until: datetime.datetime | None
-    servers: set[str] = dataclasses.field(default_factory=set)
+    seen: int
+    complete: bool
 
 
 class Queue:
@@ -97,7 +101,10 @@ class Queue:
         self._later: list[tuple[datetime.datetime, str, int]] = []
         self._totals: Mapping[str, int] = {}
         self._grants: dict[str, tuple[str, dict[str, float]]] = {}
+        self._lines: dict[model.Demand, dict[
+            tuple[bool, int, str], share.Line]] = {}
         self._sleeping: dict[model.Demand, _Sleep] = {}
+        self._slept: dict[model.Demand, _Sleep] = {}
         self._alarms: list[tuple[datetime.datetime, int, model.Demand]] = []
         self._demands: list[model.Demand | None] = []
         self._empty: list[int] = []
@@ -135,9 +142,7 @@ class Queue:
         before = self._servers.get(waiting.id)
         if before == waiting:
             return
-        if before is not None:
-            self._unpark(before)
-        else:
+        if before is None:
             self._arrival += 1
             self._arrivals[waiting.id] = self._arrival
         self._servers[waiting.id] = waiting
@@ -146,9 +151,7 @@ class Queue:
 
     def discard(self, server: str) -> None:
         """Forget a server: it runs, is gone or was given up."""
-        waiting = self._servers.pop(server, None)
-        if waiting is not None:
-            self._unpark(waiting)
+        self._servers.pop(server, None)
         self._arrivals.pop(server, None)
         self._tokens.pop(server, None)
         self._grants.pop(server, None)
@@ -166,18 +169,25 @@ class Queue:
         self._release(now)
         for key in sorted(self._levels):
             level = self._levels[key]
-            while (place := level.pop()) is not None:
-                _created, _arrival, server, token = place
-                if self._tokens.get(server) != token:
+            while (entry := level.pop()) is not None:
+                place, line = entry
+                if not line.places or line.places[0] != place:
                     continue
-                waiting = self._servers[server]
-                sleep = self._sleeping.get(waiting.demand)
-                if sleep is None:
-                    self._out.add(server)
-                    return waiting
-                sleep.servers.add(server)
-                if asleep:
-                    return waiting
+                _created, _arrival, server, token = place
+                sleeps = line.demand in self._sleeping
+                if self._tokens.get(server) == token:
+                    if sleeps and not asleep:
+                        # All of the line is noted when it wakes up.
+                        continue
+                    heapq.heappop(line.places)
+                    if sleeps:
+                        line.parked.append(place)
+                    else:
+                        self._out.add(server)
+                    self._note(line)
+                    return self._servers[server]
+                heapq.heappop(line.places)
+                self._note(line)
             del self._levels[key]
         return None
 
@@ -212,14 +222,27 @@ class Queue:
         sleep = self._sleeping.get(demand)
         return sleep.decision if sleep else None
 
+    def slept(self, demand: model.Demand
+              ) -> tuple[int, model.Decision, datetime.datetime | None] | None:
+        """With what a demand slept until some hosts changed.
+
+        :returns: the version of the index whose hosts have nothing for it,
+            the decision, and when it was to be looked at again; None if all
+            hosts are to be looked at
+        """
+        slept = self._slept.get(demand)
+        return (slept.seen, slept.decision, slept.until) if slept else None
+
     def sleep(self, waiting: model.Waiting, decision: model.Decision,
               index: index_module.Index, seen: int, now: datetime.datetime,
-              until: datetime.datetime | None = None) -> bool:
+              until: datetime.datetime | None = None,
+              complete: bool = True) -> bool:
         """There is nothing for a server, and so for none of its demand.
 
         :param seen: the version of the index that was decided by. If a host
             has changed since then that could help, nobody sleeps
         :param until: when to look again, should nothing change
+        :param complete: whether hosts that do not change will not do then
         :returns: whether it sleeps
         """
         self._out.discard(waiting.id)
@@ -230,14 +253,15 @@ class Queue:
             return False
         sleep = self._sleeping.get(demand)
         if sleep is None:
-            sleep = _Sleep(decision, self._ask(demand), until)
+            sleep = _Sleep(decision, self._ask(demand), until, seen, complete)
             self._sleeping[demand] = sleep
+            self._slept.pop(demand, None)
         sleep.decision, sleep.until = decision, until
         if until is not None:
             self._token += 1
             heapq.heappush(self._alarms, (until, self._token, demand))
         if waiting.id in self._servers:
-            sleep.servers.add(waiting.id)
+            self._line(waiting).parked.append(self._place(waiting))
         return True
 
     def host_changed(self, index: index_module.Index, row: int) -> int:
@@ -254,12 +278,13 @@ class Queue:
         for column in np.flatnonzero(could):
             demand = self._demands[column]
             if demand is not None and index.could_take(demand.shape, row):
-                self.wake(demand)
+                self._slept_until_now(demand)
                 count += 1
         return count
 
     def wake(self, demand: model.Demand) -> None:
         """Look at the servers of a demand again."""
+        self._slept.pop(demand, None)
         sleep = self._sleeping.pop(demand, None)
         if sleep is None:
             return
@@ -267,12 +292,19 @@ class Queue:
         self._empty.append(sleep.column)
         for asked in self._asked.values():
             asked[sleep.column] = _NEVER
-        for server in sleep.servers:
-            self._push(self._servers[server])
+        for line in list(self._lines.get(demand, {}).values()):
+            line.unpark()
+            self._note(line)
+
+    def wake_shape(self, shape: model.Shape) -> None:
+        """Look at all demands of a shape again: filters say otherwise now."""
+        for demand in [one for one in (*self._sleeping, *self._slept)
+                       if one.shape == shape]:
+            self.wake(demand)
 
     def wake_all(self) -> None:
         """Look at everything again."""
-        for demand in list(self._sleeping):
+        for demand in [*self._sleeping, *self._slept]:
             self.wake(demand)
 
     def expired(self, now: datetime.datetime) -> list[model.Waiting]:
@@ -294,15 +326,49 @@ class Queue:
         heapq.heappush(self._later, (due, waiting.id,
                                      self._new_token(waiting.id)))
 
+    def _slept_until_now(self, demand: model.Demand) -> None:
+        """Wake a demand for the hosts alone that have changed meanwhile."""
+        sleep = self._sleeping[demand]
+        self.wake(demand)
+        if len(self._slept) > len(self._servers):
+            # Nobody waits for some of these any more.
+            self._slept.clear()
+        if sleep.complete:
+            self._slept[demand] = sleep
+
     def _push(self, waiting: model.Waiting) -> None:
-        key = waiting.shelved, -waiting.priority
-        level = self._levels.get(key)
-        if level is None:
-            level = self._levels[key] = share.Level(self.share)
-        level.push(waiting.project,
-                   (waiting.created_at.timestamp(),
-                    self._arrivals[waiting.id], waiting.id,
-                    self._new_token(waiting.id)))
+        line, place = self._line(waiting), self._place(waiting)
+        heapq.heappush(line.places, place)
+        if line.places[0] == place:
+            self._note(line)
+
+    def _place(self, waiting: model.Waiting) -> share.Place:
+        return (waiting.created_at.timestamp(), self._arrivals[waiting.id],
+                waiting.id, self._new_token(waiting.id))
+
+    def _line(self, waiting: model.Waiting) -> share.Line:
+        level = waiting.shelved, -waiting.priority
+        lines = self._lines.setdefault(waiting.demand, {})
+        key = (*level, waiting.project)
+        if key not in lines:
+            lines[key] = share.Line(level, waiting.project, waiting.demand)
+        return lines[key]
+
+    def _note(self, line: share.Line) -> None:
+        """Have a line stand where its first server does."""
+        while line.places and (
+                self._tokens.get(line.places[0][2]) != line.places[0][3]):
+            heapq.heappop(line.places)
+        if line.places:
+            level = self._levels.get(line.key)
+            if level is None:
+                level = self._levels[line.key] = share.Level(self.share)
+            level.note(line)
+        elif not line.parked:
+            lines = self._lines.get(line.demand, {})
+            lines.pop((*line.key, line.project), None)
+            if not lines:
+                self._lines.pop(line.demand, None)
 
     def _new_token(self, server: str) -> int:
         self._token += 1
@@ -323,11 +389,6 @@ class Queue:
     def _reorder(self, project: str) -> None:
         for level in self._levels.values():
             level.reorder(project)
-
-    def _unpark(self, waiting: model.Waiting) -> None:
-        sleep = self._sleeping.get(waiting.demand)
-        if sleep is not None:
-            sleep.servers.discard(waiting.id)
 
     def _ask(self, demand: model.Demand) -> int:
         """Note what a demand asks for; returns where."""

@@ -13,8 +13,11 @@
 """Which of the servers of one priority is next: fair share, then age."""
 
 from collections.abc import Mapping
+import dataclasses
 import datetime
 import heapq
+
+from nova_reaper import model
 
 # Weights of the fair share are brought back to 1 before they overflow.
 _LARGEST_WEIGHT = 2.0 ** 500
@@ -68,38 +71,66 @@ class FairShare:
         return float(2.0 ** age)
 
 
+@dataclasses.dataclass(eq=False, slots=True)
+class Line:
+    """The servers of one demand, project and priority, as a heap.
+
+    Its first stands for all of it, so that a demand goes to sleep and wakes up
+    without a look at each of its servers.
+
+    :ivar key: the level that it belongs to
+    :ivar parked: servers that are not to be tried before the demand wakes up
+    """
+
+    key: tuple[bool, int]
+    project: str
+    demand: model.Demand
+    places: list[Place] = dataclasses.field(default_factory=list)
+    parked: list[Place] = dataclasses.field(default_factory=list)
+
+    def unpark(self) -> None:
+        """Have all of its servers stand in line again."""
+        self.places += self.parked
+        self.parked.clear()
+        heapq.heapify(self.places)
+
+
 class Level:
-    """The servers of one priority that may be tried now."""
+    """The lines of one priority that may be tried now."""
 
     def __init__(self, share: FairShare) -> None:
         self._share = share
-        self._servers: dict[str, list[Place]] = {}
+        self._lines: dict[str, list[tuple[Place, Line]]] = {}
         self._projects: list[tuple[float, Place, str]] = []
 
-    def push(self, project: str, place: Place) -> None:
-        """Add a server."""
-        servers = self._servers.setdefault(project, [])
-        heapq.heappush(servers, place)
-        if servers[0] == place:
-            self.reorder(project)
+    def note(self, line: Line) -> None:
+        """Take note of a line, or that another is its first."""
+        lines = self._lines.setdefault(line.project, [])
+        entry = line.places[0], line
+        heapq.heappush(lines, entry)
+        if lines[0] == entry:
+            self.reorder(line.project)
 
     def reorder(self, project: str) -> None:
         """Take note of another share or another oldest server."""
-        if servers := self._servers.get(project):
+        if lines := self._lines.get(project):
             heapq.heappush(self._projects,
-                           (self._share.of(project), servers[0], project))
+                           (self._share.of(project), lines[0][0], project))
         else:
-            self._servers.pop(project, None)
+            self._lines.pop(project, None)
 
-    def pop(self) -> Place | None:
-        """The next in order, None if there is none."""
+    def pop(self) -> tuple[Place, Line] | None:
+        """The next in order, None if there is none.
+
+        The line has to be noted again, and may have another first by now.
+        """
         while self._projects:
             share, place, project = heapq.heappop(self._projects)
-            servers = self._servers.get(project)
+            lines = self._lines.get(project)
             # Not so if it was noted anew since.
-            if (servers and servers[0] == place and
+            if (lines and lines[0][0] == place and
                     self._share.of(project) == share):
-                heapq.heappop(servers)
+                entry = heapq.heappop(lines)
                 self.reorder(project)
-                return place
+                return entry
         return None

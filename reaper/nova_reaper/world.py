@@ -114,8 +114,11 @@ class World:
                 self.index.plan(waiting.id, decision.host,
                                 waiting.shape.amounts, decision.victims)
 
-    def put_host(self, view: reader.HostView) -> bool:
-        """A host as it was read; returns whether it has changed."""
+    def put_host(self, view: reader.HostView, wake: bool = False) -> bool:
+        """A host as it was read; returns whether it has changed.
+
+        :param wake: whether to look at those that sleep in any case
+        """
         name = view.host.name
         before = self.views.get(name)
         if before and before.read_at >= view.read_at:
@@ -124,7 +127,7 @@ class World:
         row = self.index.put(view.host, view.servers)
         changed = not before or (before.host, before.servers) != (
             view.host, view.servers)
-        if changed:
+        if changed or wake:
             self.queue.host_changed(self.index, row)
         return changed
 
@@ -164,9 +167,7 @@ class World:
         shape = self._shape(answer.shape)
         if dict(self.index.refusals(shape)) != dict(answer.refused):
             self.index.refuse(shape, answer.refused)
-            waiting = self.waiting(server.id)
-            if waiting:
-                self.queue.wake(waiting.demand)
+            self.queue.wake_shape(shape)
         if server.id not in self.history:
             self.history[server.id] = History(1, server.updated_at)
         if not busy:
@@ -231,13 +232,21 @@ class World:
         if waiting:
             self.queue.put(waiting, utcnow())
 
-    def discard(self, server: str) -> None:
-        """A server waits no more."""
+    def discard(self, server: str, planned: bool = False) -> None:
+        """A server waits no more.
+
+        :param planned: whether the room that was planned for it stays so
+        """
         self.servers.pop(server, None)
         self.told.pop(server, None)
         self.history.pop(server, None)
         self.not_built.discard(server)
-        self.index.drop_plan(server)
+        plan = None if planned else self.index.plans.get(server)
+        if plan:
+            self.index.drop_plan(server)
+            row = self.index.rows.get(plan.host)
+            if row is not None:
+                self.queue.host_changed(self.index, row)
         self.queue.discard(server)
 
     def leave(self, server: str, decision: model.Decision | None) -> None:

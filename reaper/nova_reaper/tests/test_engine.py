@@ -127,6 +127,17 @@ class FillTestCase(EngineTestCase):
         self.turns(120)
         self.assertEqual('ACTIVE', self.status(waiting))
 
+    def test_one_that_is_deleted_leaves_its_room(self) -> None:
+        self.nova.add_host('h1', 8)
+        first = self.nova.add_server('w1', 8)
+        second = self.nova.add_server('w2', 8)
+        while first not in self.engine.attempts:
+            self.turns(1)
+        self.turns(1)
+        self.nova.delete(first)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(second))
+
     def test_holds_that_are_not_kept(self) -> None:
         self.conf.set_override('mode', 'preempt', group='reaper')
         self.nova.add_host('h1', 2)

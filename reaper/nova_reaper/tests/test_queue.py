@@ -14,6 +14,7 @@ import dataclasses
 import datetime
 import random
 from typing import Any
+from unittest import mock
 
 import hypothesis
 from hypothesis import strategies
@@ -466,6 +467,48 @@ class PlannerTestCase(tests.TestCase):
                 if planner.queue.asleep(one.demand) is not None:
                     self.assertEqual(model.Verdict.WAIT,
                                      planner.decide(one, NOW).verdict)
+
+    @hypothesis.settings(max_examples=100, deadline=None)
+    @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
+    def test_a_look_at_what_has_changed_is_enough(self, seed: int) -> None:
+        rand = random.Random(seed)
+        world = brute_force.random_world(rand, 3, 4)
+        options = dataclasses.replace(
+            OPTIONS, mode=rand.choice(list(model.Mode)),
+            max_ends_per_project_hour=rand.choice([0, 0, 2]))
+        waiting = [brute_force.random_waiting(rand, number)
+                   for number in range(10)]
+        both = [self.planner(world, *waiting, options=options)
+                for _ in range(2)]
+        both[1]._decide_again = mock.Mock(  # type: ignore[method-assign]
+            return_value=None)
+        now = NOW
+        for _ in range(10):
+            done: list[model.Decision] = []
+            while True:
+                may_end = rand.random() < 0.8
+                steps = [planner.next(now, may_end=may_end)
+                         for planner in both]
+                told = [step and (step[1].server, step[1].verdict,
+                                  step[1].host, step[1].victims)
+                        for step in steps]
+                self.assertEqual(told[1], told[0])
+                if steps[0] is None:
+                    break
+                if steps[0][1].verdict is not model.Verdict.WAIT:
+                    done.append(steps[0][1])
+            other = brute_force.random_world(rand, 3, 4)
+            changed = [host for host in other.hosts if rand.random() < 0.5]
+            gone = rand.sample(done, rand.randrange(len(done) + 1))
+            now += seconds(rand.choice([1, 10, 700]))
+            for planner in both:
+                for host in changed:
+                    planner.queue.host_changed(
+                        planner.index, planner.index.put(host, [
+                            server for server in other.servers
+                            if server.host == host.name]))
+                for decision in gone:
+                    planner.undo(decision, now)
 
     @hypothesis.settings(max_examples=60, deadline=None)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
