@@ -174,6 +174,20 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
                  'host would free enough.')
 
 
+def could_help(index: index_module.Index, demand: model.Demand,
+               row: int) -> bool:
+    """Whether there was room on a host without any preemptible server."""
+    table, where = index.slots, index.slots.segment(row)
+    mine = table.preemptible[where]
+    if demand.below is not None:
+        mine = mine & (table.priority[where] < demand.below)
+    return index.could_take(demand.shape, row) and all(
+        index.free[column][row] +
+        table.amounts[column][where][mine].sum(dtype=np.int64) >= amount
+        for column, amount in ((index.classes[name], amount) for name, amount
+                               in demand.shape.resources))
+
+
 def protected_until(index: index_module.Index, waiting: model.Waiting,
                     now: datetime.datetime) -> datetime.datetime | None:
     """When the first server is safe no longer whose end could help.

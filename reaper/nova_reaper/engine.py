@@ -102,7 +102,8 @@ class Engine:
             for hint in hints:
                 self._hint(hint)
             self._start_lists()
-            self._hosts.go_on()
+            self._hosts.go_on(any(current.step is not Step.WATCH for current
+                                  in self.attempts.values()))
             self._use_mode()
             if self.recovered:
                 self._plan()

@@ -32,7 +32,8 @@ class Hosts:
     :ivar freed: when it was heard that room on a host may be free, by the
         monotonic clock
     :param apply: is told what was read, None for a host that is gone
-    :param at_once: how many of those that have time are read at once
+    :param at_once: how many of those that have time are read at the same time
+        while nothing else is to be done
     """
 
     def __init__(self, source: reader.Reader, known: world.World,
@@ -68,11 +69,15 @@ class Hosts:
         """Read a host when there is time for it."""
         self._later.setdefault(host)
 
-    def go_on(self) -> None:
-        """Begin to read those for which there is time now."""
+    def go_on(self, busy: bool) -> None:
+        """Begin to read those for which there is time now.
+
+        :param busy: whether attempts ask the same services
+        """
+        at_once = 1 if busy else self._at_once
         self._slow = {host for host in self._slow
                       if f'host {host}' in self._jobs}
-        while self._later and len(self._slow) < self._at_once:
+        while self._later and len(self._slow) < at_once:
             host = next(iter(self._later))
             self._slow.add(host)
             self.read(host)

@@ -51,26 +51,33 @@ class HostsTestCase(tests.TestCase):
     def test_a_flood_stands_in_nobodys_way(self) -> None:
         for number in range(9):
             self.hosts.read_later(f'h{number}')
-        self.hosts.go_on()
+        self.hosts.go_on(False)
         self.hosts.read('h9')
-        self.hosts.go_on()
+        self.hosts.go_on(False)
         self.assertEqual(['h0', 'h1', 'h9'], self.finish(3))
-        self.hosts.go_on()
+        self.hosts.go_on(False)
         self.assertEqual(['h2', 'h3'], self.finish(2))
+
+    def test_one_at_a_time_beside_attempts(self) -> None:
+        for number in range(9):
+            self.hosts.read_later(f'h{number}')
+        for number in range(3):
+            self.hosts.go_on(True)
+            self.assertEqual([f'h{number}'], self.finish(9))
 
     def test_what_is_read_now_is_not_read_later(self) -> None:
         for _ in range(3):
             self.hosts.read_later('h1')
         self.hosts.read('h1')
-        self.hosts.go_on()
+        self.hosts.go_on(False)
         self.assertEqual(['h1'], self.finish(9))
-        self.hosts.go_on()
+        self.hosts.go_on(False)
         self.assertEqual([], self.finish(9))
 
     def test_what_changes_while_it_is_read_is_read_again(self) -> None:
         self.hosts.read('h1')
         self.hosts.read_later('h1')
-        self.hosts.go_on()
+        self.hosts.go_on(False)
         self.hosts.read('h1')
         self.assertEqual(['h1'], self.finish(9))
         self.assertEqual(['h1'], self.finish(9))
@@ -80,15 +87,15 @@ class HostsTestCase(tests.TestCase):
     def test_a_host_that_nobody_knows(self) -> None:
         self.hosts.read_later('h17')
         self.hosts.read_later('')
-        self.hosts.go_on()
+        self.hosts.go_on(False)
         self.hosts.read('h18')
         self.assertEqual([], self.finish(9))
 
     def test_another_acts(self) -> None:
         for number in range(9):
             self.hosts.read_later(f'h{number}')
-        self.hosts.go_on()
+        self.hosts.go_on(False)
         self.hosts.forget()
         self.assertEqual(['h0', 'h1'], self.finish(9))
-        self.hosts.go_on()
+        self.hosts.go_on(False)
         self.assertEqual([], self.finish(9))
