@@ -150,7 +150,8 @@ class Engine:
             self._hosts.freed.setdefault(hint.host, hint.at)
             self._hosts.read(hint.host)
         elif hint.kind == events.Kind.TAKEN:
-            self._hosts.read_later(hint.host)
+            if self.world.has_room(hint.host):
+                self._hosts.read_later(hint.host)
         elif hint.kind == events.Kind.WAITS:
             self._wake(hint.server)
             self._read_one(hint.server)
@@ -246,6 +247,7 @@ class Engine:
                 self.metrics.poll_only_finds.labels('ended').inc()
                 self._forget(uuid)
         self.guard.listed_at = world.utcnow()
+        self.world.measure()
         if self.guard.active:
             self.world.show()
 

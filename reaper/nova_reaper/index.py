@@ -219,7 +219,8 @@ class Index:
 
     def changed_since(self, version: int) -> list[int]:
         """The rows of the hosts that have changed after a version."""
-        return [int(row) for row in np.flatnonzero(self.changed > version)]
+        rows: list[int] = np.flatnonzero(self.changed > version).tolist()
+        return rows
 
     def totals(self) -> dict[str, int]:
         """The capacity of all hosts, by resource class."""

@@ -28,6 +28,8 @@ from nova_reaper import queue as queue_module
 _HOUR = datetime.timedelta(hours=1)
 # What may end nobody for want of a turn looks again after it.
 _TURN = datetime.timedelta(seconds=5)
+# So many hosts are looked at faster one by one than all at once.
+_FEW = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,9 +136,9 @@ class Planner:
         if len(rows) > len(self.index.hosts) // 8 or before.reason in (
                 model.Reason.NOTHING_FITS, model.Reason.NO_SUCH_HOST):
             return None
-        if before.reason is model.Reason.NO_ROOM and not any(
-                choose.could_help(self.index, waiting.demand, row)
-                for row in rows):
+        if before.reason is model.Reason.NO_ROOM and len(rows) <= _FEW and not (
+                any(choose.could_help(self.index, waiting.demand, row)
+                    for row in rows)):
             return dataclasses.replace(before, server=waiting.id), until
         decision = choose.decide(
             self.index, waiting, self._options, now,

@@ -87,6 +87,7 @@ class World:
         self.misses: dict[str, tuple[int, float]] = {}
         self.not_built: set[str] = set()
         self.max_misses = 0
+        self._least: dict[str, int] = {}
         self._learned = 0
         self.forget_misses = 0
 
@@ -199,6 +200,28 @@ class World:
             shape = dataclasses.replace(shape, fill_only=True)
         return dataclasses.replace(made, shape=shape)
 
+    def measure(self) -> None:
+        """Find out again how little those that wait ask for."""
+        self._least.clear()
+        for shape in {waiting.shape for waiting in self.queue}:
+            self._lower(shape)
+
+    def _lower(self, shape: model.Shape) -> None:
+        asked = shape.amounts
+        self._least = {name: min(amount, asked[name]) for name, amount
+                       in (self._least or asked).items() if name in asked}
+
+    def has_room(self, host: str) -> bool:
+        """Whether somebody that waits may find room on a host, as known.
+
+        Where that is not so, it cannot be because more of it was taken.
+        """
+        row = self.index.rows.get(host)
+        return row is not None and all(
+            self.index.free[self.index.classes[name]][row] >= amount
+            for name, amount in self._least.items()
+            if name in self.index.classes)
+
     def requests(self, server: str) -> tuple[str, ...]:
         """What to ask Placement for a server, () if it is not known."""
         item = self.servers.get(server)
@@ -230,6 +253,7 @@ class World:
         """Have the queue use what is known of a server now."""
         waiting = self.waiting(server)
         if waiting:
+            self._lower(waiting.shape)
             self.queue.put(waiting, utcnow())
 
     def discard(self, server: str, planned: bool = False) -> None:

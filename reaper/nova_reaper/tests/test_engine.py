@@ -128,6 +128,24 @@ class FillTestCase(EngineTestCase):
         self.turns(120)
         self.assertEqual('ACTIVE', self.status(waiting))
 
+    def test_a_host_without_room_is_not_read_for_what_is_taken(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.add_host('h2', 8)
+        self.nova.add_server('o', 6, 'h1')
+        self.nova.add_server('o', 4, 'h2')
+        self.turns(5)
+        waiting = self.nova.add_server('w', 4)
+        self.nova.refused_by['h2'] = 'AFilter'
+        self.hint(events.Kind.WAITS, server=waiting)
+        self.turns(5)
+        log = self.room.adapter.log
+        del log[:]
+        for name in ('h1', 'h2'):
+            self.hint(events.Kind.TAKEN, host=name)
+        self.turns(5)
+        read = {path.split('/')[2] for _method, path in log}
+        self.assertEqual({self.nova.hosts['h2']}, read)
+
     def test_one_that_is_deleted_leaves_its_room(self) -> None:
         self.nova.add_host('h1', 8)
         first = self.nova.add_server('w1', 8)
