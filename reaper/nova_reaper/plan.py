@@ -136,9 +136,10 @@ class Planner:
         if len(rows) > len(self.index.hosts) // 8 or before.reason in (
                 model.Reason.NOTHING_FITS, model.Reason.NO_SUCH_HOST):
             return None
-        if before.reason is model.Reason.NO_ROOM and len(rows) <= _FEW and not (
-                any(choose.could_help(self.index, waiting.demand, row)
-                    for row in rows)):
+        few = before.reason is model.Reason.NO_ROOM and len(rows) <= _FEW
+        if few and not any(
+                choose.could_help(self.index, waiting.demand, row)
+                for row in rows):
             return dataclasses.replace(before, server=waiting.id), until
         decision = choose.decide(
             self.index, waiting, self._options, now,
