@@ -258,6 +258,7 @@ class Engine:
         for view in found.hosts.values():
             if view and self.world.put_host(view) and self.recovered:
                 self.metrics.poll_only_finds.labels('host').inc()
+        self.world.forget_offers()
         self._calendar.read_at = found.read_at
         self._waiting(found.waiting, full=True)
         if self.guard.active:

@@ -130,7 +130,8 @@ class Lists:
         names = {item.uuid: name for name, item
                  in self._reader.hypervisors.items()}
         try:
-            return self._shapes.ask(server, names, classes)
+            return self._shapes.ask(server, names, classes,
+                                    self._reader.shared)
         except (clients.NotFound, clients.Conflict):
             return None
 
@@ -155,6 +156,7 @@ class Lists:
         self._reader.read_properties()
         self._reader.read_preemptible()
         self._reader.read_having((), again=True)
+        self._reader.read_shared(hypervisors)
         hosts = self._reader.read_hosts(hypervisors)
         classes = {name: 0 for view in hosts.values() if view
                    for name in view.host.inventory}
