@@ -72,6 +72,19 @@ class FullList:
         """How many hosts Placement does not know."""
         return sum(view is None for view in self.hosts.values())
 
+    @property
+    def bare(self) -> tuple[int, int]:
+        """How many hosts have no inventory at all, and of how many.
+
+        Of those that are up and enabled: others may have none for good
+        reason. Where no host is, of all. What was not read has not changed.
+        """
+        names = [name for name, item in self.hypervisors.items()
+                 if item.up and item.enabled] or list(self.hypervisors)
+        views = [self.hosts.get(name) for name in names]
+        return (sum(view is not None and not view.host.inventory
+                    for view in views), len(names))
+
 
 class Lists:
     """Reads lists by the reader, and asks for the shapes on them."""

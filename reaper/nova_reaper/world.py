@@ -99,6 +99,11 @@ class World:
             another reaper has begun are no decisions of this one.
         """
         self.options = options
+        # It may have been by a list that nobody believed: nobody is given up
+        # for it before it is decided again.
+        self.told = {
+            server: told for server, told in self.told.items()
+            if told.decision.reason is not model.Reason.NOTHING_FITS}
         self.index = index_module.Index(options)
         self.queue = queue_module.Queue(options)
         self.planner = plan.Planner(self.index, self.queue, options,

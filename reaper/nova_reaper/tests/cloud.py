@@ -204,6 +204,7 @@ class Nova:
     :ivar ignores_holds: whether its scheduler looks for room beside a hold
     :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
+    :ivar disabled: names of the hosts that are
     :ivar no_bus: no host is told of what is asked for
     """
 
@@ -221,6 +222,7 @@ class Nova:
         self.calls: list[tuple[str, str]] = []
         self.slow = False
         self.no_bus = False
+        self.disabled: set[str] = set()
         self.clock_off = 0.0
         self.auth = Token(SERVICE)
         self.rebuilt_by: list[str] = []
@@ -292,7 +294,8 @@ class Nova:
         if parts == ['os-hypervisors', 'detail']:
             return self._answer(hypervisors=[
                 {'id': provider, 'hypervisor_hostname': name, 'state': 'up',
-                 'status': 'enabled', 'service': {'host': name}}
+                 'status': 'disabled' if name in self.disabled else 'enabled',
+                 'service': {'host': name}}
                 for name, provider in self.hosts.items()])
         server = self.servers.get(parts[1])
         if server is None:
