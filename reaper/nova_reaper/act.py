@@ -154,13 +154,12 @@ class Actor:
             return Outcome(current, Result.WITHDRAWN,
                            'The reaper only observes now.')
         for request in current.requests:
-            amounts = self._placement.candidate(request, current.provider)
+            amounts = self._placement.candidate(
+                request, current.provider, current.waiting.shape.elsewhere)
             if amounts is not None:
                 break
         else:
-            return self._held_before(current) or Outcome(
-                current, Result.CONFLICT, 'The host has no room for it '
-                'any more.', model.Reason.NO_ROOM)
+            return self._held_before(current) or self._no_room(current)
         # An unshelve asks for a host with room in it, and the rebuild of a
         # Nova without 2.107 begins with a delete of what the server has.
         if not current.waiting.shelved and self._holds.kept and (
@@ -181,6 +180,16 @@ class Actor:
                                            wake_at=self._clock() + AGAIN)
             current = dataclasses.replace(current, held=held)
         return current.at(Step.REBUILD, self._clock())
+
+    def _no_room(self, current: Attempt) -> Outcome:
+        """The host has none; where there is, if the index cannot know."""
+        shape, offered = current.waiting.shape, None
+        if shape.fill_only or shape.elsewhere:
+            offered = frozenset(
+                uuid for request in current.requests
+                for uuid in self._placement.offered(request))
+        return Outcome(current, Result.CONFLICT, 'The host has no room for it '
+                       'any more.', model.Reason.NO_ROOM, offered=offered)
 
     def _held_before(self, current: Attempt) -> Attempt | None:
         """What follows a hold that was written, and its answer lost."""

@@ -158,6 +158,8 @@ class Outcome:
     :ivar avoid: IDs of victims that are not to be chosen for a time
     :ivar refused_by: the filter of Nova's that refuses the host
     :ivar apart: whether the server asks for something else than its like
+    :ivar offered: where the host turned out to have no room, and the index
+        cannot know: UUIDs of the providers on which there is; None otherwise
     :ivar history: attempts and the time of the last, where Nova knows of more
     """
 
@@ -169,4 +171,5 @@ class Outcome:
     avoid: tuple[str, ...] = ()
     refused_by: str = ''
     apart: bool = False
+    offered: frozenset[str] | None = None
     history: tuple[int, datetime.datetime | None] | None = None

@@ -110,7 +110,10 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         return _wait(waiting, model.Reason.NOTHING_FITS,
                      _why_nothing_fits(index, shape))
     enabled = fits & index.enabled
-    room = enabled & _room(index, shape, fits)
+    seems = room = enabled & _room(index, shape, fits)
+    not_offered = index.not_offered(shape)
+    if not_offered is not None:
+        room = room & ~not_offered
     refused = index.refused(shape)
     eligible = enabled if refused is None else enabled & ~refused
     allowed = _without(index, eligible, reserved)
@@ -120,16 +123,18 @@ def decide(index: index_module.Index, waiting: model.Waiting,
             nobody, np.zeros((len(nobody), 0), np.int64)))
         host = _name(index, int(chosen.rows.min()))
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
-                              detail='A host has room.')
+                              detail=_where_room_is(index, shape, host))
     return _without_room(index, waiting, options, slots.to_micros(now),
-                         ends_left or {}, fits, room, eligible, allowed)
+                         ends_left or {}, fits, room, eligible, allowed,
+                         ~seems)
 
 
 def _without_room(index: index_module.Index, waiting: model.Waiting,
                   options: model.Options, now: int,
                   ends_left: Mapping[str, int], fits: slots.Bools,
                   room: slots.Bools, eligible: slots.Bools,
-                  allowed: slots.Bools) -> model.Decision:
+                  allowed: slots.Bools, short: slots.Bools
+                  ) -> model.Decision:
     shape, demand = waiting.shape, waiting.demand
     reason, detail = _why_no_room(index, shape, fits, room, eligible)
     if (room & eligible & ~allowed).any():
@@ -144,7 +149,7 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
         return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
                      f'that {kind}.')
     result = victims.fewest(
-        index, demand, allowed, now, ends_left,
+        index, demand, allowed & short, now, ends_left,
         lambda sets: best(index, shape, options, sets),
         options.scorers[:1] == ('priority',))
     if result.sets is not None:
@@ -253,7 +258,11 @@ def _room(index: index_module.Index, shape: model.Shape,
           fits: slots.Bools) -> slots.Bools:
     room = fits.copy()
     for name, amount in shape.resources:
-        room &= index.free[index.classes[name]] >= amount
+        free = index.free[index.classes[name]]
+        enough = free >= amount
+        if name in shape.elsewhere:
+            enough |= free == index_module.NONE
+        room &= enough
     return room
 
 
@@ -274,10 +283,23 @@ def _would_help(index: index_module.Index, demand: model.Demand,
     return rows
 
 
+def _where_room_is(index: index_module.Index, shape: model.Shape,
+                   name: str) -> str:
+    host = index.hosts[index.rows[name]]
+    assert host is not None
+    others = sorted(shape.elsewhere - host.inventory.keys())
+    if not others:
+        return 'A host has room.'
+    return (f'A host has room, as far as it is its own; {", ".join(others)} '
+            'would come from other providers, of which Placement knows.')
+
+
 def _why_nothing_fits(index: index_module.Index, shape: model.Shape) -> str:
     if not index.rows:
         return 'There is no host at all.'
     for name, amount in shape.resources:
+        if name in shape.elsewhere:
+            continue
         column = index.classes.get(name)
         most = -1 if column is None else int(index.capacity[column].max())
         if most < 0:

@@ -254,14 +254,18 @@ class Engine:
     def _full(self, found: lists.FullList) -> None:
         self.metrics.last_list.labels('full').set_to_current_time()
         self.metrics.list.labels('full').observe(found.seconds)
-        believed = self.guard.judge(len(found.hypervisors), found.unknown)
+        believed = self.guard.judge(len(found.hypervisors), found.unknown,
+                                    found.bare)
         if believed:
             self._reader.keep_hypervisors(found.hypervisors)
             for name in set(self.world.views) - set(found.hypervisors):
                 self.world.remove_host(name)
         for view in found.hosts.values():
-            if view and self.world.put_host(view) and self.recovered:
+            if view is None or not believed and not view.host.inventory:
+                continue
+            if self.world.put_host(view) and self.recovered:
                 self.metrics.poll_only_finds.labels('host').inc()
+        self.world.forget_offers()
         self._calendar.read_at = found.read_at
         self._waiting(found.waiting, full=True)
         if self.guard.active:

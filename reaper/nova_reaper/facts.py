@@ -17,8 +17,10 @@ properties of projects; owners can write metadata, so that decides only how
 their own server ends.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import functools
 from urllib import parse
 
@@ -37,7 +39,8 @@ ACTION = 'reaper:action'
 # What no provider has: Placement stores no larger amount.
 LARGEST = 2 ** 31 - 1
 
-# What a host's own provider has; others are on nested or sharing providers.
+# What a host's own provider has; others are on nested or sharing providers as
+# a rule.
 OWN = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB',
                  'MEM_ENCRYPTION_CONTEXT'})
 
@@ -176,6 +179,34 @@ def shape(request: str, key: str, hosts: Mapping[str, str]) -> model.Shape:
     return model.Shape.of(
         amounts, required=frozenset(required), member_of=frozenset(member_of),
         host=host, fill_only=fill_only, key=key)
+
+
+def elsewhere(request: model.Shape, classes: Collection[str],
+              shared: Collection[str]) -> model.Shape:
+    """A request without what only other providers than hosts' own may have.
+
+    A class that a sharing provider has is got there by each host that has none
+    of its own: where only some hosts have none it stays, and those that have
+    it are judged by it, and may have servers ended for it, as ever. A class
+    that no host has of its own is left out, be it shared or, as Nova says that
+    it is somewhere, nested; nobody is ended for it. With it go the traits that
+    are required, which may be those of its provider. What Placement offers is
+    exact.
+
+    :param classes: those that some host's own provider has
+    :param shared: those that sharing providers have
+    """
+    others = {name for name, _ in request.resources if name in shared or
+              name not in OWN and name not in classes}
+    kept = {name: amount for name, amount in request.resources
+            if name not in others or name in classes}
+    if len(kept) == len(request.resources):
+        return dataclasses.replace(request, elsewhere=frozenset(others))
+    return model.Shape.of(
+        kept, required=frozenset(name for name in request.required
+                                 if name.startswith('!')),
+        member_of=request.member_of, host=request.host, fill_only=True,
+        key=request.key, elsewhere=frozenset(others))
 
 
 def amounts(request: model.Shape, provider: str) -> placement.Amounts:

@@ -90,13 +90,16 @@ class Guard:
             self._conf.reaper.max_index_age,
             2 * self._conf.reaper.full_list_interval)
 
-    def judge(self, hosts: int, unknown: int) -> bool:
+    def judge(self, hosts: int, unknown: int,
+              bare: tuple[int, int] = (0, 0)) -> bool:
         """Whether a full list is believed.
 
         :param hosts: how many it has
         :param unknown: of how many of them Placement knows nothing
+        :param bare: how many of them have no inventory at all, and how many
+            should have one
         """
-        doubt = self._doubt(hosts, unknown)
+        doubt = self._doubt(hosts, unknown, *bare)
         self.failures.pop('full list', None)
         try:
             self._has_route = self._nova.has_pending_route
@@ -115,7 +118,8 @@ class Guard:
         self.show()
         return doubt is None
 
-    def _doubt(self, hosts: int, unknown: int) -> str | None:
+    def _doubt(self, hosts: int, unknown: int, bare: int, of: int
+               ) -> str | None:
         if not hosts:
             self._doubted = []
             return 'The full list of hosts is empty.'
@@ -123,6 +127,9 @@ class Guard:
         if unknown * 100 > hosts * share:
             return (f'Placement knows nothing of {unknown} of {hosts} hosts '
                     f'that Nova has.')
+        if bare * 100 > of * share:
+            return (f'Placement knows of no inventory of {bare} of {of} '
+                    'hosts.')
         before = self._hosts
         if before is None or (before - hosts) * 100 <= before * share:
             return None

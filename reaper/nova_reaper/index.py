@@ -66,6 +66,9 @@ def _alternatives(expression: str) -> tuple[bool, list[str]]:
 class Index:
     """Hosts, their room and their preemptible servers.
 
+    A host has what its own provider has. Of what a shape may get elsewhere a
+    host that has none is no worse than another: only Placement knows.
+
     Arrays have one element for each row; a row is a host, or empty.
 
     :ivar version: grows with every change
@@ -101,6 +104,7 @@ class Index:
         self._masks: dict[model.Shape, _Mask] = {}
         self._refusals: dict[model.Shape, Mapping[str, str]] = {}
         self._refused: dict[model.Shape, slots.Bools] = {}
+        self._not_offered: dict[model.Shape, slots.Bools] = {}
         self._fit_changes: list[int] = []
         for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
             self._add_class(name)
@@ -121,6 +125,9 @@ class Index:
             row = self._add_row(host.name)
         before = self.hosts[row]
         self.hosts[row] = host
+        if self._not_offered and before != host:
+            for mask in self._not_offered.values():
+                mask[row:row + 1] = False
         if (before is None or before.inventory != host.inventory or
                 before.traits != host.traits or
                 before.aggregates != host.aggregates):
@@ -210,11 +217,39 @@ class Index:
             del self._masks[next(iter(self._masks))]
         return mask.fits
 
+    def offer(self, shape: model.Shape, hosts: Collection[str]) -> None:
+        """Say that Placement has room for a shape on no other hosts.
+
+        It holds of each host until that changes, or everything is asked
+        again. What was said before is not taken back, so that who asks again
+        and again comes to an end.
+        """
+        mask = np.ones(len(self.hosts), np.bool_)
+        mask[[self.rows[name] for name in hosts if name in self.rows]] = False
+        before = self.not_offered(shape)
+        self._not_offered[shape] = mask if before is None else before | mask
+
+    def not_offered(self, shape: model.Shape) -> slots.Bools | None:
+        """The hosts without room by Placement's word, None for none."""
+        mask = self._not_offered.get(shape)
+        if mask is not None and len(mask) != len(self.hosts):
+            mask = slots.wider(mask, len(self.hosts), False)
+            self._not_offered[shape] = mask
+        return mask
+
+    def forget_offers(self) -> bool:
+        """Ask Placement anew; returns whether it had said anything."""
+        said = bool(self._not_offered)
+        self._not_offered.clear()
+        return said
+
     def could_take(self, shape: model.Shape, row: int) -> bool:
         """Whether one host could take a shape if it were empty."""
         host = self.hosts[row]
+        not_offered = self.not_offered(shape)
         return (host is not None and bool(self.enabled[row]) and
                 host.name not in self.refusals(shape) and
+                not (not_offered is not None and not_offered[row]) and
                 bool(self._fits(shape, slice(row, row + 1))[0]))
 
     def changed_since(self, version: int) -> list[int]:
@@ -239,9 +274,12 @@ class Index:
             if column is None:
                 return np.zeros_like(fits)
             least, most, step = self._units[column]
-            fits &= self.capacity[column][rows] >= amount
-            fits &= (least[rows] <= amount) & (amount <= most[rows])
-            fits &= amount % step[rows] == 0
+            capacity = self.capacity[column][rows]
+            enough = (capacity >= amount) & (amount % step[rows] == 0)
+            enough &= (least[rows] <= amount) & (amount <= most[rows])
+            if name in shape.elsewhere:
+                enough |= capacity == NONE
+            fits &= enough
         for kind, expressions in (('traits', shape.required),
                                   ('aggregates', shape.member_of)):
             for expression in expressions:

@@ -76,6 +76,19 @@ class FullList:
         """How many hosts Placement does not know."""
         return sum(view is None for view in self.hosts.values())
 
+    @property
+    def bare(self) -> tuple[int, int]:
+        """How many hosts have no inventory at all, and of how many.
+
+        Of those that are up and enabled: others may have none for good
+        reason. Where no host is, of all. What was not read has not changed.
+        """
+        names = [name for name, item in self.hypervisors.items()
+                 if item.up and item.enabled] or list(self.hypervisors)
+        views = [self.hosts.get(name) for name in names]
+        return (sum(view is not None and not view.host.inventory
+                    for view in views), len(names))
+
 
 class Lists:
     """Reads lists by the reader, and asks for the shapes on them."""
@@ -134,7 +147,8 @@ class Lists:
         names = {item.uuid: name for name, item
                  in self._reader.hypervisors.items()}
         try:
-            return self._shapes.ask(server, names, classes)
+            return self._shapes.ask(server, names, classes,
+                                    self._reader.shared)
         except (clients.NotFound, clients.Conflict):
             return None
 
@@ -159,6 +173,7 @@ class Lists:
         self._reader.read_properties()
         self._reader.read_preemptible()
         self._reader.read_having((), again=True)
+        self._reader.read_shared(hypervisors)
         hosts = self._reader.read_hosts(hypervisors)
         classes = {name: 0 for view in hosts.values() if view
                    for name in view.host.inventory}

@@ -157,6 +157,8 @@ class Shape:
     :ivar host: the name of the only host that it may have
     :ivar fill_only: whether it needs more than the host's own provider
         (nested or sharing ones): nobody is ended for it
+    :ivar elsewhere: resource classes that other providers may have for a host
+        that has none of its own: such a host is not judged by them
     :ivar key: tells apart what is else the same, for which Nova's filters may
         answer differently (image, hints, group, tenant aggregates)
     """
@@ -167,6 +169,7 @@ class Shape:
     host: str | None = None
     fill_only: bool = False
     key: str = ''
+    elsewhere: frozenset[str] = frozenset()
 
     @property
     def amounts(self) -> dict[str, int]:

@@ -134,7 +134,9 @@ class Outcomes:
             self._world.history[server] = world.History(
                 outcome.history[0], outcome.history[1],
                 reason=outcome.reason)
-        elif not outcome.apart:
+        elif not outcome.apart and not (
+                outcome.offered is not None and
+                self._world.offer(server, host, outcome.offered)):
             self._world.failed(server, outcome.reason, asked)
         self._world.put_again(server)
 

@@ -15,6 +15,7 @@
 https://docs.openstack.org/api-ref/placement/
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
@@ -28,6 +29,11 @@ OLDEST = '1.38'
 NEWEST = '1.39'
 HOLD = 'NOVA_PENDING'
 INSTANCE = 'INSTANCE'
+SHARES = 'MISC_SHARES_VIA_AGGREGATE'
+# A suffix that no group of Nova's has.
+ANCHOR = '_NOVA_REAPER_HOST'
+# As many candidates as the scheduler asks for, by default.
+MOST = 1000
 
 # Resource class and amount by the provider's UUID.
 Amounts = Mapping[str, Mapping[str, int]]
@@ -147,21 +153,65 @@ class Placement:
                         INSTANCE if kind == 'unknown' else kind,
                         answer['consumer_generation'])
 
-    def candidate(self, query: str, provider: str) -> Amounts | None:
-        """What to allocate for a request on the tree of one provider.
+    def shared(self, hosts: Collection[str]) -> set[str]:
+        """The resource classes that sharing providers have.
+
+        :param hosts: UUIDs of the providers of hosts, which do not count
+        """
+        found: set[str] = set()
+        for uuid in self.providers(required=SHARES) - set(hosts):
+            try:
+                found |= self.client.request(
+                    'GET', f'/resource_providers/{uuid}/inventories')[
+                        'inventories'].keys()
+            except clients.NotFound:
+                continue
+        return found
+
+    def candidate(self, query: str, provider: str,
+                  elsewhere: Collection[str] = ()) -> Amounts | None:
+        """What to allocate for a request on one host.
+
+        What the tree of the host's provider has is taken from it.
 
         :param query: as Nova gives it in ``requests``
+        :param provider: the host's own, the root of its tree
+        :param elsewhere: resource classes that sharing providers may have
         :returns: None if there is no room
         """
         pairs = [(key, value) for key, value in parse.parse_qsl(query)
-                 if key not in ('limit', 'in_tree')]
-        answer = self.client.request(
-            'GET', '/allocation_candidates?' + parse.urlencode(
-                pairs + [('in_tree', provider), ('limit', '1')]))
-        for request in answer['allocation_requests']:
-            return {uuid: item['resources']
-                    for uuid, item in request['allocations'].items()}
+                 if key != 'limit']
+        tree = [(key, value) for key, value in pairs if key != 'in_tree']
+        queries = [tree + [('in_tree', provider)]]
+        if elsewhere:
+            queries.append(_with_anchor(pairs, provider, elsewhere))
+        for asked in queries:
+            requests = self._candidates(asked, 1)['allocation_requests']
+            if requests:
+                return {uuid: item['resources'] for uuid, item
+                        in requests[0]['allocations'].items()}
         return None
+
+    def offered(self, query: str) -> set[str]:
+        """The roots of all trees on which there is room for a request.
+
+        Those of sharing providers are among them. It looks at no more
+        candidates than the scheduler does.
+
+        :param query: as Nova gives it in ``requests``
+        """
+        answer = self._candidates([
+            (key, value) for key, value in parse.parse_qsl(query)
+            if key != 'limit'], MOST)
+        summaries = answer['provider_summaries']
+        return {summaries[uuid]['root_provider_uuid']
+                for request in answer['allocation_requests']
+                for uuid in request['allocations']}
+
+    def _candidates(self, pairs: list[tuple[str, str]], limit: int) -> Any:
+        return self.client.request(
+            'GET', '/allocation_candidates?' + parse.urlencode(
+                pairs + [('limit', str(limit))]))
 
     def write(self, consumers: Iterable[Consumer]) -> None:
         """Write what the consumers have from now on, all or nothing.
@@ -187,6 +237,31 @@ class Placement:
         usages = self.client.request('GET', clients.with_query(
             '/usages', project_id=project, consumer_type=HOLD))['usages']
         return int(usages.get(HOLD, {}).get('consumer_count', 0))
+
+
+def _with_anchor(pairs: list[tuple[str, str]], provider: str,
+                 elsewhere: Collection[str]) -> list[tuple[str, str]]:
+    """The same query, for candidates of one tree and what is shared with it.
+
+    With ``in_tree`` a group takes nothing from sharing providers. So one class
+    that the host's own provider has gets a group to itself, in the tree, and
+    what the others take belongs to the same tree or is shared with it.
+    """
+    result = []
+    for key, value in pairs:
+        if key == 'resources':
+            items = value.split(',')
+            own = [item for item in items
+                   if item.partition(':')[0] not in elsewhere]
+            if own and len(items) > 1:
+                # Those that are left keep the traits of the query.
+                value = ','.join(item for item in items if item != own[0])
+                result += [(f'resources{ANCHOR}', own[0]),
+                           (f'in_tree{ANCHOR}', provider)]
+        result.append((key, value))
+    if 'group_policy' not in dict(pairs):
+        result.append(('group_policy', 'none'))
+    return result
 
 
 def _inventory(item: Mapping[str, Any]) -> model.Inventory:

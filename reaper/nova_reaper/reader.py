@@ -82,6 +82,7 @@ class Reader:
         self.properties: Mapping[str, Mapping[str, str]] = {}
         self.ended_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
+        self.shared: frozenset[str] = frozenset()
         # Grows with each change of what is known of traits and aggregates.
         self.learned = 0
         self._having: dict[str, set[str]] = {}
@@ -182,6 +183,18 @@ class Reader:
         changed = before != self._having
         self.learned += changed
         return changed
+
+    def read_shared(self, among: Mapping[str, nova.Hypervisor]) -> None:
+        """Which resource classes sharing providers have.
+
+        :param among: all hosts, whose own providers are none
+        """
+        try:
+            self.shared = frozenset(self._placement.shared(
+                {item.uuid for item in among.values()}))
+        except clients.BadRequest:
+            # A trait that this Placement does not know.
+            self.shared = frozenset()
 
     def _read_one(self, name: str) -> set[str]:
         try:

@@ -17,6 +17,7 @@ answer for one server holds for all that have the same flavor, image, zone,
 hints and project, until an aggregate, a service or a flavor changes.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 import hashlib
@@ -82,17 +83,19 @@ class Shapes:
             return None if key in self._stale else self._answers.get(key)
 
     def ask(self, server: nova.NovaServer, hosts: Mapping[str, str],
-            classes: Mapping[str, int]) -> Answer:
+            classes: Mapping[str, int],
+            shared: Collection[str] = ()) -> Answer:
         """Ask Nova for a server's shape.
 
         :param hosts: names of hosts by the UUID of their provider
         :param classes: the resource classes that some host has
+        :param shared: the resource classes that sharing providers have
         :raises: clients.NotFound, clients.Conflict if it waits no more
         """
         key = self.key(server)
         if server.shelved or not self._nova.has_pending_route:
             requests: tuple[str, ...] = (facts.query(server),)
-            shape = _shape(requests, key, hosts, classes)
+            shape = _shape(requests, key, hosts, classes, shared)
             if server.shelved:
                 # It waits for free room: it was ended to make some.
                 shape = dataclasses.replace(shape, fill_only=True)
@@ -102,7 +105,8 @@ class Shapes:
             # Where the scheduler cannot be asked, the flavor has to do.
             requests = pending.requests or (facts.query(server),)
             answer = Answer(
-                _shape(requests, key, hosts, classes), requests,
+                _shape(requests, key, hosts, classes, shared,
+                       pending.reason == model.Reason.NOTHING_FITS), requests,
                 {item.host: item.refused_by for item in pending.hosts
                  if item.refused_by},
                 pending.reason, pending.message, pending.advice,
@@ -140,9 +144,16 @@ class Shapes:
 
 
 def _shape(requests: tuple[str, ...], key: str, hosts: Mapping[str, str],
-           classes: Mapping[str, int]) -> model.Shape:
-    """The first of the queries that some host could answer."""
+           classes: Mapping[str, int], shared: Collection[str],
+           nothing_fits: bool = False) -> model.Shape:
+    """The first of the queries that some host could answer.
+
+    :param nothing_fits: whether Nova says so, which has asked Placement for
+        the providers of each host: then nothing is elsewhere
+    """
     shapes = [facts.shape(request, key, hosts) for request in requests]
+    if not nothing_fits:
+        shapes = [facts.elsewhere(shape, classes, shared) for shape in shapes]
     return next((shape for shape in shapes
                  if all(name in classes for name, _ in shape.resources)),
                 shapes[-1])

@@ -100,6 +100,11 @@ class World:
             another reaper has begun are no decisions of this one.
         """
         self.options = options
+        # It may have been by a list that nobody believed: nobody is given up
+        # for it before it is decided again.
+        self.told = {
+            server: told for server, told in self.told.items()
+            if told.decision.reason is not model.Reason.NOTHING_FITS}
         self.index = index_module.Index(options)
         self.queue = queue_module.Queue(options)
         self.planner = plan.Planner(self.index, self.queue, options,
@@ -181,6 +186,26 @@ class World:
         if waiting:
             known = self.index.refusals(waiting.shape)
             self.index.refuse(waiting.shape, {**known, host: name})
+
+    def offer(self, server: str, host: str, providers: Collection[str]
+              ) -> bool:
+        """Placement has room for a server's shape on these providers alone.
+
+        :param host: one that was found to have none
+        :returns: whether there is another host, to be tried at once
+        """
+        waiting = self.waiting(server)
+        if waiting is None:
+            return False
+        hosts = {name for name, view in self.views.items()
+                 if view.host.uuid in providers and name != host}
+        self.index.offer(waiting.shape, hosts)
+        return bool(hosts)
+
+    def forget_offers(self) -> None:
+        """What Placement said is old: try again what it had no room for."""
+        if self.index.forget_offers():
+            self.queue.wake_all()
 
     def waiting(self, server: str) -> model.Waiting | None:
         """A server in the words of the queue, None if it does not wait."""

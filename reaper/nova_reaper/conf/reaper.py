@@ -193,7 +193,9 @@ allocations, preemptible servers, holds, notices.
         help="""
 A full list of hosts that is empty, or has lost more than this share since the
 list before, is not believed: the reaper only observes until
-``safeguard_lists`` lists in a row agree. An empty one is never believed.
+``safeguard_lists`` lists in a row agree. An empty one is never believed, nor
+one with more than this share of hosts of which Placement knows nothing, or no
+inventory; hosts that are disabled or down may have none.
 """),
     cfg.IntOpt(
         'safeguard_lists', default=3, min=1, mutable=True,

@@ -134,16 +134,39 @@ class PlacementFixture(fixtures.Fixture):
         self.placement = placement.Placement(self.client)
         self.holds = holds.Holds(self.placement, SERVICE, 'reaper')
 
-    def add_host(self, name: str, **inventory: int) -> str:
+    def add_host(self, name: str, parent: str | None = None,
+                 **inventory: int) -> str:
         provider = new_id()
-        self.client.request('POST', '/resource_providers',
-                            json={'name': name, 'uuid': provider})
-        self.client.request(
-            'PUT', f'/resource_providers/{provider}/inventories', json={
-                'resource_provider_generation': 0, 'inventories': {
-                    key: {'total': value} for key, value
-                    in inventory.items()}})
+        self.client.request('POST', '/resource_providers', json={
+            'name': name, 'uuid': provider, 'parent_provider_uuid': parent})
+        self.set_inventory(provider, **inventory)
         return provider
+
+    def set_inventory(self, provider: str, **inventory: int) -> None:
+        self._put(provider, 'inventories', {
+            key: {'total': value} for key, value in inventory.items()})
+
+    def add_sharing(self, *hosts: str, **inventory: int) -> str:
+        """A provider that shares what it has with hosts."""
+        provider, aggregate = self.add_host('shares'), new_id()
+        self.set_inventory(provider, **inventory)
+        self.set_traits(provider, placement.SHARES)
+        for uuid in (provider, *hosts):
+            self._put(uuid, 'aggregates', [aggregate])
+        return provider
+
+    def set_traits(self, provider: str, *traits: str) -> None:
+        for trait in traits:
+            if trait.startswith('CUSTOM_'):
+                self.client.request('PUT', f'/traits/{trait}')
+        self._put(provider, 'traits', list(traits))
+
+    def _put(self, provider: str, what: str, value: Any) -> None:
+        self.client.request(
+            'PUT', f'/resource_providers/{provider}/{what}', json={
+                'resource_provider_generation':
+                    self.placement.provider(provider).generation,
+                what: value})
 
     def allocate(self, consumer: str, provider: str, project: str,
                  **resources: int) -> None:
@@ -181,6 +204,7 @@ class Nova:
     :ivar ignores_holds: whether its scheduler looks for room beside a hold
     :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
+    :ivar disabled: names of the hosts that are
     :ivar no_bus: no host is told of what is asked for
     """
 
@@ -198,6 +222,7 @@ class Nova:
         self.calls: list[tuple[str, str]] = []
         self.slow = False
         self.no_bus = False
+        self.disabled: set[str] = set()
         self.clock_off = 0.0
         self.auth = Token(SERVICE)
         self.rebuilt_by: list[str] = []
@@ -269,7 +294,8 @@ class Nova:
         if parts == ['os-hypervisors', 'detail']:
             return self._answer(hypervisors=[
                 {'id': provider, 'hypervisor_hostname': name, 'state': 'up',
-                 'status': 'enabled', 'service': {'host': name}}
+                 'status': 'disabled' if name in self.disabled else 'enabled',
+                 'service': {'host': name}}
                 for name, provider in self.hosts.items()])
         server = self.servers.get(parts[1])
         if server is None:
@@ -299,10 +325,11 @@ class Nova:
             'reason': self.reason.get(server['id'], 'no_room'),
             'message': self.message, 'advice': 'Wait.',
             'unavailable': self.unavailable.get(server['id']),
-            'requests': [parse.urlencode({
-                'resources': f'VCPU:{wanted["vcpus"]},'
-                             f'MEMORY_MB:{wanted["ram"]}'}) +
-                self.asks_also],
+            'requests': [parse.urlencode({'resources': ','.join([
+                f'VCPU:{wanted["vcpus"]}', f'MEMORY_MB:{wanted["ram"]}',
+                *(f'{name.removeprefix("resources:")}:{value}'
+                  for name, value in wanted['extra_specs'].items()
+                  if name.startswith('resources:'))])}) + self.asks_also],
             'hosts': [{'host': name, 'uuid': provider,
                        'refused_by': self.refused_by.get(name)}
                       for name, provider in self.hosts.items()]})
@@ -373,10 +400,10 @@ class Nova:
         self.room.placement.write([placement.Consumer(
             consumer.id, consumer.amounts, server['tenant_id'], 'user',
             'INSTANCE', consumer.generation)])
-        provider = next(iter(consumer.amounts))
         server['status'] = 'ACTIVE'
         server['OS-EXT-SRV-ATTR:host'] = next(
-            name for name, item in self.hosts.items() if item == provider)
+            name for name, item in self.hosts.items()
+            if item in consumer.amounts)
         return Answer(202, b'')
 
     def _reset(self, server: dict[str, Any], value: Any) -> Answer:

@@ -607,6 +607,67 @@ class SafeguardTestCase(EngineTestCase):
         self.assertIn('Placement knows nothing',
                       self.shown.health().safeguard or '')
 
+    def test_hosts_without_inventory(self) -> None:
+        self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
+        self.conf.set_override('retry_interval', 600, 'reaper')
+        for number in range(10):
+            self.nova.add_host(f'h{number}', 8)
+        hosts = list(self.nova.hosts.values())
+        filler = self.nova.add_server('s', 8, 'h0')
+        self.turns(5)
+        for provider in hosts[1:]:
+            self.room.set_inventory(provider)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(60, 61)
+        health = self.shown.health()
+        self.assertEqual((model.Mode.OBSERVE, 'Placement knows of no '
+                          'inventory of 9 of 10 hosts.'),
+                         (health.mode, health.safeguard))
+        self.assertEqual(('PENDING', []),
+                         (self.status(waiting), self.actions()))
+        # What was known of them before stays.
+        self.assertEqual(model.Verdict.ROOM, self.engine.world.told[
+            waiting].decision.verdict)
+        for provider in hosts[1:8]:
+            self.room.set_inventory(provider, VCPU=8, MEMORY_MB=8192)
+        self.turns(30, 61)
+        # Some may have none.
+        self.assertIsNone(self.shown.health().safeguard)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual('ACTIVE', self.status(filler))
+
+    def test_no_inventory_since_the_start(self) -> None:
+        self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
+        self.conf.set_override('retry_interval', 600, 'reaper')
+        self.nova.hosts['h1'] = self.room.add_host('h1')
+        waiting = self.nova.add_server('w', 2)
+        self.turns(40, 61)
+        self.assertEqual('nothing_fits',
+                         self.engine.world.told[waiting].decision.word)
+        # Meanwhile it has backed off.
+        self.engine.world.failed(waiting, model.Reason.NO_ROOM, True)
+        self.engine.world.failed(waiting, model.Reason.NO_ROOM, True)
+        self.engine.world.put_again(waiting)
+        self.room.set_inventory(self.nova.hosts['h1'], VCPU=2, MEMORY_MB=2048)
+        self.turns(12, 61)
+        self.assertIsNone(self.shown.health().safeguard)
+        self.turns(20, 61)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_disabled_hosts_may_have_no_inventory(self) -> None:
+        for number in range(4):
+            self.nova.add_host(f'h{number}', 8)
+        for name in ('h1', 'h2', 'h3'):
+            self.room.set_inventory(self.nova.hosts[name])
+        self.nova.disabled = {'h1', 'h2', 'h3'}
+        self.turns(2)
+        self.assertIsNone(self.shown.health().safeguard)
+        self.room.set_inventory(self.nova.hosts['h0'])
+        self.nova.disabled = set(self.nova.hosts)
+        self.turns(4, 601)
+        self.assertIn('inventory of 4 of 4',
+                      self.shown.health().safeguard or '')
+
     def test_its_clock_is_not_nova_s(self) -> None:
         self.nova.add_host('h1', 8)
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
