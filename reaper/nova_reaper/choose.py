@@ -190,7 +190,7 @@ def could_help(index: index_module.Index, demand: model.Demand,
         index.free[column][row] +
         table.amounts[column][where][mine].sum(dtype=np.int64) >= amount
         for column, amount in ((index.classes[name], amount) for name, amount
-                               in demand.shape.resources))
+                               in demand.shape.by_host))
 
 
 def protected_until(index: index_module.Index, waiting: model.Waiting,

@@ -176,6 +176,12 @@ class Shape:
         """The resources as a dictionary."""
         return dict(self.resources)
 
+    @property
+    def by_host(self) -> list[tuple[str, int]]:
+        """Of the resources what each host has to have of its own."""
+        return [(name, amount) for name, amount in self.resources
+                if name not in self.elsewhere]
+
     @classmethod
     def of(cls, resources: Mapping[str, int], **others: Any) -> 'Shape':
         """A shape whose resources are given as a mapping."""

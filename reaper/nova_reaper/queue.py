@@ -67,12 +67,6 @@ def deadline(waiting: model.Waiting,
     return waiting.created_at + datetime.timedelta(seconds=timeout)
 
 
-def _by_host(shape: model.Shape) -> list[tuple[str, int]]:
-    """Of what is asked for, what each host has to have of its own."""
-    return [(name, amount) for name, amount in shape.resources
-            if name not in shape.elsewhere]
-
-
 @dataclasses.dataclass(slots=True)
 class _Sleep:
     """A demand for which there is nothing.
@@ -408,7 +402,7 @@ class Queue:
         self._demands[column] = demand
         for asked in self._asked.values():
             asked[column] = _NOT_ASKED
-        for name, amount in _by_host(demand.shape):
+        for name, amount in demand.shape.by_host:
             if name not in self._asked:
                 self._asked[name] = np.full(len(self._demands), _NOT_ASKED)
             self._asked[name][column] = amount
@@ -427,5 +421,5 @@ class Queue:
     def _helps(self, index: index_module.Index, row: int,
                demand: model.Demand) -> bool:
         return (all(self._most(index, row, name) >= amount
-                    for name, amount in _by_host(demand.shape)) and
+                    for name, amount in demand.shape.by_host) and
                 index.could_take(demand.shape, row))

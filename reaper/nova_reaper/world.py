@@ -232,7 +232,7 @@ class World:
             self._lower(shape)
 
     def _lower(self, shape: model.Shape) -> None:
-        asked = shape.amounts
+        asked = dict(shape.by_host)
         self._least = {name: min(amount, asked[name]) for name, amount
                        in (self._least or asked).items() if name in asked}
 
