@@ -151,14 +151,15 @@ class Cloud(crashing.Cloud):
         Every other one is shelved when it is ended, the others are deleted.
         """
         number = len(self.settings.hosts) * self.settings.host_vcpus
+        kinds = [list(self._victim_flavors)[each % 2]
+                 for each in range(number)]
         servers = self.at_once(*(functools.partial(
-            self._make_victim, self._victim_flavors[each % 2])
-            for each in range(number)))
+            self._make_victim, self._victim_flavors[kind]) for kind in kinds))
         for server in servers:
             self.wait_for('preemptible server %s' % server, lambda: self.show(
                 server)['status'] == 'ACTIVE')
-        return [judge.Asked(server, 'victim', None, (), self.show(server))
-                for server in servers]
+        return [judge.Asked(server, kind, None, (), self.show(server))
+                for server, kind in zip(servers, kinds)]
 
     def _make_victim(self, flavor):
         return self.nova('POST', '/servers', {'server': {
@@ -167,9 +168,10 @@ class Cloud(crashing.Cloud):
 
     @functools.cached_property
     def _victim_flavors(self):
-        return [self.make_flavor('victim-' + action, **{
+        return {kind: self.make_flavor('victim-' + action, **{
             'reaper:preemptible': 'true', 'reaper:action': action})
-            for action in ('shelve', 'delete')]
+            for kind, action in ((judge.SHELVED, 'shelve'),
+                                 (judge.DELETED, 'delete'))}
 
     def unmake(self, asked):
         """Delete what the owner had made for a server that is deleted."""

@@ -23,6 +23,10 @@ GIVEN_UP = 'given up by its host'
 GONE = 'gone'
 UNSETTLED = 'unsettled'
 
+#: Kinds of preemptible servers, by how they are ended.
+SHELVED = 'victim to shelve'
+DELETED = 'victim to delete'
+
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
@@ -165,13 +169,16 @@ def left(found):
             for what, value in parts.items() if value]
 
 
-def judge_victim(found):
+def judge_victim(asked, found):
     """Return what is wrong with a server that may have been ended, as judge().
 
+    :param asked: the Asked
     :param found: the Found
     """
     if found.shown is None:
-        return []
+        # Its flavor says how it is ended.
+        return [('victim', 'it is gone, and was to be shelved')] if (
+            asked.kind == SHELVED) else []
     status = found.shown['status']
     wrong = []
     if status not in ('ACTIVE', 'SHELVED_OFFLOADED') or (

@@ -75,8 +75,7 @@ class PreemptRound(FillRound):
     def _after(self):
         super()._after()
         found = self._settle(
-            self._victims, self._settles,
-            lambda _asked, found: judge.judge_victim(found))
+            self._victims, self._settles, judge.judge_victim)
         ended = sum(map(judge.is_ended, found.values()))
         self._report.count('victims: run', len(found) - ended)
         self._report.count('victims: ended', ended)
@@ -92,7 +91,7 @@ class PreemptRound(FillRound):
         self._each(self._cloud.delete, self._servers)
         victims = self._settle(
             self._victims, self._settles,
-            lambda _asked, found: judge.judge_victim(found) or (
+            lambda asked, found: judge.judge_victim(asked, found) or (
                 found.shown is not None and judge.is_ended(found) and
                 [('victim', 'it does not come back')] or []))
         self._report.count('victims: back', sum(

@@ -136,6 +136,8 @@ class JudgeTestCase(testtools.TestCase):
 
 class VictimTestCase(testtools.TestCase):
 
+    asked = dataclasses.replace(_ASKED, kind=judge.SHELVED)
+
     def check(self, number, status, task_state=None, metadata=None,
               allocations=()):
         found = judge.Found(shown=dict(
@@ -143,7 +145,8 @@ class VictimTestCase(testtools.TestCase):
             allocations=allocations)
         self.assertEqual(
             ['victim'] * number,
-            [kind for kind, _sentence in judge.judge_victim(found)])
+            [kind for kind, _sentence in judge.judge_victim(
+                self.asked, found)])
         return judge.is_ended(found)
 
     def test_victim_that_runs(self):
@@ -154,8 +157,14 @@ class VictimTestCase(testtools.TestCase):
 
     def test_victim_that_was_deleted(self):
         found = judge.Found(shown=None)
-        self.assertEqual([], judge.judge_victim(found))
+        self.assertEqual([], judge.judge_victim(dataclasses.replace(
+            self.asked, kind=judge.DELETED), found))
         self.assertTrue(judge.is_ended(found))
+
+    def test_victim_that_was_deleted_and_not_shelved(self):
+        self.assertEqual(
+            [('victim', 'it is gone, and was to be shelved')],
+            judge.judge_victim(self.asked, judge.Found(shown=None)))
 
     def test_victim_that_runs_without_room_or_is_shelved_with_it(self):
         self.check(1, 'ACTIVE')
