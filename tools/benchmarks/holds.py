@@ -25,7 +25,7 @@ import time
 from oslo_utils import uuidutils
 
 Contention = collections.namedtuple(
-    'Contention', 'is_held size others rate landed seconds')
+    'Contention', 'is_held size others rate claims claim_rate landed seconds')
 
 
 def compare(workload, rounds):
@@ -58,17 +58,25 @@ def hold(workload, server):
 
     :returns: the allocations, as Placement has them
     """
-    pending = workload.nova(
-        workload.admin, 'GET', '/servers/%s/pending' % server).json()
-    candidates = _placement(
-        workload, 'GET', '/allocation_candidates?limit=1&' +
-        pending['pending']['requests'][0]).json()['allocation_requests']
-    allocations = candidates[0]['allocations']
+    allocations = _candidates(workload, _query(workload, server))[0]
     _put(workload, server, allocations, 'NOVA_PENDING')
     return allocations
 
 
-def contend(workload, size, rate, is_held):
+def _query(workload, server):
+    """Return what Nova asks Placement for a server that waits."""
+    return workload.nova(
+        workload.admin, 'GET', '/servers/%s/pending' % server).json()[
+            'pending']['requests'][0]
+
+
+def _candidates(workload, query):
+    return [each['allocations'] for each in _placement(
+        workload, 'GET', '/allocation_candidates?limit=1&' + query).json()[
+            'allocation_requests']]
+
+
+def contend(workload, size, rate, claim_rate, is_held):
     """Rebuild servers while others that would fit into their room are created.
 
     There is room for the servers that wait and for nobody else.
@@ -76,6 +84,9 @@ def contend(workload, size, rate, is_held):
     :param workload: the workload.Workload
     :param size: how many servers wait
     :param rate: how many others are created a second, at most
+    :param claim_rate: how many others' claims are made a second, at most: what
+        a scheduler does for a create, without the rest of Nova, which a small
+        machine has no time for at such a rate
     :param is_held: whether room is held for those that wait
     :returns: a Contention
     """
@@ -90,8 +101,9 @@ def contend(workload, size, rate, is_held):
         for server in waiting:
             hold(workload, server)
     others = _Others(workload, rate)
+    claims = _Claims(workload, claim_rate, _query(workload, waiting[0]))
     start = time.perf_counter()
-    with others:
+    with others, claims:
         for server in waiting:
             workload.rebuild(server)
         workload.wait_for_none(waiting, 'BUILD')
@@ -100,26 +112,27 @@ def contend(workload, size, rate, is_held):
     active = workload.ids('ACTIVE')
     landed = len(active & set(waiting)), len(active & set(others.servers))
     workload.remove([*waiting, *others.servers])
-    for filler in fillers:
-        _placement(workload, 'DELETE', '/allocations/' + filler)
+    for consumer in [*fillers, *claims.taken]:
+        _placement(workload, 'DELETE', '/allocations/' + consumer)
     return Contention(is_held, size, len(others.servers),
-                      len(others.servers) / seconds, landed, seconds)
+                      len(others.servers) / seconds, claims.tried,
+                      claims.tried / seconds,
+                      (landed[0], landed[1] + len(claims.taken)), seconds)
 
 
-class _Others:
-    """Creates servers, within it, at a rate or as fast as the API answers."""
+class _AtRate:
+    """Does something, within it, at a rate or as fast as it is answered."""
 
     def __init__(self, workload, rate):
         self._workload = workload
         self._every = 1 / rate
         self._ends = threading.Event()
         self._threads = futures.ThreadPoolExecutor(workload.at_once)
-        self.servers = []
 
     def __enter__(self):
         self._next = time.perf_counter()
         self._lock = threading.Lock()
-        self._running = [self._threads.submit(self._create)
+        self._running = [self._threads.submit(self._go_on)
                          for _ in range(self._workload.at_once)]
 
     def __exit__(self, *_exc):
@@ -128,7 +141,7 @@ class _Others:
             each.result()
         self._threads.shutdown()
 
-    def _create(self):
+    def _go_on(self):
         while True:
             with self._lock:
                 now = time.perf_counter()
@@ -137,7 +150,37 @@ class _Others:
                 pause = self._next - now
             if self._ends.wait(pause):
                 return
-            self.servers.append(self._workload.create()[0])
+            self.do()
+
+
+class _Others(_AtRate):
+    """Creates servers."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.servers = []
+
+    def do(self):
+        self.servers.append(self._workload.create()[0])
+
+
+class _Claims(_AtRate):
+    """Claims room in Placement for servers that are not there."""
+
+    def __init__(self, workload, rate, query):
+        super().__init__(workload, rate)
+        self._query = query
+        self.tried = 0
+        self.taken = []
+
+    def do(self):
+        for allocations in _candidates(self._workload, self._query):
+            consumer = uuidutils.generate_uuid()
+            if _put(self._workload, consumer, allocations, 'INSTANCE',
+                    fine=(409,)).ok:
+                self.taken.append(consumer)
+        with self._lock:
+            self.tried += 1
 
 
 def _fill(workload, size):
@@ -166,23 +209,23 @@ def _fill(workload, size):
     return fillers
 
 
-def _put(workload, consumer, allocations, consumer_type):
-    _placement(workload, 'PUT', '/allocations/' + consumer, {
+def _put(workload, consumer, allocations, consumer_type, **kwargs):
+    return _placement(workload, 'PUT', '/allocations/' + consumer, {
         'allocations': allocations, 'consumer_generation': None,
         'consumer_type': consumer_type, 'project_id': 'benchmark',
-        'user_id': 'benchmark'})
+        'user_id': 'benchmark'}, **kwargs)
 
 
-def _placement(workload, method, path, body=None):
-    return workload.request(workload.admin, 'placement', method, path, body)
+def _placement(workload, *args, **kwargs):
+    return workload.request(workload.admin, 'placement', *args, **kwargs)
 
 
 def show(contentions):
     """Print what became of servers that were rebuilt beside creates."""
-    print('\n%-14s %8s %8s %10s %10s %14s %8s' % (
-        'room is held', 'waiting', 'creates', 'a second', 'rebuilt',
-        'room was taken', 'seconds'))
+    print('\n%-14s %8s %8s %9s %8s %9s %8s %14s %8s' % (
+        'room is held', 'waiting', 'creates', 'a second', 'claims',
+        'a second', 'rebuilt', 'room was taken', 'seconds'))
     for one in contentions:
-        print('%-14s %8d %8d %10.1f %10d %14d %8.0f' % (
+        print('%-14s %8d %8d %9.1f %8d %9.1f %8d %14d %8.0f' % (
             'yes' if one.is_held else 'no', one.size, one.others, one.rate,
-            one.landed[0], one.landed[1], one.seconds), flush=True)
+            one.claims, one.claim_rate, *one.landed, one.seconds), flush=True)

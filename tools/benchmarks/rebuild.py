@@ -13,7 +13,7 @@
 """What a rebuild in cell0 costs beside a create, and beside delete + create.
 
     python -m tools.benchmarks.rebuild [--rounds N] [--batch N] [--holds N]
-        [--creates N] [--part creates|holds]
+        [--creates N] [--claims N] [--part creates|holds]
 
 It brings up the local cloud (tools/cloud: each service a process of its own,
 MariaDB, RabbitMQ) and does three things in turn, so that a busy machine slows
@@ -200,6 +200,9 @@ def main():
                         'others are created; 0 for none (default: 100)')
     parser.add_argument('--creates', type=float, default=20,
                         help='how many others a second (default: 20)')
+    parser.add_argument('--claims', type=float, default=20,
+                        help='how many claims of others in Placement a second '
+                        '(default: 20)')
     parser.add_argument('--database-url', default=settings.DATABASE_URL)
     parser.add_argument('--bus-url', default=settings.BUS_URL)
     arguments = parser.parse_args()
@@ -221,7 +224,8 @@ def main():
                     show(holds.compare(workload, arguments.rounds), placement)
                 if arguments.holds:
                     holds.show(holds.contend(
-                        workload, arguments.holds, arguments.creates, is_held)
+                        workload, arguments.holds, arguments.creates,
+                        arguments.claims, is_held)
                         for is_held in (True, False))
 
 

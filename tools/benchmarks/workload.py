@@ -127,7 +127,7 @@ class Workload:
         """
         request = self.delete(server)
         while self.nova(self.owner, 'GET', '/servers/' + server,
-                         gone=True).ok:
+                         fine=(404,)).ok:
             time.sleep(POLL_SECONDS)
         return server, request
 
@@ -198,16 +198,16 @@ class Workload:
         self._counts.write_text('')
         return counts
 
-    def nova(self, session, method, path, body=None, gone=False):
-        return self.request(session, 'nova', method, path, body, gone)
+    def nova(self, session, method, path, body=None, fine=()):
+        return self.request(session, 'nova', method, path, body, fine)
 
-    def request(self, session, api, method, path, body=None, gone=False):
+    def request(self, session, api, method, path, body=None, fine=()):
         answer = session.request(
             self._cloud.url(api) + path, method, json=body, raise_exc=False,
             headers={'OpenStack-API-Version': {
                 'nova': 'compute 2.107', 'placement': 'placement 1.39',
             }.get(api, 'none')})
-        if not answer.ok and not (gone and answer.status_code == 404):
+        if not answer.ok and answer.status_code not in fine:
             sys.exit('%s %s is answered with %d: %s' % (
                 method, path, answer.status_code, answer.text))
         return answer
