@@ -38,6 +38,7 @@ FULL = 'full list'
 WAITING = 'list of servers that wait'
 CHANGES = 'list of what has changed'
 SHAPES = 'list of what filters say'
+TRIES = 3  # of the changes, before everything is read
 PAUSE = 10.0  # a flood of changes of aggregates is one
 # Between two of them so many times as long as the first has taken: Nova's
 # schedulers are asked about all hosts, and have others to serve.
@@ -245,6 +246,7 @@ class Calendar:
         self._not_before = -math.inf
         self.resume = False
         self._resume_at = -math.inf
+        self._resumed = 0
         self._last: str | None = None
         self.read_at = NEVER
 
@@ -286,15 +288,17 @@ class Calendar:
         if name == FULL:
             self._full_at = self._pending_at
             self._full_failed = False
+            self._resumed = 0
             self._soon = None
         if name == CHANGES:
             self.resume = False
+            self._resumed += 1
         if name == SHAPES:
             self._soon = None
 
     def failed(self, name: str) -> None:
         """A list could not be read: it is not waited for until the next."""
-        if name == FULL and self._last == CHANGES:
+        if name == FULL and self._last == CHANGES and self._resumed < TRIES:
             # One error is no reason to read all hosts of a large cloud.
             self.resume = True
             self._resume_at = time.monotonic() + PAUSE

@@ -111,7 +111,8 @@ class Nova:
 
     def get_servers(self, query):
         if 'changes-since' in query:
-            found = [uuid for uuid, *_ in self.log]
+            found = [uuid for uuid, *_ in self.log.copy()
+                     if uuid in self.servers]
         else:
             status, flavor = query.get('status'), query.get('flavor')
             found = [uuid for uuid, server in self.servers.copy().items()

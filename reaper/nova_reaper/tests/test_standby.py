@@ -17,6 +17,7 @@ from unittest import mock
 
 from nova_reaper import attempt
 from nova_reaper.attempt import Step
+from nova_reaper import clients
 from nova_reaper import events
 from nova_reaper import lists
 from nova_reaper.tests import cloud
@@ -215,6 +216,16 @@ class StandbyTestCase(test_engine.EngineTestCase):
         read |= self._hosts_read(self.room.adapter.log)
         self.assertEqual({'h3'}, read)
         self.assertEqual('ACTIVE', self.status(self.waiting))
+
+    def test_the_list_of_changes_fails_all_the_time(self) -> None:
+        self.turns(5)
+        self.offset += 200
+        with mock.patch.object(
+                self.engine._lists._reader, 'read_changed',
+                side_effect=clients.Unavailable('nova', 'list', 'No.')):
+            self._take_over()
+            self.turns(20, 10)
+        self.assertTrue(self.engine.recovered)
 
     def test_the_first_full_list_comes_first(self) -> None:
         calendar = lists.Calendar(self.conf)
