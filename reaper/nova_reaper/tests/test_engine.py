@@ -17,6 +17,7 @@ from concurrent import futures
 from typing import Any
 from unittest import mock
 
+from nova_reaper import announce
 from nova_reaper import clients
 from nova_reaper import engine as engine_module
 from nova_reaper import events
@@ -71,7 +72,8 @@ class EngineTestCase(tests.TestCase):
         self.engine = service.build(
             self.conf, service.Services(
                 self.nova.nova, self.nova.owners, self.room.placement,
-                identity, cloud.SERVICE, 'reaper'), self.metrics, pool, pool)
+                identity, cloud.SERVICE, 'reaper'), self.metrics, pool, pool,
+            announce.Announcer(self.conf))
         self.shown = shown.Shown(self.engine, lambda: None)
         return self.engine
 
