@@ -27,6 +27,7 @@ notice, no allocation, no hold        the allocation is written again
 hold of one that waits, whole         the rebuild
 hold of one that waits, a part        given free
 hold of one that does not wait        given free
+hold of one that is gone              given free
 ====================================  ======================================
 """
 
@@ -54,6 +55,7 @@ from nova_reaper import holds
 from nova_reaper import metrics
 from nova_reaper import model
 from nova_reaper import nova
+from nova_reaper import orphans
 from nova_reaper import placement
 from nova_reaper import reader
 
@@ -92,6 +94,7 @@ class Recovery:
         self._metrics = meters
         self._waiting = waiting
         self._clock = clock
+        self._orphans = orphans.Orphans(compute, held)
         self._seen: dict[str, float] = {}
 
     def look(self, consumers: Collection[str], pending: Collection[str],
@@ -109,21 +112,29 @@ class Recovery:
         for notice in self._reader.notices():
             marked.setdefault(notice.waiting, []).append(notice)
         # What Placement says of a host does not tell holds from others.
-        candidates = set(consumers) & set(pending)
-        held = {server: hold for server in candidates - set(busy)
-                if (hold := self._holds.find(server))}
-        left = self._count() - len(held) - len(busy)
+        candidates = set(consumers) & (set(pending) | self._seen.keys())
+        held = {server for server in candidates - set(busy)
+                if self._holds.find(server)}
+        left = self._count() - len(held)
+        if left > 0:
+            left -= sum(self._holds.find(server) is not None
+                        for server in busy)
         if not age:
             # Hosts may not have been read since they were written.
             for server in set(pending) - candidates - set(busy):
-                if left > 0 and (hold := self._holds.find(server)):
-                    held[server] = hold
+                if left > 0 and self._holds.find(server):
+                    held.add(server)
                     left -= 1
+        known = held | marked.keys() | set(busy)
+        if left > 0:
+            left -= self._release_in_error(known | set(pending))
+        if left > 0:
+            held |= self._orphans.find(set(consumers) - known, left)
         # One that is busy at the moment is not younger for it.
-        self._remember(held.keys() | marked.keys() |
+        self._remember(held | marked.keys() |
                        self._seen.keys() & set(busy))
         attempts: list[Attempt] = []
-        for server in sorted((held.keys() | marked.keys()) - set(busy)):
+        for server in sorted((held | marked.keys()) - set(busy)):
             if self._clock() - self._seen[server] < age:
                 continue
             try:
@@ -140,8 +151,6 @@ class Recovery:
                 continue
             if found:
                 attempts.append(found)
-        if left > 0:
-            self._leaks(pending)
         self._unmark(busy)
         return Found(tuple(attempts), len(held), max(
             (self._clock() - self._seen[server] for server in held),
@@ -159,7 +168,7 @@ class Recovery:
         taken = self._withdraw(notices, mode)
         if taken:
             return self._with_victims(server, consumer, taken, waits, mode)
-        if not consumer.is_hold:
+        if not self._holds.is_one(consumer):
             return None
         if item is not None and not waits and item.status in (
                 'BUILD', 'REBUILD', 'ACTIVE'):
@@ -209,9 +218,9 @@ class Recovery:
                       taken: list[nova.NovaServer], waits: bool,
                       mode: model.Mode) -> Attempt | None:
         victims = tuple(self._victim(item, Stage.NOTICED) for item in taken)
-        claimed = bool(consumer.amounts) and not consumer.is_hold
-        if claimed or (waits and consumer.is_hold and
-                       mode == model.Mode.PREEMPT):
+        held = self._holds.is_one(consumer)
+        claimed = bool(consumer.amounts) and not held
+        if claimed or (waits and held and mode == model.Mode.PREEMPT):
             LOG.info('Room of other servers is held for %s: their end goes '
                      'on.', server)
             return self._attempt(server, consumer, Step.END, victims)
@@ -260,7 +269,7 @@ class Recovery:
             return None
         return Attempt(
             waiting, names[provider], provider, step, victims=victims,
-            held=consumer if consumer.is_hold else None,
+            held=consumer if self._holds.is_one(consumer) else None,
             swapped=bool(victims), since=self._clock())
 
     def _hosts(self) -> Mapping[str, str]:
@@ -287,15 +296,22 @@ class Recovery:
             LOG.warning('Holds cannot be counted: %s', error)
             return 0
 
-    def _leaks(self, pending: Collection[str]) -> None:
-        """Holds of servers that do not wait: those in ERROR without a host."""
+    def _release_in_error(self, others: Collection[str]) -> int:
+        """Give the holds of servers free that are in ERROR without a host.
+
+        :param others: IDs of servers that are none of its affair
+        :returns: how many there were
+        """
+        released = 0
         try:
             for server in self._nova.servers(status='ERROR'):
-                if not server.host and server.id not in pending and (
+                if not server.host and server.id not in others and (
                         self._holds.release(server.id)):
+                    released += 1
                     self._metrics.holds_swept.inc()
                     LOG.info('The hold of server %s, which is in ERROR, is '
                              'given free.', server.id)
         except clients.RequestFailed as error:
             LOG.warning('Holds of servers in ERROR are looked for later: %s',
                         error)
+        return released

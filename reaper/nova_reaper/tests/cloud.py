@@ -258,6 +258,9 @@ class Nova:
             return self._answer(servers=[
                 server for server in [*self.servers.values(), *self.gone]
                 if server['updated'] >= query['changes-since']])
+        if parts == ['servers']:
+            return self._answer(servers=[
+                {'id': server} for server in self.servers])
         if parts == ['servers', 'detail']:
             return self._answer(servers=[
                 server for server in self.servers.values()
