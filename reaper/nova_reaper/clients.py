@@ -237,13 +237,17 @@ class Client:
         return response.json() if response.content else None
 
     def _compare_clocks(self, date: str | None, sent_at: float) -> None:
-        """The answer was made between sent_at and now."""
+        """The answer was made between sent_at and now, however late it is.
+
+        Each answer counts alone: the next one may take back what this says.
+        """
         try:
             made_at = utils.parsedate_to_datetime(date or '').timestamp()
         except ValueError:
             return
         # It has no fractions of a second.
-        self.clock_off = made_at - min(max(made_at, sent_at - 1), time.time())
+        self.clock_off = made_at - min(max(made_at, sent_at - 1),
+                                       time.time() + 1)
 
     def page(self, path: str, key: str, microversion: str | None = None,
              **query: Any) -> Page:
