@@ -212,6 +212,7 @@ class Reaper:
         elif not active:
             self._leave()
         engine.guard.show()
+        engine.guard.tell()
 
     def _listen(self, engine: engine_module.Engine) -> None:
         def observe(kind: events.Kind) -> None:

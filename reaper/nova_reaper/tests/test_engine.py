@@ -660,7 +660,6 @@ class SafeguardTestCase(EngineTestCase):
 
     def test_before_2107_nobody_is_ended(self) -> None:
         self.nova.newest = '2.106'
-        self.nova.client.forget_microversion()
         self.nova.add_host('h1', 8)
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
         self.nova.add_server('w', 8)
