@@ -173,10 +173,12 @@ class Outcomes:
 
     def hopeless(self, busy: Collection[str]
                  ) -> list[tuple[model.Waiting, str]]:
-        """The servers to give up, and for what.
+        """The servers to give up, and for what; none while it only observes.
 
         One that is still there after that is not named again at once.
         """
+        if self._world.options.mode == model.Mode.OBSERVE:
+            return []
         now = world.utcnow()
         found = [(waiting, model.Hindrance.DEADLINE.value)
                  for waiting in self._world.queue.expired(now)]

@@ -19,8 +19,8 @@ later it is what nobody works with: the sweep. There is no other record.
 what stands                           what follows
 ====================================  ======================================
 notice, allocation there              the notice is withdrawn, it is planned
-                                      again; not while it runs in the mode
-                                      "preempt": who gave it may be alive
+                                      again; in the mode "preempt" when it
+                                      has run out: who gave it may be alive
 notice, no allocation, hold there     the end goes on, then the rebuild
 notice, no allocation, room claimed   the end goes on: a build has the room
 notice, no allocation, no hold        the allocation is written again
@@ -37,6 +37,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import datetime
+import math
 import time
 
 from oslo_config import cfg
@@ -60,6 +61,8 @@ from nova_reaper import placement
 from nova_reaper import reader
 
 LOG = log.getLogger(__name__)
+# A reaper that is alive has swapped so many seconds after a notice ran out.
+LATE = 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ class Recovery:
         self._clock = clock
         self._orphans = orphans.Orphans(compute, held)
         self._seen: dict[str, float] = {}
+        # When to look again at servers under notice, by their IDs.
+        self._late: dict[str, float] = {}
 
     def look(self, consumers: Collection[str], pending: Collection[str],
              busy: Collection[str], age: float, mode: model.Mode) -> Found:
@@ -195,13 +200,48 @@ class Recovery:
                 continue
             if not self._placement.consumer(server.id).amounts:
                 taken.append(server)
-            elif mode != model.Mode.PREEMPT or not self._runs(server):
-                self._ends.withdraw([self._victim(server, Stage.NOTICED)],
-                                    server.metadata.get(attempt.FOR, ''),
-                                    'it was given by a reaper that has ended')
+            elif mode != model.Mode.PREEMPT or not self._keep(server):
+                self._withdraw_from(server)
         return taken
 
-    def _runs(self, server: nova.NovaServer) -> bool:
+    def _withdraw_from(self, server: nova.NovaServer) -> None:
+        self._ends.withdraw([self._victim(server, Stage.NOTICED)],
+                            server.metadata.get(attempt.FOR, ''),
+                            'it was given by a reaper that has ended')
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a notice has run out that was kept."""
+        return min(list(self._late.values()),
+                   default=math.inf) <= self._clock()
+
+    def withdraw_late(self, attempts: Iterable[Attempt]) -> None:
+        """Withdraw notices that have run out, and nobody has acted upon.
+
+        :param attempts: of this process, whose notices are their affair
+        """
+        own = {victim.id for current in attempts
+               for victim in current.victims}
+        for uuid, at in list(self._late.items()):
+            if at > self._clock():
+                continue
+            self._late[uuid] = self._clock() + LATE
+            if uuid in own:
+                continue
+            try:
+                server = self._ends.find(uuid)
+                if (server and attempt.TERMINATE_AT in server.metadata and
+                        self._placement.consumer(uuid).amounts):
+                    if self._keep(server):
+                        continue
+                    self._withdraw_from(server)
+            except clients.RequestFailed as error:
+                LOG.warning('The notice to server %s is looked at later: %s',
+                            uuid, error)
+                continue
+            del self._late[uuid]
+
+    def _keep(self, server: nova.NovaServer) -> bool:
         """Whether a reaper may wait at the moment for a notice to run out.
 
         It would end the server at that time, with the notice or without.
@@ -212,7 +252,13 @@ class Recovery:
         except (LookupError, ValueError):
             return False
         left = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
-        return 0 < left <= float(self._conf.grace_period)
+        if not 0 < left <= float(self._conf.grace_period):
+            return False
+        if self._conf.strict_accounting:
+            # It has its allocation until it has ended.
+            left += self._conf.stop_timeout + self._conf.end_timeout
+        self._late[server.id] = self._clock() + left + LATE
+        return True
 
     def _with_victims(self, server: str, consumer: placement.Consumer,
                       taken: list[nova.NovaServer], waits: bool,

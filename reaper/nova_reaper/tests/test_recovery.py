@@ -12,6 +12,7 @@
 
 """The reaper dies after each of its steps, and another one starts."""
 
+import datetime
 from unittest import mock
 
 import fixtures
@@ -351,6 +352,77 @@ class SweepTestCase(test_engine.EngineTestCase):
         self.start()
         self.turns(5)
         self.assertEqual({}, server['metadata'])
+
+    def noticed(self) -> tuple[str, dict[str, str]]:
+        """A server under notice by a reaper that is killed, its metadata."""
+        self.conf.set_override('grace_period', 120, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(15, 61)
+        self.nova.finish(waiting)
+        metadata: dict[str, str] = self.nova.servers[victim]['metadata']
+        self.assertIn('reaper:for', metadata)
+        self.start()
+        self.turns(10)
+        self.assertIn('reaper:for', metadata)
+        return victim, metadata
+
+    def past(self) -> str:
+        return (datetime.datetime.now(datetime.UTC) - datetime.timedelta(
+            seconds=1)).isoformat()
+
+    def test_a_notice_runs_out_that_nobody_acts_upon(self) -> None:
+        victim, metadata = self.noticed()
+        # The clock on the wall is not the test's.
+        metadata['reaper:terminate_at'] = self.past()
+        self.turns(14, 10)
+        self.assertIn('reaper:for', metadata)
+        self.turns(4, 10)
+        self.assertEqual({}, metadata)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.assertEqual(1, self.value('notices_total', result='withdrawn'))
+        self.assertFalse(self.engine._recovery.is_late)
+
+    def test_a_notice_is_given_anew(self) -> None:
+        _victim, metadata = self.noticed()
+        metadata['reaper:terminate_at'] = (
+            datetime.datetime.now(datetime.UTC) + datetime.timedelta(
+                seconds=100)).isoformat()
+        self.turns(24, 10)
+        self.assertIn('reaper:for', metadata)
+        metadata['reaper:terminate_at'] = self.past()
+        self.turns(10, 10)
+        self.assertEqual({}, metadata)
+
+    def test_a_notice_runs_out_and_the_room_was_taken(self) -> None:
+        victim, metadata = self.noticed()
+        metadata['reaper:terminate_at'] = self.past()
+        self.room.placement.write([
+            self.room.placement.consumer(victim).with_amounts({})])
+        self.turns(20, 10)
+        self.assertIn('reaper:for', metadata)
+
+    def test_a_notice_runs_out_while_nova_does_not_answer(self) -> None:
+        victim, metadata = self.noticed()
+        metadata['reaper:terminate_at'] = self.past()
+        self.nova.before += [('GET', victim,
+                              lambda: self.nova.error(503))] * 3
+        self.turns(18, 10)
+        self.assertIn('reaper:for', metadata)
+        self.turns(10, 10)
+        self.assertEqual({}, metadata)
+
+    def test_a_notice_runs_out_of_what_an_attempt_is_to_end(self) -> None:
+        victim, metadata = self.noticed()
+        metadata['reaper:terminate_at'] = self.past()
+        self.offset += 200
+        waiting = self.nova.add_server('w', 8)
+        current = mock.Mock(victims=(mock.Mock(id=victim),), id=waiting)
+        for attempts in ([current], [current], []):
+            self.assertIn('reaper:for', metadata)
+            self.engine._recovery.withdraw_late(attempts)
+            self.offset += 60
+        self.assertEqual({}, metadata)
 
     def test_one_that_its_owner_has_unshelved(self) -> None:
         server = self.nova.servers[self.nova.add_server(
