@@ -99,7 +99,7 @@ class Guard:
         :param unknown: of how many of them Placement knows nothing
         """
         doubt = self._doubt(hosts, unknown)
-        self.failures.pop('full list', None)
+        self.failures.clear()
         try:
             self._has_route = self._nova.has_pending_route
         except clients.RequestFailed:

@@ -105,3 +105,13 @@ class DegradedTestCase(test_engine.EngineTestCase):
         self.conf.set_override('enabled', False, 'notifications')
         self.turns(30, 61)
         self.assertEqual(1, self.said('Degraded: notifications: turned off'))
+
+    def test_what_could_not_be_read_once(self) -> None:
+        self.turns(5)
+        for what in ('sweep', 'list of servers that wait'):
+            self.engine.guard.failed(what, 'no answer')
+            check = self.engine.guard._check_lists()
+            self.assertEqual('degraded', check.status)
+            self.turns(12, 61)
+            check = self.engine.guard._check_lists()
+            self.assertEqual('ok', check.status, check.detail)
