@@ -322,5 +322,14 @@ class Actor:
             self._nova.reset_state(waiting.id, 'error')
         except (clients.NotFound, clients.Conflict):
             return False
-        self._holds.release(waiting.id)
+        except clients.Unavailable:
+            # It may have been done all the same.
+            if self._nova.server(waiting.id).status != 'ERROR':
+                raise
+        try:
+            self._holds.release(waiting.id)
+        except clients.RequestFailed as error:
+            # It is given up all the same, which somebody is to be told.
+            LOG.warning('What is held for server %s, which was given up, '
+                        'stays until a sweep: %s', waiting.id, error)
         return True

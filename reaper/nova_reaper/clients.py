@@ -27,6 +27,7 @@ from typing import Any
 from urllib import parse
 
 from keystoneauth1 import adapter
+from keystoneauth1 import discover
 from keystoneauth1 import exceptions
 from keystoneauth1 import loading
 from keystoneauth1 import plugin
@@ -166,9 +167,33 @@ class Client:
             self._microversion = self._discover()
         return self._microversion
 
-    def forget_microversion(self) -> None:
-        """Ask again with the next request: the service may be upgraded."""
-        self._microversion = None
+    def look_again(self) -> None:
+        """Ask for the microversion anew: the service may be upgraded.
+
+        What is known stays where that is not answered.
+
+        :raises: TooOld if the service has none that will do any more
+        """
+        try:
+            data = self._adapter.get_endpoint_data()
+            if not self._newest or not data:
+                return
+            # In some catalogues a project is part of the URL.
+            url = data.url.rstrip('/').removesuffix(
+                self._adapter.get_project_id() or '')
+            # The session keeps for good what it was told before.
+            found = discover.Discover(self._adapter.session, url)
+        except exceptions.ClientException as error:
+            LOG.info('The newest microversion of %s is not known: %s',
+                     self.name, error)
+            return
+        offered = max((item['max_microversion']
+                       for item in found.version_data()
+                       if item['max_microversion']), default=None)
+        before, self._microversion = self._microversion, self._choose(offered)
+        if before and before != self._microversion:
+            LOG.info('%s is used with microversion %s from now on.',
+                     self.name, self._microversion)
 
     def has(self, microversion: str) -> bool:
         """Whether the service has this microversion."""
@@ -177,13 +202,15 @@ class Client:
             parse_microversion(current) >= parse_microversion(microversion))
 
     def _discover(self) -> str:
-        assert self._newest and self._oldest
         try:
             data = self._adapter.get_endpoint_data()
         except exceptions.ClientException as error:
             raise Unavailable(self.name, 'version discovery',
                               str(error)) from error
-        offered = data.max_microversion if data else None
+        return self._choose(data.max_microversion if data else None)
+
+    def _choose(self, offered: tuple[int, int] | None) -> str:
+        assert self._newest and self._oldest
         if not offered or offered < parse_microversion(self._oldest):
             raise TooOld(
                 self.name, 'version discovery',
@@ -237,13 +264,17 @@ class Client:
         return response.json() if response.content else None
 
     def _compare_clocks(self, date: str | None, sent_at: float) -> None:
-        """The answer was made between sent_at and now."""
+        """The answer was made between sent_at and now, however late it is.
+
+        Each answer counts alone: the next one may take back what this says.
+        """
         try:
             made_at = utils.parsedate_to_datetime(date or '').timestamp()
         except ValueError:
             return
         # It has no fractions of a second.
-        self.clock_off = made_at - min(max(made_at, sent_at - 1), time.time())
+        self.clock_off = made_at - min(max(made_at, sent_at - 1),
+                                       time.time() + 1)
 
     def page(self, path: str, key: str, microversion: str | None = None,
              **query: Any) -> Page:

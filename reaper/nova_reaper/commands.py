@@ -17,14 +17,17 @@ from concurrent import futures
 import json
 import secrets
 import sys
+import time
 from typing import Any
 
 from keystoneauth1 import exceptions
 from oslo_config import cfg
 import requests
 
+from nova_reaper import announce
 from nova_reaper import clients
 from nova_reaper import conf as reaper_conf
+from nova_reaper import engine as engine_module
 from nova_reaper import metrics
 from nova_reaper import model
 from nova_reaper import service
@@ -112,9 +115,11 @@ def _once_done(conf: cfg.ConfigOpts, services: service.Services,
         return 2
     with futures.ThreadPoolExecutor(conf.reaper.workers) as pool, (
             futures.ThreadPoolExecutor(conf.placement.concurrency)) as hosts:
-        engine = service.build(conf, services, meters, pool, hosts)
-        done = service.work_off(engine, timeout)
+        announcer = announce.Announcer(conf)
+        engine = service.build(conf, services, meters, pool, hosts, announcer)
+        done = _work_off(engine, timeout)
         engine.jobs.stopping = True
+    announcer.flush()
     if engine.guard.reason:
         print(engine.guard.reason, file=sys.stderr)
         return 1
@@ -122,6 +127,23 @@ def _once_done(conf: cfg.ConfigOpts, services: service.Services,
         print('It was not done in time; the next start goes on with it.',
               file=sys.stderr)
     return 0 if done else 1
+
+
+def _work_off(engine: engine_module.Engine, timeout: float) -> bool:
+    """Turn until nothing is to be done any more.
+
+    :returns: whether that was so in time
+    """
+    end = time.monotonic() + timeout
+    calm = 0
+    while time.monotonic() < end:
+        engine.turn(0.5)
+        busy = engine.attempts or not engine.jobs.idle or (
+            not engine.recovered)
+        calm = 0 if busy else calm + 1
+        if calm >= 3:
+            return True
+    return False
 
 
 def _snapshot(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:

@@ -108,6 +108,7 @@ class Engine:
             if self.recovered:
                 self._plan()
                 self._go_on()
+                self._end_notices()
             self._give_up()
 
     def _pause(self, longest: float) -> float:
@@ -278,12 +279,17 @@ class Engine:
 
     def _sweep(self) -> None:
         """Look for what was left behind; at the start that is all there is."""
-        consumers = {consumer for view in self.world.views.values()
-                     for consumer in view.consumers}
         age = self._conf.reaper.hold_timeout if self.recovered else 0.0
         self.jobs.start('sweep', functools.partial(
-            self._recovery.look, consumers, set(self.world.servers),
-            set(self.attempts), age, self.guard.mode), self._found)
+            self._recovery.look, self.world.consumers(),
+            set(self.world.servers), set(self.attempts), age,
+            self.guard.mode), self._found)
+
+    def _end_notices(self) -> None:
+        if self._recovery.is_late:
+            self.jobs.start('notices', functools.partial(
+                self._recovery.withdraw_late, list(self.attempts.values())),
+                lambda _: None)
 
     def _found(self, found: recovery.Found) -> None:
         if not self.guard.active:
@@ -389,12 +395,11 @@ class Engine:
         server = result.attempt.id
         if self.attempts.pop(server, None) is None:
             return
-        decision = self.decisions.pop(server, None)
-        self.outcomes.finish(result, decision)
+        self.outcomes.finish(result, self.decisions.pop(server, None))
         if result.apart:
             self._shapes.set_apart(server)
-        item = self.world.servers.get(server)
         self._written.pop(server, None)
+        item = self.world.servers.get(server)
         if item is None:
             self._written[server] = time.monotonic()
         else:
@@ -404,8 +409,6 @@ class Engine:
         self._hosts.read(result.attempt.host, whole=True)
 
     def _give_up(self) -> None:
-        if self.world.options.mode == model.Mode.OBSERVE:
-            return
         for waiting, reason in self.outcomes.hopeless(self.attempts):
             self.jobs.start(f'give up {waiting.id}', functools.partial(
                 self._actor.give_up, waiting), functools.partial(

@@ -38,6 +38,7 @@ class Guard:
 
     :ivar active: whether this is the reaper that acts
     :ivar listed_at: when the queue was last compared with Nova
+    :ivar started: since when it is the active one, by the monotonic clock
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
@@ -49,6 +50,7 @@ class Guard:
         self.active = True
         self._disbelief: str | None = None
         self._told: str | None = None
+        self._degraded: set[str] = set()
         self.listed_at: datetime.datetime | None = None
         self.last_event: float | None = None
         self.started = time.monotonic()
@@ -100,7 +102,7 @@ class Guard:
             should have one
         """
         doubt = self._doubt(hosts, unknown, *bare)
-        self.failures.pop('full list', None)
+        self.failures.clear()
         try:
             self._has_route = self._nova.has_pending_route
         except clients.RequestFailed:
@@ -116,6 +118,7 @@ class Guard:
             LOG.error('The reaper only observes now: %s', self.reason)
         self._told = self.reason
         self.show()
+        self.tell()
         return doubt is None
 
     def _doubt(self, hosts: int, unknown: int, bare: int, of: int
@@ -157,6 +160,24 @@ class Guard:
         for mode in model.Mode:
             self._metrics.mode.labels(mode.value).set(
                 int(mode == self.mode))
+
+    def tell(self) -> None:
+        """Log once that less is done than could be, and when that is over."""
+        if not self.active:
+            # It does not listen.
+            self.started = time.monotonic()
+            return
+        checks = [self._check_notifications()]
+        if self._has_route is not None:
+            checks.append(self._check_nova())
+        for check in checks:
+            if check.status == 'ok' and check.name in self._degraded:
+                self._degraded.discard(check.name)
+                LOG.info('Not degraded any more: %s: %s', check.name,
+                         check.detail)
+            elif check.status != 'ok' and check.name not in self._degraded:
+                self._degraded.add(check.name)
+                LOG.warning('Degraded: %s: %s', check.name, check.detail)
 
     def health(self, coordination: str | None = None) -> view.Health:
         """What /healthz answers."""
@@ -205,8 +226,7 @@ class Guard:
         if not group.enabled:
             return view.Check('notifications', 'degraded', 'turned off: the '
                               'reaper lives from its lists')
-        since = self.last_event or self.started
-        age = time.monotonic() - since
+        age = time.monotonic() - max(self.last_event or 0.0, self.started)
         if age <= group.silence:
             return view.Check('notifications', 'ok', 'none so far'
                               if self.last_event is None

@@ -74,7 +74,15 @@ class Holds:
     def find(self, server: str) -> placement.Consumer | None:
         """The hold of a server, None if it has none."""
         consumer = self._placement.consumer(server)
-        return consumer if consumer.is_hold else None
+        return consumer if self.is_one(consumer) else None
+
+    def is_one(self, consumer: placement.Consumer) -> bool:
+        """Whether what a consumer has is held by a reaper.
+
+        A build takes it over in its owner's name before it changes the type,
+        if it does that at all.
+        """
+        return consumer.is_hold and consumer.project == self.project
 
     def take(self, server: str, amounts: placement.Amounts,
              held: placement.Consumer | None = None) -> placement.Consumer:

@@ -168,6 +168,7 @@ class Lists:
         """
         begun = time.monotonic()
         read_at = datetime.datetime.now(datetime.UTC)
+        self._reader.nova.client.look_again()
         hypervisors = self._reader.read_hypervisors()
         if not self._reader.hypervisors:
             self._reader.keep_hypervisors(hypervisors)

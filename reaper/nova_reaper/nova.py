@@ -189,6 +189,11 @@ class Nova:
                                      all_tenants=True, **query):
             yield server_from(item)
 
+    def ids(self) -> Iterator[str]:
+        """The IDs of all servers of all projects."""
+        for item in self.client.list('/servers', 'servers', all_tenants=True):
+            yield item['id']
+
     def server(self, uuid: str) -> NovaServer:
         """One server.
 

@@ -34,6 +34,8 @@ from nova_reaper import world
 LOG = log.getLogger(__name__)
 # What was given up is answered for so long.
 REMEMBERED = datetime.timedelta(hours=1)
+# Seconds until one is given up again for which that came to nothing.
+AGAIN = 60.0
 
 
 class GivenUp(Protocol):
@@ -56,6 +58,7 @@ class Outcomes:
         self._metrics = meters
         self._announcer = announcer
         self._ended: collections.Counter[str] = collections.Counter()
+        self._asked_at: dict[str, float] = {}
         self.given_up: dict[str, view.Entry] = {}
 
     def begin(self, waiting: model.Waiting, decision: model.Decision,
@@ -173,7 +176,12 @@ class Outcomes:
 
     def hopeless(self, busy: Collection[str]
                  ) -> list[tuple[model.Waiting, str]]:
-        """The servers to give up, and for what."""
+        """The servers to give up, and for what; none while it only observes.
+
+        One that is still there after that is not named again at once.
+        """
+        if self._world.options.mode == model.Mode.OBSERVE:
+            return []
         now = world.utcnow()
         found = [(waiting, model.Hindrance.DEADLINE.value)
                  for waiting in self._world.queue.expired(now)]
@@ -187,8 +195,14 @@ class Outcomes:
                     if waiting and not waiting.shelved:
                         found.append((waiting,
                                       model.Reason.NOTHING_FITS.value))
-        return [(waiting, reason) for waiting, reason in found
-                if waiting.id not in busy]
+        then = time.monotonic()
+        self._asked_at = {server: at for server, at in self._asked_at.items()
+                          if then - at < AGAIN}
+        found = [(waiting, reason) for waiting, reason in found
+                 if waiting.id not in busy and
+                 waiting.id not in self._asked_at]
+        self._asked_at.update((waiting.id, then) for waiting, _ in found)
+        return found
 
     def gave_up(self, waiting: model.Waiting, reason: str) -> None:
         """A server was set to ERROR."""

@@ -19,14 +19,15 @@ later it is what nobody works with: the sweep. There is no other record.
 what stands                           what follows
 ====================================  ======================================
 notice, allocation there              the notice is withdrawn, it is planned
-                                      again; not while it runs in the mode
-                                      "preempt": who gave it may be alive
+                                      again; in the mode "preempt" when it
+                                      has run out: who gave it may be alive
 notice, no allocation, hold there     the end goes on, then the rebuild
 notice, no allocation, room claimed   the end goes on: a build has the room
 notice, no allocation, no hold        the allocation is written again
 hold of one that waits, whole         the rebuild
 hold of one that waits, a part        given free
 hold of one that does not wait        given free
+hold of one that is gone              given free
 ====================================  ======================================
 """
 
@@ -36,6 +37,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import datetime
+import math
 import time
 
 from oslo_config import cfg
@@ -54,10 +56,13 @@ from nova_reaper import holds
 from nova_reaper import metrics
 from nova_reaper import model
 from nova_reaper import nova
+from nova_reaper import orphans
 from nova_reaper import placement
 from nova_reaper import reader
 
 LOG = log.getLogger(__name__)
+# A reaper that is alive has swapped so many seconds after a notice ran out.
+LATE = 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,7 +97,10 @@ class Recovery:
         self._metrics = meters
         self._waiting = waiting
         self._clock = clock
+        self._orphans = orphans.Orphans(compute, held)
         self._seen: dict[str, float] = {}
+        # When to look again at servers under notice, by their IDs.
+        self._late: dict[str, float] = {}
 
     def look(self, consumers: Collection[str], pending: Collection[str],
              busy: Collection[str], age: float, mode: model.Mode) -> Found:
@@ -109,21 +117,29 @@ class Recovery:
         for notice in self._reader.notices():
             marked.setdefault(notice.waiting, []).append(notice)
         # What Placement says of a host does not tell holds from others.
-        candidates = set(consumers) & set(pending)
-        held = {server: hold for server in candidates - set(busy)
-                if (hold := self._holds.find(server))}
-        left = self._count() - len(held) - len(busy)
+        candidates = set(consumers) & (set(pending) | self._seen.keys())
+        held = {server for server in candidates - set(busy)
+                if self._holds.find(server)}
+        left = self._count() - len(held)
+        if left > 0:
+            left -= sum(self._holds.find(server) is not None
+                        for server in busy)
         if not age:
             # Hosts may not have been read since they were written.
             for server in set(pending) - candidates - set(busy):
-                if left > 0 and (hold := self._holds.find(server)):
-                    held[server] = hold
+                if left > 0 and self._holds.find(server):
+                    held.add(server)
                     left -= 1
+        known = held | marked.keys() | set(busy)
+        if left > 0:
+            left -= self._release_in_error(known | set(pending))
+        if left > 0:
+            held |= self._orphans.find(set(consumers) - known, left)
         # One that is busy at the moment is not younger for it.
-        self._remember(held.keys() | marked.keys() |
+        self._remember(held | marked.keys() |
                        self._seen.keys() & set(busy))
         attempts: list[Attempt] = []
-        for server in sorted((held.keys() | marked.keys()) - set(busy)):
+        for server in sorted((held | marked.keys()) - set(busy)):
             if self._clock() - self._seen[server] < age:
                 continue
             try:
@@ -140,8 +156,6 @@ class Recovery:
                 continue
             if found:
                 attempts.append(found)
-        if left > 0:
-            self._leaks(pending)
         self._unmark(busy)
         return Found(tuple(attempts), len(held), max(
             (self._clock() - self._seen[server] for server in held),
@@ -159,7 +173,7 @@ class Recovery:
         taken = self._withdraw(notices, mode)
         if taken:
             return self._with_victims(server, consumer, taken, waits, mode)
-        if not consumer.is_hold:
+        if not self._holds.is_one(consumer):
             return None
         if item is not None and not waits and item.status in (
                 'BUILD', 'REBUILD', 'ACTIVE'):
@@ -186,13 +200,48 @@ class Recovery:
                 continue
             if not self._placement.consumer(server.id).amounts:
                 taken.append(server)
-            elif mode != model.Mode.PREEMPT or not self._runs(server):
-                self._ends.withdraw([self._victim(server, Stage.NOTICED)],
-                                    server.metadata.get(attempt.FOR, ''),
-                                    'it was given by a reaper that has ended')
+            elif mode != model.Mode.PREEMPT or not self._keep(server):
+                self._withdraw_from(server)
         return taken
 
-    def _runs(self, server: nova.NovaServer) -> bool:
+    def _withdraw_from(self, server: nova.NovaServer) -> None:
+        self._ends.withdraw([self._victim(server, Stage.NOTICED)],
+                            server.metadata.get(attempt.FOR, ''),
+                            'it was given by a reaper that has ended')
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a notice has run out that was kept."""
+        return min(list(self._late.values()),
+                   default=math.inf) <= self._clock()
+
+    def withdraw_late(self, attempts: Iterable[Attempt]) -> None:
+        """Withdraw notices that have run out, and nobody has acted upon.
+
+        :param attempts: of this process, whose notices are their affair
+        """
+        own = {victim.id for current in attempts
+               for victim in current.victims}
+        for uuid, at in list(self._late.items()):
+            if at > self._clock():
+                continue
+            self._late[uuid] = self._clock() + LATE
+            if uuid in own:
+                continue
+            try:
+                server = self._ends.find(uuid)
+                if (server and attempt.TERMINATE_AT in server.metadata and
+                        self._placement.consumer(uuid).amounts):
+                    if self._keep(server):
+                        continue
+                    self._withdraw_from(server)
+            except clients.RequestFailed as error:
+                LOG.warning('The notice to server %s is looked at later: %s',
+                            uuid, error)
+                continue
+            del self._late[uuid]
+
+    def _keep(self, server: nova.NovaServer) -> bool:
         """Whether a reaper may wait at the moment for a notice to run out.
 
         It would end the server at that time, with the notice or without.
@@ -203,15 +252,21 @@ class Recovery:
         except (LookupError, ValueError):
             return False
         left = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
-        return 0 < left <= float(self._conf.grace_period)
+        if not 0 < left <= float(self._conf.grace_period):
+            return False
+        if self._conf.strict_accounting:
+            # It has its allocation until it has ended.
+            left += self._conf.stop_timeout + self._conf.end_timeout
+        self._late[server.id] = self._clock() + left + LATE
+        return True
 
     def _with_victims(self, server: str, consumer: placement.Consumer,
                       taken: list[nova.NovaServer], waits: bool,
                       mode: model.Mode) -> Attempt | None:
         victims = tuple(self._victim(item, Stage.NOTICED) for item in taken)
-        claimed = bool(consumer.amounts) and not consumer.is_hold
-        if claimed or (waits and consumer.is_hold and
-                       mode == model.Mode.PREEMPT):
+        held = self._holds.is_one(consumer)
+        claimed = bool(consumer.amounts) and not held
+        if claimed or (waits and held and mode == model.Mode.PREEMPT):
             LOG.info('Room of other servers is held for %s: their end goes '
                      'on.', server)
             return self._attempt(server, consumer, Step.END, victims)
@@ -260,7 +315,7 @@ class Recovery:
             return None
         return Attempt(
             waiting, names[provider], provider, step, victims=victims,
-            held=consumer if consumer.is_hold else None,
+            held=consumer if self._holds.is_one(consumer) else None,
             swapped=bool(victims), since=self._clock())
 
     def _hosts(self) -> Mapping[str, str]:
@@ -287,15 +342,22 @@ class Recovery:
             LOG.warning('Holds cannot be counted: %s', error)
             return 0
 
-    def _leaks(self, pending: Collection[str]) -> None:
-        """Holds of servers that do not wait: those in ERROR without a host."""
+    def _release_in_error(self, others: Collection[str]) -> int:
+        """Give the holds of servers free that are in ERROR without a host.
+
+        :param others: IDs of servers that are none of its affair
+        :returns: how many there were
+        """
+        released = 0
         try:
             for server in self._nova.servers(status='ERROR'):
-                if not server.host and server.id not in pending and (
+                if not server.host and server.id not in others and (
                         self._holds.release(server.id)):
+                    released += 1
                     self._metrics.holds_swept.inc()
                     LOG.info('The hold of server %s, which is in ERROR, is '
                              'given free.', server.id)
         except clients.RequestFailed as error:
             LOG.warning('Holds of servers in ERROR are looked for later: %s',
                         error)
+        return released

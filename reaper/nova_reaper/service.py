@@ -104,7 +104,8 @@ def reaper_conf_session(conf: cfg.ConfigOpts) -> Any:
 
 def build(conf: cfg.ConfigOpts, services: Services,
           meters: metrics.Metrics, pool: futures.Executor,
-          readers: futures.Executor) -> engine_module.Engine:
+          readers: futures.Executor, announcer: announce.Announcer
+          ) -> engine_module.Engine:
     """An engine, ready for its first turn.
 
     :param readers: a pool of their own for hosts: a job of the first pool
@@ -117,7 +118,6 @@ def build(conf: cfg.ConfigOpts, services: Services,
                            services.keystone, readers)
     forms = shapes.Shapes(services.nova)
     held = holds.Holds(services.placement, services.project, services.user)
-    announcer = announce.Announcer(conf)
     ends = ending.Victims(conf, services.nova, announcer, meters,
                           source.locked_by_admin, clock)
     safe = guard.Guard(conf, services.nova, held, meters)
@@ -142,6 +142,7 @@ class Reaper:
         conf = self._conf
         self._stopping = threading.Event()
         self._metrics = metrics.Metrics()
+        self._announcer = announce.Announcer(conf)
         self._coordinator = coordinate.Coordinator(conf)
         self._listener: Any = None
         self._listens = False
@@ -162,7 +163,7 @@ class Reaper:
         # One that cannot ask the cloud must not have the place.
         self._coordinator.start()
         engine = build(self._conf, services, self._metrics, self._pool,
-                       self._readers)
+                       self._readers, self._announcer)
         self._engine = engine
         self._serve(engine)
         while not self._stopping.is_set():
@@ -211,6 +212,7 @@ class Reaper:
         elif not active:
             self._leave()
         engine.guard.show()
+        engine.guard.tell()
 
     def _listen(self, engine: engine_module.Engine) -> None:
         def observe(kind: events.Kind) -> None:
@@ -270,6 +272,7 @@ class Reaper:
         if self._server:
             self._server.stop()
         self._coordinator.stop()
+        self._announcer.flush()
 
     def reset(self) -> None:
         """Options that may change have been read again."""
@@ -386,20 +389,3 @@ def take_snapshot(conf: cfg.ConfigOpts, services: Services
         waiting=waiting,
         refusals={item.shape: known.index.refusals(item.shape)
                   for item in waiting if known.index.refusals(item.shape)})
-
-
-def work_off(engine: engine_module.Engine, timeout: float) -> bool:
-    """Turn until nothing is to be done any more; ``once --do``.
-
-    :returns: whether that was so in time
-    """
-    end = time.monotonic() + timeout
-    calm = 0
-    while time.monotonic() < end:
-        engine.turn(0.5)
-        busy = engine.attempts or not engine.jobs.idle or (
-            not engine.recovered)
-        calm = 0 if busy else calm + 1
-        if calm >= 3:
-            return True
-    return False

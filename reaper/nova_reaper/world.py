@@ -157,6 +157,11 @@ class World:
         self.views.pop(name, None)
         self.index.remove(name)
 
+    def consumers(self) -> set[str]:
+        """All that have something on some host."""
+        return {consumer for view in self.views.values()
+                for consumer in view.consumers}
+
     def classes(self) -> dict[str, int]:
         """The resource classes that hosts have."""
         return dict.fromkeys((name for view in self.views.values()

@@ -34,6 +34,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -320,6 +321,7 @@ def _parse(argv):
 
 def main(argv=None):
     args = _parse(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ['no_proxy'] = os.environ['NO_PROXY'] = ports.HOST
     begun = time.monotonic()
     cloud = reaper_cloud.PlacementCloud(

@@ -59,8 +59,8 @@ if this is not set.
     cfg.IntOpt(
         'silence', default=900, min=60,
         help="""
-Seconds without any notification after which /healthz says that it is
-degraded.
+Seconds without any notification after which /healthz and the log say that it
+is degraded.
 """),
 ]
 

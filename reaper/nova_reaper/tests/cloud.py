@@ -71,6 +71,8 @@ class Answer:
 
 
 class EndpointData:
+    url = 'http://nova/v2.1'
+
     def __init__(self, newest: str) -> None:
         self.max_microversion = clients.parse_microversion(newest)
 
@@ -232,7 +234,7 @@ class Nova:
         self.asks_also = ''
         self.builds = 'ACTIVE'
         self.ignores_holds = False
-        self.adapter = self
+        self.adapter = self.session = self
         self.newest = newest
         self.client = clients.Client(
             'nova', self,
@@ -247,10 +249,18 @@ class Nova:
                 401)
         return Token(project)
 
-    # What the adapter does.
+    # What the adapter and its session do.
 
     def get_endpoint_data(self) -> EndpointData:
         return EndpointData(self.newest)
+
+    def get_project_id(self) -> str:
+        return self.auth.project
+
+    def get(self, url: str, **_: Any) -> Answer:
+        return self._answer(version={
+            'id': 'v2.1', 'status': 'CURRENT', 'version': self.newest,
+            'min_version': '2.1', 'links': [{'rel': 'self', 'href': url}]})
 
     def request(self, path: str, method: str, **more: Any) -> Answer:
         answer = self._answered(path, method, **more)
@@ -283,6 +293,9 @@ class Nova:
             return self._answer(servers=[
                 server for server in [*self.servers.values(), *self.gone]
                 if server['updated'] >= query['changes-since']])
+        if parts == ['servers']:
+            return self._answer(servers=[
+                {'id': server} for server in self.servers])
         if parts == ['servers', 'detail']:
             return self._answer(servers=[
                 server for server in self.servers.values()

@@ -12,6 +12,7 @@
 
 """Requests, as they go over the wire."""
 
+from email import utils
 import time
 from typing import Any
 from unittest import mock
@@ -189,6 +190,29 @@ class ClientTestCase(tests.TestCase):
         self.assertEqual(
             'compute 2.87', self.requests.last_request.headers[
                 'OpenStack-API-Version'])
+
+    def test_how_far_the_clock_is_off(self) -> None:
+        now, waits, date, late = 1e9, 0.0, 0.0, 0.0
+
+        def answer(_request: Any, context: Any) -> str:
+            nonlocal now
+            now += waits
+            context.headers['Date'] = utils.formatdate(
+                now + date, usegmt=True)
+            now += late
+            return '{}'
+
+        self.requests.get(f'{URL}/x', text=answer)
+        with mock.patch.object(clients, 'time', mock.Mock(
+                wraps=time, time=lambda: now)):
+            for waits, date, late, off in (
+                    (0, 0, 0, 0), (0, 100, 0, 99), (40, 0, 0, 0),
+                    (0, -100, 0, -99), (0, 0, 40, 0), (40, -30, 40, 0),
+                    (0, 1.9, 0, 0), (0, 60, 40, 19), (40, -60, 0, -19),
+                    (0, -1, 0, 0)):
+                self.client.request('GET', '/x')
+                self.assertEqual(off, self.client.clock_off,
+                                 (waits, date, late))
 
     def test_the_pace(self) -> None:
         client = self.new_client(rate_limit=50)

@@ -17,6 +17,7 @@ from concurrent import futures
 from typing import Any
 from unittest import mock
 
+from nova_reaper import announce
 from nova_reaper import attempt
 from nova_reaper import clients
 from nova_reaper import engine as engine_module
@@ -72,7 +73,8 @@ class EngineTestCase(tests.TestCase):
         self.engine = service.build(
             self.conf, service.Services(
                 self.nova.nova, self.nova.owners, self.room.placement,
-                identity, cloud.SERVICE, 'reaper'), self.metrics, pool, pool)
+                identity, cloud.SERVICE, 'reaper'), self.metrics, pool, pool,
+            announce.Announcer(self.conf))
         self.shown = shown.Shown(self.engine, lambda: None)
         return self.engine
 
@@ -321,6 +323,49 @@ class FillTestCase(EngineTestCase):
         shown = entry.to_dict(False)
         self.assertEqual(('given_up', 'deadline'),
                          (shown['step'], shown['reason']))
+
+    def test_given_up_while_placement_is_away(self) -> None:
+        self.nova.add_host('h1', 2)
+        waiting = self.nova.add_server('w', 4)
+        self.turns(5)
+        self.room.holds.take(waiting, {self.nova.hosts['h1']: {'VCPU': 2}})
+        self.conf.set_override('pending_timeout', 1, 'reaper')
+        with mock.patch.object(
+                self.room.placement, 'consumer',
+                side_effect=clients.Unavailable('placement', 'x', 'no')):
+            self.turns(5)
+        self.assertEqual('ERROR', self.status(waiting))
+        self.assertEqual(1, self.value('given_up_total', reason='deadline'))
+        self.assertEqual({'VCPU': 2}, self.room.has(waiting))
+        self.turns(12, 61)
+        self.assertEqual({}, self.room.has(waiting))
+        self.assertEqual(1, self.value('holds_swept_total'))
+
+    def test_one_that_cannot_be_given_up(self) -> None:
+        self.conf.set_override('pending_timeout', 1, 'reaper')
+        self.nova.add_host('h1', 2)
+        waiting = self.nova.add_server('w', 4)
+        self.nova.before = [(
+            'os-resetState', 'action', lambda: self.nova.error(503))] * 99
+        self.turns(121)
+        self.assertIn(len(self.nova.before), (96, 97))
+        self.nova.before = []
+        self.turns(60)
+        self.assertEqual('ERROR', self.status(waiting))
+
+    def test_given_up_and_the_answer_is_lost(self) -> None:
+        self.conf.set_override('pending_timeout', 1, 'reaper')
+        self.nova.add_host('h1', 2)
+        waiting = self.nova.add_server('w', 4)
+
+        def lose() -> cloud.Answer:
+            self.nova.servers[waiting]['status'] = 'ERROR'
+            return self.nova.error(504)
+
+        self.nova.before = [('os-resetState', 'action', lose)]
+        self.turns(10)
+        self.assertEqual([], self.nova.before)
+        self.assertEqual(1, self.value('given_up_total', reason='deadline'))
 
     def test_nothing_could_ever_take_it(self) -> None:
         self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
@@ -711,7 +756,6 @@ class SafeguardTestCase(EngineTestCase):
 
     def test_before_2107_nobody_is_ended(self) -> None:
         self.nova.newest = '2.106'
-        self.nova.client.forget_microversion()
         self.nova.add_host('h1', 8)
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
         self.nova.add_server('w', 8)

@@ -12,6 +12,10 @@
 
 """Holds, on a real Placement."""
 
+import dataclasses
+from typing import Any
+from unittest import mock
+
 from nova_reaper import clients
 from nova_reaper import holds
 from nova_reaper import placement
@@ -120,3 +124,25 @@ class HoldsTestCase(tests.TestCase):
         server = self.victim(2)
         self.assertFalse(self.holds.release(server.id))
         self.assertEqual({'VCPU': 2}, self.room.has(server.id))
+
+    def test_a_claim_whose_type_was_left_is_not_released(self) -> None:
+        held = self.holds.take(self.waiting, self.amounts(6))
+        self.room.placement.write([
+            dataclasses.replace(held, project='owner')])
+        self.assertIsNone(self.holds.find(self.waiting))
+        self.assertFalse(self.holds.release(self.waiting))
+        self.assertEqual({'VCPU': 6}, self.room.has(self.waiting))
+
+    def test_a_claim_between_the_look_and_the_release(self) -> None:
+        held = self.holds.take(self.waiting, self.amounts(6))
+        claims = [dataclasses.replace(held, project='owner')]
+        write = self.room.placement.write
+
+        def claim(consumers: Any) -> None:
+            if claims:
+                write([claims.pop()])
+            write(consumers)
+
+        with mock.patch.object(self.room.placement, 'write', claim):
+            self.assertFalse(self.holds.release(self.waiting))
+        self.assertEqual({'VCPU': 6}, self.room.has(self.waiting))

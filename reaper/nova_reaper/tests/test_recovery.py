@@ -12,13 +12,18 @@
 
 """The reaper dies after each of its steps, and another one starts."""
 
+import datetime
 from unittest import mock
+
+import fixtures
 
 from nova_reaper.attempt import Attempt
 from nova_reaper.attempt import Outcome
 from nova_reaper.attempt import Step
+from nova_reaper import clients
 from nova_reaper import events
 from nova_reaper import model
+from nova_reaper import orphans
 from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
 
@@ -231,6 +236,90 @@ class SweepTestCase(test_engine.EngineTestCase):
         self.turns(15, 61)
         self.assertEqual({}, self.room.has(waiting))
 
+    def test_one_in_error_while_attempts_hold_nothing(self) -> None:
+        busy = {self.nova.add_server('w', 8) for _ in range(3)}
+        waiting = self.nova.add_server('x', 8, status='ERROR')
+        self.hold(waiting, VCPU=8)
+        self.engine._recovery.look(
+            {waiting}, busy, busy, 900, model.Mode.FILL)
+        self.assertEqual({}, self.room.has(waiting))
+
+    def test_one_in_error_that_an_attempt_is_for(self) -> None:
+        waiting = self.nova.add_server('x', 8, status='ERROR')
+        self.hold(waiting, VCPU=8)
+        self.hold(cloud.new_id(), MEMORY_MB=1)
+        self.engine._recovery.look(
+            {waiting}, (), {waiting}, 900, model.Mode.FILL)
+        # Its victims are given their room again first.
+        self.assertEqual({'VCPU': 8}, self.room.has(waiting))
+
+    def test_what_attempts_hold_is_not_looked_for(self) -> None:
+        waiting = self.nova.add_server('w', 8)
+        self.hold(waiting, VCPU=8)
+        with mock.patch.object(self.nova.nova, 'ids') as ids:
+            self.engine._recovery.look(
+                {waiting}, {waiting}, {waiting}, 900, model.Mode.FILL)
+        ids.assert_not_called()
+
+    def test_of_one_that_was_deleted(self) -> None:
+        server = cloud.new_id()
+        self.hold(server, VCPU=2)
+        self.turns(20, 61)
+        # Another reaper may be about to give it free.
+        self.assertEqual({'VCPU': 2}, self.room.has(server))
+        self.assertEqual(1, self.value('holds'))
+        self.turns(20, 61)
+        self.assertEqual({}, self.room.has(server))
+        self.assertEqual(1, self.value('holds_swept_total'))
+        # Where nothing is left nothing is looked for.
+        with mock.patch.object(self.nova.nova, 'ids') as ids:
+            self.turns(20, 61)
+        ids.assert_not_called()
+
+    def test_of_one_that_was_deleted_while_no_reaper_ran(self) -> None:
+        server = cloud.new_id()
+        self.hold(server, VCPU=2)
+        self.start()
+        self.turns(5)
+        self.assertEqual({}, self.room.has(server))
+
+    def test_of_one_that_nova_builds(self) -> None:
+        server = self.nova.add_server('w', 8, status='BUILD')
+        self.hold(server, VCPU=2)
+        self.turns(60, 61)
+        self.assertEqual({'VCPU': 2}, self.room.has(server))
+
+    def test_those_that_were_deleted_are_looked_for_bit_by_bit(self) -> None:
+        self.useFixture(fixtures.MockPatchObject(orphans, 'LOOKS', 3))
+        provider = self.nova.hosts['h1']
+        migrations = sorted(cloud.new_id() for _ in range(8))
+        for consumer in migrations[:7]:
+            self.room.allocate(consumer, provider, 'owner', VCPU=1)
+        # The last in the order in which they are asked for.
+        self.hold(migrations[7], VCPU=1)
+        log = self.room.adapter.log
+        for count in (3, 3, 2):
+            self.assertEqual({'VCPU': 1}, self.room.has(migrations[7]))
+            del log[:]
+            self.engine._recovery.look(
+                set(migrations), (), (), 900, model.Mode.FILL)
+            self.assertEqual(count, len([
+                path for _, path in log if path.startswith('/allocations/')]))
+        self.offset += 901
+        self.engine._recovery.look(
+            set(migrations), (), (), 900, model.Mode.FILL)
+        self.assertEqual({}, self.room.has(migrations[7]))
+        self.assertEqual({'VCPU': 1}, self.room.has(migrations[0]))
+
+    def test_nova_does_not_list_its_servers(self) -> None:
+        server = cloud.new_id()
+        self.hold(server, VCPU=2)
+        with mock.patch.object(
+                self.nova.nova, 'ids',
+                side_effect=clients.Unavailable('nova', 'x', 'no')):
+            self.turns(60, 61)
+        self.assertEqual({'VCPU': 2}, self.room.has(server))
+
     def test_an_allocation_of_a_server_is_none(self) -> None:
         server = self.nova.add_server('s', 4, 'h1')
         self.turns(40, 61)
@@ -263,6 +352,77 @@ class SweepTestCase(test_engine.EngineTestCase):
         self.start()
         self.turns(5)
         self.assertEqual({}, server['metadata'])
+
+    def noticed(self) -> tuple[str, dict[str, str]]:
+        """A server under notice by a reaper that is killed, its metadata."""
+        self.conf.set_override('grace_period', 120, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(15, 61)
+        self.nova.finish(waiting)
+        metadata: dict[str, str] = self.nova.servers[victim]['metadata']
+        self.assertIn('reaper:for', metadata)
+        self.start()
+        self.turns(10)
+        self.assertIn('reaper:for', metadata)
+        return victim, metadata
+
+    def past(self) -> str:
+        return (datetime.datetime.now(datetime.UTC) - datetime.timedelta(
+            seconds=1)).isoformat()
+
+    def test_a_notice_runs_out_that_nobody_acts_upon(self) -> None:
+        victim, metadata = self.noticed()
+        # The clock on the wall is not the test's.
+        metadata['reaper:terminate_at'] = self.past()
+        self.turns(14, 10)
+        self.assertIn('reaper:for', metadata)
+        self.turns(4, 10)
+        self.assertEqual({}, metadata)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.assertEqual(1, self.value('notices_total', result='withdrawn'))
+        self.assertFalse(self.engine._recovery.is_late)
+
+    def test_a_notice_is_given_anew(self) -> None:
+        _victim, metadata = self.noticed()
+        metadata['reaper:terminate_at'] = (
+            datetime.datetime.now(datetime.UTC) + datetime.timedelta(
+                seconds=100)).isoformat()
+        self.turns(24, 10)
+        self.assertIn('reaper:for', metadata)
+        metadata['reaper:terminate_at'] = self.past()
+        self.turns(10, 10)
+        self.assertEqual({}, metadata)
+
+    def test_a_notice_runs_out_and_the_room_was_taken(self) -> None:
+        victim, metadata = self.noticed()
+        metadata['reaper:terminate_at'] = self.past()
+        self.room.placement.write([
+            self.room.placement.consumer(victim).with_amounts({})])
+        self.turns(20, 10)
+        self.assertIn('reaper:for', metadata)
+
+    def test_a_notice_runs_out_while_nova_does_not_answer(self) -> None:
+        victim, metadata = self.noticed()
+        metadata['reaper:terminate_at'] = self.past()
+        self.nova.before += [('GET', victim,
+                              lambda: self.nova.error(503))] * 3
+        self.turns(18, 10)
+        self.assertIn('reaper:for', metadata)
+        self.turns(10, 10)
+        self.assertEqual({}, metadata)
+
+    def test_a_notice_runs_out_of_what_an_attempt_is_to_end(self) -> None:
+        victim, metadata = self.noticed()
+        metadata['reaper:terminate_at'] = self.past()
+        self.offset += 200
+        waiting = self.nova.add_server('w', 8)
+        current = mock.Mock(victims=(mock.Mock(id=victim),), id=waiting)
+        for attempts in ([current], [current], []):
+            self.assertIn('reaper:for', metadata)
+            self.engine._recovery.withdraw_late(attempts)
+            self.offset += 60
+        self.assertEqual({}, metadata)
 
     def test_one_that_its_owner_has_unshelved(self) -> None:
         server = self.nova.servers[self.nova.add_server(
