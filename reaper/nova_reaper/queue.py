@@ -21,20 +21,13 @@ is not safe for threads.
 """
 
 from collections.abc import Iterator, Mapping
-import dataclasses
 import datetime
 import heapq
-
-import numpy as np
 
 from nova_reaper import index as index_module
 from nova_reaper import model
 from nova_reaper import share
-from nova_reaper import slots
-
-# Nobody asks for so much, and every host has more than this.
-_NEVER = 1 << 62
-_NOT_ASKED = -_NEVER
+from nova_reaper import sleepers
 
 
 def due_at(waiting: model.Waiting,
@@ -67,24 +60,6 @@ def deadline(waiting: model.Waiting,
     return waiting.created_at + datetime.timedelta(seconds=timeout)
 
 
-@dataclasses.dataclass(slots=True)
-class _Sleep:
-    """A demand for which there is nothing.
-
-    :ivar column: where what it asks for is in the arrays
-    :ivar until: when it is to be looked at again in any case
-    :ivar seen: the version of the index of which that was found
-    :ivar complete: whether the hosts of that version have nothing for it, by
-        whatever means
-    """
-
-    decision: model.Decision
-    column: int
-    until: datetime.datetime | None
-    seen: int
-    complete: bool
-
-
 class Queue:
     """The servers that wait."""
 
@@ -103,12 +78,9 @@ class Queue:
         self._grants: dict[str, tuple[str, dict[str, float]]] = {}
         self._lines: dict[model.Demand, dict[
             tuple[bool, int, str], share.Line]] = {}
-        self._sleeping: dict[model.Demand, _Sleep] = {}
-        self._slept: dict[model.Demand, _Sleep] = {}
+        self._sleeping = sleepers.Sleepers(options)
+        self._slept: dict[model.Demand, sleepers.Sleep] = {}
         self._alarms: list[tuple[datetime.datetime, int, model.Demand]] = []
-        self._demands: list[model.Demand | None] = []
-        self._empty: list[int] = []
-        self._asked: dict[str, slots.Ints] = {}
 
     def __len__(self) -> int:
         return len(self._servers)
@@ -247,14 +219,14 @@ class Queue:
         """
         self._out.discard(waiting.id)
         demand = waiting.demand
-        if any(self._helps(index, row, demand)
+        if any(self._sleeping.would_help(index, row, demand)
                for row in index.changed_since(seen)):
             self._enqueue(waiting, now)
             return False
         sleep = self._sleeping.get(demand)
         if sleep is None:
-            sleep = _Sleep(decision, self._ask(demand), until, seen, complete)
-            self._sleeping[demand] = sleep
+            sleep = sleepers.Sleep(decision, until, seen, complete)
+            self._sleeping.add(demand, sleep)
             self._slept.pop(demand, None)
         sleep.decision, sleep.until = decision, until
         if until is not None:
@@ -269,29 +241,16 @@ class Queue:
 
         :returns: how many those are
         """
-        if not self._sleeping:
-            return 0
-        could = np.ones(len(self._demands), np.bool_)
-        for name, asked in self._asked.items():
-            could &= asked[:len(could)] <= self._most(index, row, name)
-        count = 0
-        for column in np.flatnonzero(could):
-            demand = self._demands[column]
-            if demand is not None and index.could_take(demand.shape, row):
-                self._slept_until_now(demand)
-                count += 1
-        return count
+        demands = self._sleeping.helped_by(index, row)
+        for demand in demands:
+            self._slept_until_now(demand)
+        return len(demands)
 
     def wake(self, demand: model.Demand) -> None:
         """Look at the servers of a demand again."""
         self._slept.pop(demand, None)
-        sleep = self._sleeping.pop(demand, None)
-        if sleep is None:
+        if self._sleeping.pop(demand) is None:
             return
-        self._demands[sleep.column] = None
-        self._empty.append(sleep.column)
-        for asked in self._asked.values():
-            asked[sleep.column] = _NEVER
         for line in list(self._lines.get(demand, {}).values()):
             line.unpark()
             self._note(line)
@@ -328,12 +287,12 @@ class Queue:
 
     def _slept_until_now(self, demand: model.Demand) -> None:
         """Wake a demand for the hosts alone that have changed meanwhile."""
-        sleep = self._sleeping[demand]
+        sleep = self._sleeping.get(demand)
         self.wake(demand)
         if len(self._slept) > len(self._servers):
             # Nobody waits for some of these any more.
             self._slept.clear()
-        if sleep.complete:
+        if sleep and sleep.complete:
             self._slept[demand] = sleep
 
     def _push(self, waiting: model.Waiting) -> None:
@@ -389,37 +348,3 @@ class Queue:
     def _reorder(self, project: str) -> None:
         for level in self._levels.values():
             level.reorder(project)
-
-    def _ask(self, demand: model.Demand) -> int:
-        """Note what a demand asks for; returns where."""
-        if not self._empty:
-            size = max(64, 2 * len(self._demands))
-            self._empty = list(range(size - 1, len(self._demands) - 1, -1))
-            self._demands.extend([None] * (size - len(self._demands)))
-            self._asked = {name: slots.wider(asked, size, _NEVER)
-                           for name, asked in self._asked.items()}
-        column = self._empty.pop()
-        self._demands[column] = demand
-        for asked in self._asked.values():
-            asked[column] = _NOT_ASKED
-        for name, amount in demand.shape.by_host:
-            if name not in self._asked:
-                self._asked[name] = np.full(len(self._demands), _NOT_ASKED)
-            self._asked[name][column] = amount
-        return column
-
-    def _most(self, index: index_module.Index, row: int, name: str) -> int:
-        """What of a resource class a host could be made to have free."""
-        column = index.classes.get(name)
-        if column is None:
-            return index_module.NONE
-        most = int(index.free[column][row])
-        if self._options.mode is not model.Mode.FILL:
-            most += int(index.endable[column][row])
-        return most
-
-    def _helps(self, index: index_module.Index, row: int,
-               demand: model.Demand) -> bool:
-        return (all(self._most(index, row, name) >= amount
-                    for name, amount in demand.shape.by_host) and
-                index.could_take(demand.shape, row))
