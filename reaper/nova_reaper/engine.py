@@ -30,6 +30,7 @@ from oslo_log import log
 from nova_reaper import act
 from nova_reaper.attempt import Attempt
 from nova_reaper.attempt import Outcome
+from nova_reaper.attempt import Result
 from nova_reaper.attempt import Step
 from nova_reaper import conf as reaper_conf
 from nova_reaper import events
@@ -389,8 +390,6 @@ class Engine:
                 self._hosts.freed.pop(result.host, None)
                 if result.held:
                     self._written[result.id] = time.monotonic()
-                # Until then it counts as planned.
-                self._hosts.read_later(result.host)
             return
         server = result.attempt.id
         if self.attempts.pop(server, None) is None:
@@ -406,7 +405,8 @@ class Engine:
             if result.refused_by:
                 self._shapes.forget(item)
             self._read_one(server)
-        self._hosts.read(result.attempt.host, whole=True)
+        # Where nothing came of it the host may not be what it was taken for.
+        self._hosts.read(result.attempt.host, result.result != Result.ACTIVE)
 
     def _give_up(self) -> None:
         for waiting, reason in self.outcomes.hopeless(self.attempts):
