@@ -223,7 +223,7 @@ class Benchmark:
     def stand_by(self):
         """Start the one that waits for its turn."""
         reaper = self._reaper('second')
-        reaper.wait_for(('nova_reaper_last_list_timestamp_seconds', 'full'))
+        reaper.wait_for(('nova_reaper_list_seconds_count', 'full'))
         return reaper
 
     def take_over(self, first, second):
