@@ -29,6 +29,10 @@ from nova_reaper import model
 from nova_reaper import share
 from nova_reaper import sleepers
 
+# So many places that are nobody's any more may be left, and two for each
+# server.
+_STALE = 1000
+
 
 def due_at(waiting: model.Waiting,
            options: model.Options) -> datetime.datetime | None:
@@ -71,6 +75,7 @@ class Queue:
         self._arrival = 0
         self._tokens: dict[str, int] = {}
         self._token = 0
+        self._stale = 0
         self._out: set[str] = set()
         self._levels: dict[tuple[bool, int], share.Level] = {}
         self._later: list[tuple[datetime.datetime, str, int]] = []
@@ -120,12 +125,14 @@ class Queue:
         self._servers[waiting.id] = waiting
         if waiting.id not in self._out:
             self._enqueue(waiting, now)
+        if self._stale > _STALE + 2 * len(self._servers):
+            self._compact()
 
     def discard(self, server: str) -> None:
         """Forget a server: it runs, is gone or was given up."""
         self._servers.pop(server, None)
         self._arrivals.pop(server, None)
-        self._tokens.pop(server, None)
+        self._stale += self._tokens.pop(server, None) is not None
         self._grants.pop(server, None)
         self._out.discard(server)
 
@@ -329,7 +336,19 @@ class Queue:
             if not lines:
                 self._lines.pop(line.demand, None)
 
+    def _compact(self) -> None:
+        """Drop the places of servers that wait no more, or elsewhere."""
+        self._stale = 0
+        for line in [line for lines in self._lines.values()
+                     for line in lines.values()]:
+            for places in (line.places, line.parked):
+                places[:] = [place for place in places
+                             if self._tokens.get(place[2]) == place[3]]
+            heapq.heapify(line.places)
+            self._note(line)
+
     def _new_token(self, server: str) -> int:
+        self._stale += server in self._tokens
         self._token += 1
         self._tokens[server] = self._token
         return self._token

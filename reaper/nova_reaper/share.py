@@ -90,9 +90,9 @@ class Line:
 
     def unpark(self) -> None:
         """Have all of its servers stand in line again."""
-        self.places += self.parked
+        for place in self.parked:
+            heapq.heappush(self.places, place)
         self.parked.clear()
-        heapq.heapify(self.places)
 
 
 class Level:

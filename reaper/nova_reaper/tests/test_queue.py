@@ -252,6 +252,19 @@ class QueueTestCase(tests.TestCase):
         self.queue.wake_all()
         self.assertEqual([], self.pop_all())
 
+    def test_those_who_come_and_go_leave_nothing(self) -> None:
+        first = waits('w', 2)
+        self.put(first)
+        self.sleep(first)
+        for number in range(5000):
+            self.put(waits(f's{number}', 2))
+            self.queue.discard(f's{number}')
+        self.assertLess(sum(
+            len(line.places) for lines in self.queue._lines.values()
+            for line in lines.values()), 1100)
+        self.queue.wake_all()
+        self.assertEqual(['w'], self.pop_all())
+
     def test_expired(self) -> None:
         self.put(waits('w1', pending_timeout=60), waits('w2'))
         self.assertEqual([], self.queue.expired(NOW + seconds(59)))
