@@ -59,7 +59,7 @@ class Round:
 
 
 def draw(seed, number, servers, services, faults, span, longest,
-         kinds=KINDS):
+         kinds=KINDS, survives=()):
     """Return the Round of a seed and a number.
 
     Each round can be had again without those before it.
@@ -72,19 +72,22 @@ def draw(seed, number, servers, services, faults, span, longest,
     :param span: how many seconds the storm lasts
     :param longest: how many seconds a service hangs at most
     :param kinds: of servers
+    :param survives: names of services that are never killed, and only hang
     """
     moments = random.Random('%s/%s' % (seed, number))
     kinds = tuple(kinds[(number + each) % len(kinds)]
                   for each in range(servers))
     asked_at = tuple(moments.uniform(0, span) for _ in range(servers))
     return Round(kinds, asked_at, tuple(sorted(
-        (_fault(moments, services, span, longest) for _ in range(faults)),
+        (_fault(moments, services, span, longest, survives)
+         for _ in range(faults)),
         key=lambda fault: fault.at)))
 
 
-def _fault(moments, services, span, longest):
+def _fault(moments, services, span, longest, survives):
     at, service = moments.uniform(0, span), moments.choice(services)
-    hangs = moments.random() < _HANGS
+    hangs = moments.random() < _HANGS or (
+        service.partition('@')[0] in survives)
     return Fault(at, service, hangs and moments.uniform(
         _SHORTEST_HANG, longest))
 

@@ -65,3 +65,14 @@ class DrawTestCase(testtools.TestCase):
         error = self.assertRaises(
             ValueError, draw.chosen, ['nova'], _SERVICES)
         self.assertIn('nova-compute@a', str(error))
+
+    def test_who_survives_hangs(self):
+        faults = self.draw(
+            services=['nova-compute@a', 'nova-api'], faults=50,
+            survives=('nova-compute',)).faults
+        self.assertEqual({True, False}, {
+            bool(fault.hangs) for fault in faults
+            if fault.service == 'nova-api'})
+        self.assertEqual({True}, {
+            bool(fault.hangs) for fault in faults
+            if fault.service == 'nova-compute@a'})
