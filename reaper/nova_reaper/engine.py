@@ -182,16 +182,18 @@ class Engine:
                 self.attempts[key] = dataclasses.replace(current, wake_at=0.0)
 
     def _refreshed(self, host: str, view: reader.HostView | None) -> None:
-        if view is None:
-            return
-        shown = [server for server, plan in self.world.index.plans.items()
-                 if plan.host == host and
-                 self._written.get(server, math.inf) <= view.read_at]
+        if view is not None:
+            self._put_host(view)
+
+    def _put_host(self, view: reader.HostView) -> bool:
+        """A host as it was read; returns whether it has changed."""
+        shown = [server for server in self.world.index.planned(view.host.name)
+                 if self._written.get(server, math.inf) <= view.read_at]
         for server in shown:
             # What was planned shows in the host itself from now on.
             self.world.index.drop_plan(server)
             del self._written[server]
-        self.world.put_host(view, wake=bool(shown))
+        return self.world.put_host(view, wake=bool(shown))
 
     def _read_one(self, server: str) -> None:
         self.jobs.start(f'server {server}', functools.partial(
@@ -265,7 +267,7 @@ class Engine:
         for view in found.hosts.values():
             if view is None or not believed and not view.host.inventory:
                 continue
-            if self.world.put_host(view) and self.recovered:
+            if self._put_host(view) and self.recovered:
                 self.metrics.poll_only_finds.labels('host').inc()
         self.world.forget_offers()
         self._calendar.read_at = found.read_at
@@ -400,7 +402,8 @@ class Engine:
         self._written.pop(server, None)
         item = self.world.servers.get(server)
         if item is None:
-            self._written[server] = time.monotonic()
+            if server in self.world.index.plans:
+                self._written[server] = time.monotonic()
         else:
             if result.refused_by:
                 self._shapes.forget(item)

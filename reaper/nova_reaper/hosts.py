@@ -45,7 +45,8 @@ class Hosts:
         self._jobs = running
         self._apply = apply
         self._at_once = at_once
-        self._again: set[str] = set()
+        # Whether their inventory is to be read, too.
+        self._again: dict[str, bool] = {}
         self._later: dict[str, None] = {}
         self._slow: set[str] = set()
         self.freed: dict[str, float] = {}
@@ -63,7 +64,7 @@ class Hosts:
                 f'host {host}', functools.partial(
                     self._reader.read_host, host, before=before),
                 functools.partial(self._read, host)):
-            self._again.add(host)
+            self._again[host] = whole or self._again.get(host, False)
 
     def read_later(self, host: str) -> None:
         """Read a host when there is time for it."""
@@ -91,5 +92,4 @@ class Hosts:
     def _read(self, host: str, view: reader.HostView | None) -> None:
         self._apply(host, view)
         if host in self._again:
-            self._again.discard(host)
-            self.read(host)
+            self.read(host, self._again.pop(host))

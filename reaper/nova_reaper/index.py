@@ -169,6 +169,10 @@ class Index:
             del self._plans_of[plan.host][server]
             self._put_room_again(plan.host)
 
+    def planned(self, host: str) -> list[str]:
+        """The servers for which room on a host is planned."""
+        return list(self._plans_of.get(host, ()))
+
     def refuse(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
         """Say which filter of Nova's refuses a shape, by the host's name.
 

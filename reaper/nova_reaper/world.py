@@ -155,6 +155,8 @@ class World:
     def remove_host(self, name: str) -> None:
         """A host is gone."""
         self.views.pop(name, None)
+        for server in self.index.planned(name):
+            self.index.drop_plan(server)
         self.index.remove(name)
 
     def consumers(self) -> set[str]:

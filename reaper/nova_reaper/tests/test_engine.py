@@ -148,6 +148,27 @@ class FillTestCase(EngineTestCase):
         read = {path.split('/')[2] for _method, path in log}
         self.assertEqual({self.nova.hosts['h2']}, read)
 
+    def test_a_plan_ends_with_the_next_list(self) -> None:
+        self.nova.add_host('h1', 8)
+        waiting = self.nova.add_server('w', 8)
+        # The host cannot be read.
+        with mock.patch.object(self.engine._hosts, 'read'):
+            self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual({waiting}, set(self.engine.world.index.plans))
+        self.nova.finish(waiting)
+        after = self.nova.add_server('v', 8)
+        self.turns(30, 61)
+        self.assertEqual('ACTIVE', self.status(after))
+        self.assertEqual({}, self.engine._written)
+
+    def test_a_plan_ends_with_its_host(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.turns(5)
+        self.engine.world.index.plan('w', 'h1', {'VCPU': 8})
+        self.engine.world.remove_host('h1')
+        self.assertEqual({}, self.engine.world.index.plans)
+
     def test_one_that_is_deleted_leaves_its_room(self) -> None:
         self.nova.add_host('h1', 8)
         first = self.nova.add_server('w1', 8)

@@ -84,6 +84,17 @@ class HostsTestCase(tests.TestCase):
         self.assertEqual([], self.finish(9))
         self.assertEqual(2, self.apply.call_count)
 
+    def test_all_of_it_is_read_again_if_anybody_wants_that(self) -> None:
+        self.world.views = {'h1': mock.sentinel.view}
+        self.hosts.read('h1')
+        self.hosts.read('h1', whole=True)
+        self.hosts.read('h1')
+        read = self.source.read_host
+        self.finish(1)
+        read.assert_called_once_with('h1', before=mock.sentinel.view)
+        self.finish(1)
+        read.assert_called_once_with('h1', before=None)
+
     def test_a_host_that_nobody_knows(self) -> None:
         self.hosts.read_later('h17')
         self.hosts.read_later('')
