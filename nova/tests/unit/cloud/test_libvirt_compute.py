@@ -20,7 +20,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[4]
 
 # Opens a terminal that then goes away, as the console of a guest does.
 OPENS = '''
-import os, sys, types
+import os, signal, sys, types
+# Who runs the tests may ignore it: nohup does.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Of nova-compute itself nothing is needed.
 for name in ('nova', 'nova.cmd', 'nova.cmd.compute', 'nova.privsep'):
     sys.modules[name] = types.ModuleType(name)
