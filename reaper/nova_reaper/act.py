@@ -185,9 +185,11 @@ class Actor:
         """The host has none; where there is, if the index cannot know."""
         shape, offered = current.waiting.shape, None
         if shape.fill_only or shape.elsewhere:
-            offered = frozenset(
-                uuid for request in current.requests
-                for uuid in self._placement.offered(request))
+            found = [self._placement.offered(request)
+                     for request in current.requests]
+            if None not in found:
+                offered = frozenset().union(
+                    *(uuids for uuids in found if uuids))
         return Outcome(current, Result.CONFLICT, 'The host has no room for it '
                        'any more.', model.Reason.NO_ROOM, offered=offered)
 

@@ -129,6 +129,7 @@ class Engine:
         self._undo_observed()
         for server in self.attempts:
             self.world.leave(server, self.decisions.get(server))
+            self._written.pop(server, None)
         self.attempts.clear()
         self.decisions.clear()
         self.recovered = False
@@ -140,6 +141,8 @@ class Engine:
     def _failed(self, name: str, why: str) -> None:
         self.guard.failed(name, why)
         self._calendar.failed(name)
+        if name.startswith('host '):
+            self._hosts.failed(name.removeprefix('host '))
         current = self.attempts.get(name.removeprefix('attempt '))
         if current is not None:
             self.attempts[current.id] = dataclasses.replace(
@@ -182,7 +185,10 @@ class Engine:
                 self.attempts[key] = dataclasses.replace(current, wake_at=0.0)
 
     def _refreshed(self, host: str, view: reader.HostView | None) -> None:
-        if view is not None:
+        known = self.world.views.get(host)
+        if view is not None and (view.host.inventory or not known or
+                                 not known.host.inventory):
+            # One that has lost all that it had is for a list to judge.
             self._put_host(view)
 
     def _put_host(self, view: reader.HostView) -> bool:
@@ -247,19 +253,25 @@ class Engine:
                         self.recovered):
                 self.metrics.poll_only_finds.labels('waits').inc()
         for uuid in set(self.world.servers) - set(found.servers):
-            if uuid not in self.attempts:
-                self.metrics.poll_only_finds.labels('ended').inc()
-                self._forget(uuid)
+            if uuid in self.attempts:
+                continue
+            if self.world.servers[uuid].updated_at > (
+                    found.read_at - lists.SKEW):
+                # It may wait since after the list was read.
+                self._read_one(uuid)
+                continue
+            self.metrics.poll_only_finds.labels('ended').inc()
+            self._forget(uuid)
         self.guard.listed_at = world.utcnow()
         self.world.measure()
         if self.guard.active:
             self.world.show()
 
-    def _full(self, found: lists.FullList) -> None:
+    def _full(self, found: lists.FullList, whole: bool = True) -> None:
         self.metrics.last_list.labels('full').set_to_current_time()
         self.metrics.list.labels('full').observe(found.seconds)
         believed = self.guard.judge(len(found.hypervisors), found.unknown,
-                                    found.bare)
+                                    found.bare, whole)
         if believed:
             self._reader.keep_hypervisors(found.hypervisors)
             for name in set(self.world.views) - set(found.hypervisors):
@@ -278,7 +290,7 @@ class Engine:
     def _changes(self, anew: bool, found: lists.FullList) -> None:
         if anew:
             self._calendar.took(found.seconds)
-        self._full(found)
+        self._full(found, whole=False)
 
     def _sweep(self) -> None:
         """Look for what was left behind; at the start that is all there is."""
@@ -317,7 +329,7 @@ class Engine:
         self.world.forget_misses = self._conf.reaper.stuck_exclusion
         if options != self.world.options:
             self._undo_observed()
-            self.world.use(options, self.decisions, self.attempts.keys())
+            self.world.use(options, self.attempts.keys())
 
     def _undo_observed(self) -> None:
         """What was only looked at may be decided otherwise now."""

@@ -93,15 +93,18 @@ class Guard:
             2 * self._conf.reaper.full_list_interval)
 
     def judge(self, hosts: int, unknown: int,
-              bare: tuple[int, int] = (0, 0)) -> bool:
-        """Whether a full list is believed.
+              bare: tuple[int, int] = (0, 0), whole: bool = True) -> bool:
+        """Whether a list is believed.
 
         :param hosts: how many it has
         :param unknown: of how many of them Placement knows nothing
         :param bare: how many of them have no inventory at all, and how many
             should have one
+        :param whole: whether all of them have been read for it
         """
-        doubt = self._doubt(hosts, unknown, *bare)
+        # What a list of changes has not read it cannot clear.
+        doubt = (None if whole else self._disbelief) or self._doubt(
+            hosts, unknown, *bare)
         self.failures.clear()
         try:
             self._has_route = self._nova.has_pending_route

@@ -20,10 +20,14 @@ done.
 
 from collections.abc import Callable
 import functools
+import time
 
 from nova_reaper import jobs
 from nova_reaper import reader
 from nova_reaper import world
+
+# Seconds until a host is read again that could not be.
+AGAIN = 10.0
 
 
 class Hosts:
@@ -49,6 +53,7 @@ class Hosts:
         self._again: dict[str, bool] = {}
         self._later: dict[str, None] = {}
         self._slow: set[str] = set()
+        self._failed: dict[str, float] = {}
         self.freed: dict[str, float] = {}
 
     def read(self, host: str, whole: bool = False) -> None:
@@ -75,6 +80,10 @@ class Hosts:
 
         :param busy: whether attempts ask the same services
         """
+        now = time.monotonic()
+        for host in [host for host, at in self._failed.items() if at <= now]:
+            del self._failed[host]
+            self.read_later(host)
         at_once = 1 if busy else self._at_once
         self._slow = {host for host in self._slow
                       if f'host {host}' in self._jobs}
@@ -83,8 +92,13 @@ class Hosts:
             self._slow.add(host)
             self.read(host)
 
+    def failed(self, host: str) -> None:
+        """A host could not be read: what was heard of it still counts."""
+        self._failed[host] = time.monotonic() + AGAIN
+
     def forget(self) -> None:
         """Another reaper acts: what is left to read is in its lists."""
+        self._failed.clear()
         self._later.clear()
         self._again.clear()
         self.freed.clear()

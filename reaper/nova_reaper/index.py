@@ -253,8 +253,17 @@ class Index:
         not_offered = self.not_offered(shape)
         return (host is not None and bool(self.enabled[row]) and
                 host.name not in self.refusals(shape) and
-                not (not_offered is not None and not_offered[row]) and
-                bool(self._fits(shape, slice(row, row + 1))[0]))
+                bool(self._fits(shape, slice(row, row + 1))[0]) and
+                not (not_offered is not None and not_offered[row] and
+                     self._seems_to_have_room(shape, row)))
+
+    def _seems_to_have_room(self, shape: model.Shape, row: int) -> bool:
+        """Whether only Placement knows that a host has none as it is."""
+        free = {name: self.free[self.classes[name]][row]
+                for name, _amount in shape.resources if name in self.classes}
+        return all(free[name] >= amount or
+                   name in shape.elsewhere and free[name] == NONE
+                   for name, amount in shape.resources if name in free)
 
     def changed_since(self, version: int) -> list[int]:
         """The rows of the hosts that have changed after a version."""

@@ -206,10 +206,11 @@ class Lists:
         # A notice does not count as a change of the server.
         self._reader.read_preemptible()
         changed = self._reader.read_changed(since - SKEW)
+        gone = frozenset(changed)
         names = {server.host for server in changed.values()}
         names |= {notice.server.host for notice in self._reader.notices()}
         names |= {name for name, view in views.items()
-                  if not view.consumers.isdisjoint(changed)}
+                  if not view.consumers.isdisjoint(gone)}
         names |= {name for name, item in hypervisors.items()
                   if name not in views or known.get(name) != item}
         if anew:

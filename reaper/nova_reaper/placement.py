@@ -192,17 +192,20 @@ class Placement:
                         in requests[0]['allocations'].items()}
         return None
 
-    def offered(self, query: str) -> set[str]:
+    def offered(self, query: str) -> set[str] | None:
         """The roots of all trees on which there is room for a request.
 
         Those of sharing providers are among them. It looks at no more
         candidates than the scheduler does.
 
         :param query: as Nova gives it in ``requests``
+        :returns: None if there may be more than are looked at
         """
         answer = self._candidates([
             (key, value) for key, value in parse.parse_qsl(query)
             if key != 'limit'], MOST)
+        if len(answer['allocation_requests']) >= MOST:
+            return None
         summaries = answer['provider_summaries']
         return {summaries[uuid]['root_provider_uuid']
                 for request in answer['allocation_requests']

@@ -91,14 +91,12 @@ class World:
         self._learned = 0
         self.forget_misses = 0
 
-    def use(self, options: model.Options, busy: Mapping[str, model.Decision],
-            attempts: Collection[str]) -> None:
-        """Plan by other options from now on.
+    def use(self, options: model.Options, attempts: Collection[str]) -> None:
+        """Plan by other options from now on; what is planned stays so.
 
-        :param busy: decisions that are being carried out
-        :param attempts: IDs of the servers that attempts go on for. Those that
-            another reaper has begun are no decisions of this one.
+        :param attempts: IDs of the servers that attempts go on for
         """
+        plans = self.index.plans
         self.options = options
         # It may have been by a list that nobody believed: nobody is given up
         # for it before it is decided again.
@@ -114,11 +112,10 @@ class World:
         for server in list(self.servers):
             if server not in attempts:
                 self.put_again(server)
-        for decision in busy.values():
-            waiting = self.waiting(decision.server)
-            if waiting and decision.host in self.index.rows:
-                self.index.plan(waiting.id, decision.host,
-                                waiting.shape.amounts, decision.victims)
+        for one in plans.values():
+            if one.host in self.index.rows:
+                self.index.plan(one.server, one.host, one.resources,
+                                one.victims)
 
     def put_host(self, view: reader.HostView, wake: bool = False) -> bool:
         """A host as it was read; returns whether it has changed.
@@ -178,9 +175,12 @@ class World:
         new = server.id not in self.servers
         self.servers[server.id] = server
         shape = self._shape(answer.shape)
-        if dict(self.index.refusals(shape)) != dict(answer.refused):
+        known = self.index.refusals(shape)
+        # Of those of one shape all but the first have the same object.
+        if known is not answer.refused:
             self.index.refuse(shape, answer.refused)
-            self.queue.wake_shape(shape)
+            if dict(known) != dict(answer.refused):
+                self.queue.wake_shape(shape)
         if server.id not in self.history:
             self.history[server.id] = History(1, server.updated_at)
         if not busy:

@@ -13,12 +13,14 @@
 """What hosts have not of their own: of nested and sharing providers."""
 
 import dataclasses
+from unittest import mock
 from typing import Any
 
 from nova_reaper import choose
 from nova_reaper import events
 from nova_reaper import facts
 from nova_reaper import model
+from nova_reaper import placement
 from nova_reaper import tests
 from nova_reaper.tests import brute_force
 from nova_reaper.tests import cloud
@@ -112,6 +114,15 @@ class DecisionTestCase(tests.TestCase):
             (model.Verdict.WAIT, (), model.Reason.NO_ROOM),
             (decision.verdict, decision.victims, decision.reason))
 
+    def test_it_does_not_say_whose_end_would_help(self) -> None:
+        world = brute_force.world({'h': {'VCPU': 4}}, [
+            model.Server('s', 'h', {'VCPU': 4})])
+        index = world.index(model.Options())
+        shape = model.Shape.of({'VCPU': 2})
+        index.offer(shape, ())
+        # It has none, which the index knows itself.
+        self.assertTrue(index.could_take(shape, index.rows['h']))
+
     def test_what_it_says_is_of_the_host_as_it_is(self) -> None:
         world = brute_force.world({'a': {'VCPU': 4}, 'b': {'VCPU': 4}}, [])
         index = world.index(model.Options())
@@ -180,6 +191,11 @@ class CandidateTestCase(tests.TestCase):
             self.room.placement.offered('resources=VCPU:1,DISK_GB:5'))
         self.assertEqual(
             set(), self.room.placement.offered('resources=DISK_GB:50'))
+
+    def test_there_may_be_more_than_it_offers(self) -> None:
+        with mock.patch.object(placement, 'MOST', 1):
+            self.assertIsNone(self.room.placement.offered(
+                'resources=VCPU:1,DISK_GB:5'))
 
     def test_what_is_shared(self) -> None:
         self.assertEqual({'DISK_GB'}, self.room.placement.shared(self.hosts))

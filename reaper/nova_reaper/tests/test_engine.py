@@ -83,6 +83,17 @@ class EngineTestCase(tests.TestCase):
             self.engine.turn(0.0)
             self.offset += seconds
 
+    def staying_at(self, step: attempt.Step) -> Any:
+        """Have attempts come to a step, and no further."""
+        advance = self.engine._actor.advance
+
+        def stay(current: attempt.Attempt
+                 ) -> attempt.Attempt | attempt.Outcome:
+            return (current.at(step, 0.0) if current.step == step
+                    else advance(current))
+
+        return mock.patch.object(self.engine._actor, 'advance', stay)
+
     def hint(self, kind: events.Kind, **what: Any) -> None:
         self.engine.mailbox.put([events.Hint(kind, **what)])
 
@@ -168,6 +179,46 @@ class FillTestCase(EngineTestCase):
         self.engine.world.index.plan('w', 'h1', {'VCPU': 8})
         self.engine.world.remove_host('h1')
         self.assertEqual({}, self.engine.world.index.plans)
+
+    def test_another_mode_plans_nothing_twice(self) -> None:
+        self.nova.add_host('h1', 8)
+        first = self.nova.add_server('w1', 4)
+        with self.staying_at(attempt.Step.WATCH):
+            self.turns(20)
+            self.assertIn(first, self.engine.attempts)
+            self.hint(events.Kind.HOST, host='h1')
+            self.turns(3)
+            self.conf.set_override('mode', 'preempt', 'reaper')
+            self.turns(3)
+            second = self.nova.add_server('w2', 4)
+            self.hint(events.Kind.WAITS, server=second)
+            self.turns(20)
+            self.assertIn(second, self.engine.attempts)
+
+    def test_a_host_that_could_not_be_read_is_read_again(self) -> None:
+        self.nova.add_host('h1', 8)
+        other = self.nova.add_server('o', 8, 'h1')
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5)
+        self.nova.finish(other)
+        with mock.patch.object(
+                self.engine._reader, 'read_host',
+                side_effect=clients.Unavailable('placement', 'x', 'No.')):
+            self.hint(events.Kind.HOST, host='h1')
+            self.turns(3)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_a_list_that_is_older_than_a_server(self) -> None:
+        self.nova.add_host('h1', 2)
+        self.turns(5)
+        found = self.engine._lists.read_waiting(self.engine.world.classes())
+        waiting = self.nova.add_server('w', 8)
+        self.nova.servers[waiting]['updated'] = '2100-01-01T00:00:00Z'
+        self.hint(events.Kind.WAITS, server=waiting)
+        self.turns(3)
+        self.engine._waiting(found)
+        self.assertIn(waiting, self.engine.world.servers)
 
     def test_one_that_is_deleted_leaves_its_room(self) -> None:
         self.nova.add_host('h1', 8)
@@ -701,6 +752,39 @@ class SafeguardTestCase(EngineTestCase):
         self.assertIsNone(self.shown.health().safeguard)
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual('ACTIVE', self.status(filler))
+
+    def test_a_list_of_changes_lifts_no_safeguard(self) -> None:
+        self.conf.set_override('retry_interval', 1, 'reaper')
+        for number in range(10):
+            self.nova.add_host(f'h{number}', 8)
+        victim = self.nova.add_server('s', 8, 'h0', preemptible=True)
+        self.turns(5)
+        for provider in list(self.nova.hosts.values())[1:]:
+            self.room.set_inventory(provider)
+        self.turns(12, 61)
+        for number in range(9):
+            self.nova.add_server(f'w{number}', 8)
+        self.hint(events.Kind.SHAPE)
+        self.turns(60)
+        for name in self.nova.hosts:
+            self.hint(events.Kind.HOST, host=name)
+        self.turns(60)
+        self.assertEqual(model.Mode.OBSERVE, self.engine.guard.mode)
+        self.assertEqual('ACTIVE', self.status(victim))
+
+    def test_hosts_that_lose_everything_are_for_a_list_to_judge(self) -> None:
+        self.conf.set_override('retry_interval', 1, 'reaper')
+        for number in range(10):
+            self.nova.add_host(f'h{number}', 8)
+        victim = self.nova.add_server('s', 8, 'h0', preemptible=True)
+        self.turns(5)
+        for provider in list(self.nova.hosts.values())[1:]:
+            self.room.set_inventory(provider)
+        for number in range(9):
+            self.nova.add_server(f'w{number}', 8)
+        # Until the next full list.
+        self.turns(300)
+        self.assertEqual('ACTIVE', self.status(victim))
 
     def test_no_inventory_since_the_start(self) -> None:
         self.conf.set_override('nothing_fits_timeout', 60, 'reaper')

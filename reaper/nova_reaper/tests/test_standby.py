@@ -190,6 +190,18 @@ class StandbyTestCase(test_engine.EngineTestCase):
         self.offset += 1
         self.assertEqual(lists.SHAPES, calendar.due(True, True))
 
+    def test_what_was_written_before_counts_no_more(self) -> None:
+        self.engine.guard.active = True
+        self.turns(5)
+        self.nova.delete(self.filler['h3'])
+        with self.staying_at(Step.REBUILD):
+            self.hint(events.Kind.HOST, host='h3')
+            self.turns(5)
+            self.assertIn(self.waiting, self.engine._written)
+            self.engine.guard.active = False
+            self.turns(3)
+        self.assertEqual({}, self.engine._written)
+
     def test_lists_fail(self) -> None:
         def fail() -> cloud.Answer:
             return self.nova.error(503)
