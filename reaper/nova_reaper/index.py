@@ -184,6 +184,12 @@ class Index:
         else:
             self._refusals.pop(shape, None)
 
+    def keep_only(self, shapes: Collection[model.Shape]) -> None:
+        """Forget what was said of other shapes."""
+        for said in (self._refusals, self._refused, self._not_offered):
+            for shape in said.keys() - shapes:
+                del said[shape]
+
     def refusals(self, shape: model.Shape) -> Mapping[str, str]:
         """The filters that refuse a shape, by the host's name."""
         return self._refusals.get(shape, {})

@@ -192,7 +192,10 @@ class Outcomes:
                 if told.decision.reason == model.Reason.NOTHING_FITS and (
                         told.since <= latest):
                     waiting = self._world.queue.get(server)
-                    if waiting and not waiting.shelved:
+                    known = waiting and self._world.queue.asleep(
+                        waiting.demand)
+                    if waiting and not waiting.shelved and known and (
+                            known.reason == model.Reason.NOTHING_FITS):
                         found.append((waiting,
                                       model.Reason.NOTHING_FITS.value))
         then = time.monotonic()

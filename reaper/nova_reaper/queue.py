@@ -20,7 +20,7 @@ placed is never in the way of those behind it. Nothing here asks anybody; it
 is not safe for threads.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 import datetime
 import heapq
 
@@ -266,6 +266,12 @@ class Queue:
         """Look at all demands of a shape again: filters say otherwise now."""
         for demand in [one for one in (*self._sleeping, *self._slept)
                        if one.shape == shape]:
+            self.wake(demand)
+
+    def keep_only(self, demands: Collection[model.Demand]) -> None:
+        """Forget demands that nobody waits with any more."""
+        for demand in [one for one in (*self._sleeping, *self._slept)
+                       if one not in demands]:
             self.wake(demand)
 
     def wake_all(self) -> None:

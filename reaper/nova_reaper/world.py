@@ -16,7 +16,6 @@ It asks nobody. Its owner, the engine, holds a lock over it.
 """
 
 from collections.abc import Collection
-from collections.abc import Mapping
 import dataclasses
 import datetime
 import time
@@ -233,10 +232,27 @@ class World:
         return dataclasses.replace(made, shape=shape)
 
     def measure(self) -> None:
-        """Find out again how little those that wait ask for."""
+        """Find out again what those that wait ask for, and tell all of them.
+
+        What is known of others is forgotten.
+        """
+        demands = {waiting.demand for waiting in self.queue}
+        shapes = {demand.shape for demand in demands}
         self._least.clear()
-        for shape in {waiting.shape for waiting in self.queue}:
+        for shape in shapes:
             self._lower(shape)
+        self.index.keep_only(shapes)
+        self.queue.keep_only(demands)
+        for waiting in self.queue:
+            self._tell_of_demand(waiting)
+
+    def _tell_of_demand(self, waiting: model.Waiting) -> None:
+        """Say of a server what was decided for another of its demand."""
+        known = self.queue.asleep(waiting.demand)
+        told = self.told.get(waiting.id)
+        if known and (told is None or not told.decision.hindrance and (
+                told.decision.reason is not known.reason)):
+            self.tell(dataclasses.replace(known, server=waiting.id))
 
     def _lower(self, shape: model.Shape) -> None:
         asked = dict(shape.by_host)

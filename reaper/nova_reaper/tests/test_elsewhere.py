@@ -13,8 +13,8 @@
 """What hosts have not of their own: of nested and sharing providers."""
 
 import dataclasses
-from unittest import mock
 from typing import Any
+from unittest import mock
 
 from nova_reaper import choose
 from nova_reaper import events

@@ -220,6 +220,34 @@ class FillTestCase(EngineTestCase):
         self.engine._waiting(found)
         self.assertIn(waiting, self.engine.world.servers)
 
+    def test_all_that_fit_nowhere_are_given_up(self) -> None:
+        self.conf.set_override('nothing_fits_timeout', 300, 'reaper')
+        self.nova.add_host('h1', 2)
+        waiting = [self.nova.add_server(f'w{number}', 8)
+                   for number in range(3)]
+        self.turns(4, 61)
+        self.assertEqual(['nothing_fits'] * 3, [
+            entry.decision and entry.decision.word
+            for entry in self.shown.entries()])
+        self.turns(20, 61)
+        self.assertEqual(['ERROR'] * 3, [self.status(server)
+                                         for server in waiting])
+
+    def test_nothing_is_kept_of_those_who_wait_no_more(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.refused_by['h1'] = 'AFilter'
+        waiting = [self.nova.add_server(f'w{number}', number + 1)
+                   for number in range(8)]
+        self.turns(20)
+        known = self.engine.world
+        self.assertEqual(8, len(known.index._refusals))
+        for server in waiting:
+            self.nova.delete(server)
+        self.turns(5, 61)
+        self.assertEqual(({}, {}, [], {}), (
+            known.index._refusals, known.index._refused,
+            list(known.queue._sleeping), known.queue._lines))
+
     def test_one_that_is_deleted_leaves_its_room(self) -> None:
         self.nova.add_host('h1', 8)
         first = self.nova.add_server('w1', 8)
@@ -457,8 +485,15 @@ class FillTestCase(EngineTestCase):
         # It has waited for long by now.
         self.offset += 86400
         self.turns(10)
-        self.engine.world.tell(model.Decision(
-            waiting, model.Verdict.WAIT, reason=model.Reason.NOTHING_FITS))
+        decision = model.Decision(
+            waiting, model.Verdict.WAIT, reason=model.Reason.NOTHING_FITS)
+        known = self.engine.world
+        known.tell(decision)
+        item = known.queue.get(waiting)
+        assert item is not None
+        asleep = known.queue._sleeping.get(item.demand)
+        assert asleep is not None
+        asleep.decision = decision
         self.turns(10)
         self.assertEqual('PENDING', self.status(waiting))
         self.turns(10, 6)
