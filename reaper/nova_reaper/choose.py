@@ -110,7 +110,7 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         return _wait(waiting, model.Reason.NOTHING_FITS,
                      _why_nothing_fits(index, shape))
     enabled = fits & index.enabled
-    seems = room = enabled & _room(index, shape, fits)
+    seems = room = enabled & index.has_room(shape, fits)
     not_offered = index.not_offered(shape)
     if not_offered is not None:
         room = room & ~not_offered
@@ -254,18 +254,6 @@ def _without(index: index_module.Index, rows: slots.Bools,
     return rows
 
 
-def _room(index: index_module.Index, shape: model.Shape,
-          fits: slots.Bools) -> slots.Bools:
-    room = fits.copy()
-    for name, amount in shape.resources:
-        free = index.free[index.classes[name]]
-        enough = free >= amount
-        if name in shape.elsewhere:
-            enough |= free == index_module.NONE
-        room &= enough
-    return room
-
-
 def _would_help(index: index_module.Index, demand: model.Demand,
                 rows: slots.Bools) -> slots.Bools:
     """The hosts on which there was room without any preemptible server."""
@@ -325,7 +313,7 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
         return (model.Reason.REFUSED,
                 f'{could} those with room are refused by {", ".join(names)}.')
     if not (fits & index.enabled).any():
-        if _room(index, shape, fits).any():
+        if index.has_room(shape, fits).any():
             return (model.Reason.REFUSED,
                     f'{could} all of them are disabled or down.')
         return (model.Reason.NO_ROOM,

@@ -256,20 +256,36 @@ class Index:
     def could_take(self, shape: model.Shape, row: int) -> bool:
         """Whether one host could take a shape if it were empty."""
         host = self.hosts[row]
+        if (host is None or not self.enabled[row] or
+                host.name in self.refusals(shape)):
+            return False
+        only = slice(row, row + 1)
+        fits = self._fits(shape, only)
         not_offered = self.not_offered(shape)
-        return (host is not None and bool(self.enabled[row]) and
-                host.name not in self.refusals(shape) and
-                bool(self._fits(shape, slice(row, row + 1))[0]) and
-                not (not_offered is not None and not_offered[row] and
-                     self._seems_to_have_room(shape, row)))
+        if not_offered is not None and not_offered[row]:
+            # Only Placement knows that it has no room where it seems to.
+            return bool(fits[0] and not self.has_room(shape, fits, only)[0])
+        return bool(fits[0])
 
-    def _seems_to_have_room(self, shape: model.Shape, row: int) -> bool:
-        """Whether only Placement knows that a host has none as it is."""
-        free = {name: self.free[self.classes[name]][row]
-                for name, _amount in shape.resources if name in self.classes}
-        return all(free[name] >= amount or
-                   name in shape.elsewhere and free[name] == NONE
-                   for name, amount in shape.resources if name in free)
+    def has_room(self, shape: model.Shape, fits: slots.Bools,
+                 rows: slice = slice(None)) -> slots.Bools:
+        """Those of the hosts that a shape fits on that have room for it now.
+
+        :param fits: of the rows, whether they could take the shape if they
+            were empty
+        """
+        room = fits.copy()
+        for name, amount in shape.resources:
+            column = self.classes.get(name)
+            if column is None:
+                # All that fits gets it elsewhere.
+                continue
+            free = self.free[column][rows]
+            enough = free >= amount
+            if name in shape.elsewhere:
+                enough |= free == NONE
+            room &= enough
+        return room
 
     def changed_since(self, version: int) -> list[int]:
         """The rows of the hosts that have changed after a version."""
