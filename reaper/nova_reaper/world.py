@@ -16,6 +16,7 @@ It asks nobody. Its owner, the engine, holds a lock over it.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterable
 import dataclasses
 import datetime
 import time
@@ -236,23 +237,28 @@ class World:
 
         What is known of others is forgotten.
         """
-        demands = {waiting.demand for waiting in self.queue}
+        demands: dict[model.Demand, list[model.Waiting]] = {}
+        for waiting in self.queue:
+            demands.setdefault(waiting.demand, []).append(waiting)
         shapes = {demand.shape for demand in demands}
         self._least.clear()
         for shape in shapes:
             self._lower(shape)
         self.index.keep_only(shapes)
         self.queue.keep_only(demands)
-        for waiting in self.queue:
-            self._tell_of_demand(waiting)
+        for demand, servers in demands.items():
+            known = self.queue.asleep(demand)
+            if known:
+                self._tell_of_demand(known, servers)
 
-    def _tell_of_demand(self, waiting: model.Waiting) -> None:
-        """Say of a server what was decided for another of its demand."""
-        known = self.queue.asleep(waiting.demand)
-        told = self.told.get(waiting.id)
-        if known and (told is None or not told.decision.hindrance and (
-                told.decision.reason is not known.reason)):
-            self.tell(dataclasses.replace(known, server=waiting.id))
+    def _tell_of_demand(self, known: model.Decision,
+                        servers: Iterable[model.Waiting]) -> None:
+        """Say of servers what was decided for another of their demand."""
+        for waiting in servers:
+            told = self.told.get(waiting.id)
+            if told is None or not told.decision.hindrance and (
+                    told.decision.reason is not known.reason):
+                self.tell(dataclasses.replace(known, server=waiting.id))
 
     def _lower(self, shape: model.Shape) -> None:
         asked = dict(shape.by_host)
