@@ -759,6 +759,20 @@ class SafeguardTestCase(EngineTestCase):
         self.assertIn('Placement knows nothing',
                       self.shown.health().safeguard or '')
 
+    def lose_inventory(self) -> None:
+        """Nine of ten hosts have nothing any more, by Placement's word."""
+        for provider in list(self.nova.hosts.values())[1:]:
+            self.room.set_inventory(provider)
+
+    def add_ten_hosts(self) -> str:
+        """Ten hosts; returns the server that may be ended on the first."""
+        self.conf.set_override('retry_interval', 1, 'reaper')
+        for number in range(10):
+            self.nova.add_host(f'h{number}', 8)
+        victim = self.nova.add_server('s', 8, 'h0', preemptible=True)
+        self.turns(5)
+        return victim
+
     def test_hosts_without_inventory(self) -> None:
         self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
         self.conf.set_override('retry_interval', 600, 'reaper')
@@ -767,8 +781,7 @@ class SafeguardTestCase(EngineTestCase):
         hosts = list(self.nova.hosts.values())
         filler = self.nova.add_server('s', 8, 'h0')
         self.turns(5)
-        for provider in hosts[1:]:
-            self.room.set_inventory(provider)
+        self.lose_inventory()
         waiting = self.nova.add_server('w', 8)
         self.turns(60, 61)
         health = self.shown.health()
@@ -789,13 +802,8 @@ class SafeguardTestCase(EngineTestCase):
         self.assertEqual('ACTIVE', self.status(filler))
 
     def test_a_list_of_changes_lifts_no_safeguard(self) -> None:
-        self.conf.set_override('retry_interval', 1, 'reaper')
-        for number in range(10):
-            self.nova.add_host(f'h{number}', 8)
-        victim = self.nova.add_server('s', 8, 'h0', preemptible=True)
-        self.turns(5)
-        for provider in list(self.nova.hosts.values())[1:]:
-            self.room.set_inventory(provider)
+        victim = self.add_ten_hosts()
+        self.lose_inventory()
         self.turns(12, 61)
         for number in range(9):
             self.nova.add_server(f'w{number}', 8)
@@ -808,13 +816,8 @@ class SafeguardTestCase(EngineTestCase):
         self.assertEqual('ACTIVE', self.status(victim))
 
     def test_hosts_that_lose_everything_are_for_a_list_to_judge(self) -> None:
-        self.conf.set_override('retry_interval', 1, 'reaper')
-        for number in range(10):
-            self.nova.add_host(f'h{number}', 8)
-        victim = self.nova.add_server('s', 8, 'h0', preemptible=True)
-        self.turns(5)
-        for provider in list(self.nova.hosts.values())[1:]:
-            self.room.set_inventory(provider)
+        victim = self.add_ten_hosts()
+        self.lose_inventory()
         for number in range(9):
             self.nova.add_server(f'w{number}', 8)
         # Until the next full list.
