@@ -60,6 +60,12 @@ def is_back(server: nova.NovaServer) -> bool:
             server.status in ENDABLE and not server.task_state)
 
 
+def is_leaving(server: nova.NovaServer) -> bool:
+    """Whether a server is on its way off its host by being shelved."""
+    return (server.status == 'SHELVED' or
+            (server.task_state or '').startswith('shelving'))
+
+
 class Victims:
     """Does to victims what a step of an attempt asks for.
 
@@ -119,7 +125,10 @@ class Victims:
                 told.append(dataclasses.replace(
                     victim, stage=Stage.NOTICED, since=self._clock()))
         except clients.RequestFailed as error:
-            self.withdraw(told, waiting, 'another one could not be told')
+            if isinstance(error, clients.Unavailable):
+                # It may have been told all the same.
+                told.append(dataclasses.replace(victim, stage=Stage.NOTICED))
+            self.withdraw(told, waiting, 'not all could be told')
             if isinstance(error, clients.Forbidden):
                 # Its owner has as many items of metadata as there may be.
                 raise NotTold(victims[len(told)].id, error.message) from error
@@ -143,11 +152,12 @@ class Victims:
             if victim.stage in (Stage.CHOSEN, Stage.ENDED):
                 continue
             keys: tuple[str, ...] = attempt.TERMINATE_AT, attempt.FOR
-            if victim.action == model.Action.SHELVE:
-                # It was not shelved: nothing is to bring it back later.
-                keys = attempt.SHELVED_AT, *keys
             try:
                 server = self.find(victim.id)
+                if victim.action == model.Action.SHELVE and not (
+                        server and is_leaving(server)):
+                    # It was not shelved: nothing is to bring it back later.
+                    keys = attempt.SHELVED_AT, *keys
                 if server and server.metadata.get(
                         attempt.FOR, waiting) != waiting:
                     LOG.info('Server %s (%s) is under notice for another by '
@@ -185,30 +195,33 @@ class Victims:
     def end(self, victim: Victim, host: str, waiting: str) -> Victim:
         """Go one step further with the end of a victim.
 
-        :raises: clients.RequestFailed
+        :returns: the victim as it stands then; as it was, if Nova refuses
+        :raises: clients.RequestFailed if it cannot be looked at
         """
         server = self.find(victim.id)
         if (server is None or server.status in OFF_HOST or
                 server.host != host):
             self._count(victim)
             return dataclasses.replace(victim, stage=Stage.ENDED)
-        # The first look at a server that was soft-deleted or is on its way.
-        if server.task_state:
-            return self._free(victim, server)
-        if not facts.is_preemptible(server.flavor):
-            return victim
         try:
+            # The first look at one that was soft-deleted or is on its way.
+            if server.task_state:
+                return self._free(victim, server)
+            if not facts.is_preemptible(server.flavor):
+                return victim
             return dataclasses.replace(self._end(victim, server),
                                        failed_at=0.0)
-        except clients.Conflict as error:
-            self._metrics.conflicts.labels('end').inc()
-            LOG.info('Server %s cannot be ended at the moment: %s',
-                     victim.id, error)
-            return victim
         except clients.Unavailable as error:
             LOG.warning('Whether server %s is being ended is looked at: %s',
                         victim.id, error)
             return dataclasses.replace(victim, failed_at=self._clock())
+        except clients.RequestFailed as error:
+            # Its state or a policy does not allow it, or its metadata are as
+            # many as there may be: the others go on, and it has its time.
+            self._metrics.conflicts.labels('end').inc()
+            LOG.info('Server %s cannot be ended at the moment: %s',
+                     victim.id, error)
+            return victim
 
     def _free(self, victim: Victim, server: nova.NovaServer) -> Victim:
         """End a task that no host knows of.

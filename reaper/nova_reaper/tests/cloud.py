@@ -353,8 +353,8 @@ class Nova:
 
     def _metadata(self, method: str, server: dict[str, Any],
                   rest: list[str], body: Any) -> Answer:
-        if server['OS-EXT-STS:task_state'] or server['status'] in (
-                'PENDING', 'ERROR', 'SHELVED_OFFLOADED'):
+        # A task is no reason to Nova.
+        if server['status'] in ('PENDING', 'ERROR', 'SHELVED_OFFLOADED'):
             return self.error(409, 'Not in this state.')
         if method == 'DELETE':
             if server['metadata'].pop(rest[0], None) is None:
@@ -435,6 +435,7 @@ class Nova:
     def _end(self, server: dict[str, Any], value: Any) -> Answer:
         name = self.calls[-1][0]
         server['ending'] = name
+        server['OS-EXT-STS:task_state'] = TASKS[name]
         if not self.slow:
             self.finish(server['id'])
         return Answer(202, b'')
@@ -445,6 +446,7 @@ class Nova:
         if consumer.amounts:
             self.room.placement.write([consumer.with_amounts({})])
         item = self.servers[server]
+        item['OS-EXT-STS:task_state'] = None
         if item.get('ending') == 'shelve':
             item['status'] = 'SHELVED_OFFLOADED'
             item['OS-EXT-SRV-ATTR:host'] = None

@@ -152,6 +152,31 @@ class PreemptTestCase(FullHostTestCase):
         self.assertEqual(Result.CONFLICT, self.outcome(self.start()).result)
         self.nobody_was_ended()
 
+    def test_a_victim_is_told_and_the_answer_lost(self) -> None:
+        def told() -> cloud.Answer:
+            self.nova.servers[self.victims[1]]['metadata'].update({
+                'reaper:terminate_at': cloud.NOW, 'reaper:for': self.waiting})
+            return self.nova.error(504)
+
+        self.nova.before.append(('metadata', self.victims[1], told))
+        self.assertEqual(Result.CONFLICT, self.outcome(self.start()).result)
+        self.nobody_was_ended()
+
+    def test_a_victim_that_nova_does_not_end_at_all(self) -> None:
+        for status in (400, 403):
+            self.nova.before += 500 * [
+                ('forceDelete', self.victims[1],
+                 lambda status=status: self.nova.error(status))]
+            outcome = self.outcome(self.start())
+            self.assertEqual((Result.STUCK, (self.victims[1],)),
+                             (outcome.result, outcome.avoid))
+            self.assertEqual({'VCPU': 4, 'MEMORY_MB': 4096},
+                             self.room.has(self.victims[1]))
+            self.assertEqual({}, self.room.has(self.waiting))
+            self.nova.before.clear()
+            self.victims = self.nova.add_server(
+                's1', 4, 'h1', preemptible=True), self.victims[1]
+
     def test_free_room_after_all(self) -> None:
         self.nova.finish(self.victims[0])
         self.room.placement.write([self.room.placement.consumer(
@@ -393,7 +418,8 @@ class ShelveTestCase(acting.ActingTestCase):
         self.assertEqual({}, self.room.has(victim))
         self.assertEqual(1, self.value('victims_total', action='shelve'))
 
-    def test_one_that_is_not_shelved_in_time_bears_no_mark(self) -> None:
+    def test_one_that_is_shelved_too_late_comes_back_all_the_same(self
+                                                                  ) -> None:
         self.nova.slow = True
         self.nova.add_host('h1', 8)
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
@@ -401,7 +427,29 @@ class ShelveTestCase(acting.ActingTestCase):
         waiting = self.nova.add_server('w', 6)
         outcome = self.outcome(self.begin(waiting, victims=(victim,)))
         self.assertEqual(Result.STUCK, outcome.result)
+        self.nova.finish(victim)
+        self.assertEqual({'reaper:shelved_at'},
+                         self.nova.servers[victim]['metadata'].keys())
+        outcome = self.outcome(self.begin(victim))
+        self.assertEqual(Result.ACTIVE, outcome.result)
         self.assertEqual({}, self.nova.servers[victim]['metadata'])
+
+    def test_one_that_nova_does_not_shelve_bears_no_mark(self) -> None:
+        for what in ('metadata', 'shelve'):
+            self.nova.add_host(what, 8)
+            victim = self.nova.add_server('s', 8, what, preemptible=True,
+                                          image=False)
+            current = self.at(Step.END, self.begin(
+                self.nova.add_server('w', 6), what, victims=(victim,)))
+            self.nova.before += 500 * [
+                (what, victim, lambda: self.nova.error(403))]
+            outcome = self.outcome(current)
+            self.assertEqual((Result.STUCK, (victim,)),
+                             (outcome.result, outcome.avoid))
+            self.assertEqual({}, self.nova.servers[victim]['metadata'])
+            self.assertEqual({'VCPU': 8, 'MEMORY_MB': 8192},
+                             self.room.has(victim))
+            self.nova.before.clear()
 
 
 class StrictTestCase(acting.ActingTestCase):
