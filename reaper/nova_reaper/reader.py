@@ -79,6 +79,8 @@ class Reader:
         self._lock = threading.Lock()
         self.hypervisors: dict[str, nova.Hypervisor] = {}
         self.preemptible: dict[str, nova.NovaServer] = {}
+        # Names of the flavors that bear the mark now.
+        self._marked: frozenset[str] = frozenset()
         self.properties: Mapping[str, Mapping[str, str]] = {}
         self.ended_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
@@ -115,15 +117,20 @@ class Reader:
     def read_preemptible(self) -> dict[str, nova.NovaServer]:
         """All servers that may be ended, and those shelved for others."""
         found: dict[str, nova.NovaServer] = {}
-        for flavor in self.nova.flavors():
-            if not facts.is_preemptible(flavor):
-                continue
+        marked = [flavor for flavor in self.nova.flavors()
+                  if facts.is_preemptible(flavor)]
+        for flavor in marked:
             for server in self.nova.servers(flavor=flavor.id):
-                # The one it was made with counts, also if the operator has
-                # changed the flavor since.
+                # The one it was made with counts as well.
                 if facts.is_preemptible(server.flavor):
                     found[server.id] = server
+        # Who was shelved for others comes back, whatever became of its flavor.
+        for server in self.nova.servers(status='SHELVED_OFFLOADED'):
+            if attempt.SHELVED_AT in server.metadata and (
+                    facts.is_preemptible(server.flavor)):
+                found[server.id] = server
         with self._lock:
+            self._marked = frozenset(flavor.name for flavor in marked)
             self.preemptible = found
             self.ended_at = {uuid: time for uuid, time
                              in self.ended_at.items() if uuid in found}
@@ -136,8 +143,7 @@ class Reader:
             **{'changes-since': since.isoformat()})}
         with self._lock:
             for server in found.values():
-                if server.status not in GONE and (
-                        facts.is_preemptible(server.flavor)):
+                if server.status not in GONE and self._counts(server):
                     self.preemptible[server.id] = server
                 else:
                     self.preemptible.pop(server.id, None)
@@ -153,7 +159,7 @@ class Reader:
             server: nova.NovaServer | None = self.nova.server(uuid)
         except clients.NotFound:
             server = None
-        if server and not facts.is_preemptible(server.flavor):
+        if server and not self._counts(server):
             server = None
         with self._lock:
             if server:
@@ -161,6 +167,12 @@ class Reader:
             else:
                 self.preemptible.pop(uuid, None)
         return server
+
+    def _counts(self, server: nova.NovaServer) -> bool:
+        """Whether a server may be ended, or was shelved for another."""
+        return facts.is_preemptible(server.flavor) and (
+            server.flavor.name in self._marked or
+            attempt.SHELVED_AT in server.metadata)
 
     def read_having(self, expressions: Iterable[str], again: bool = False
                     ) -> bool:

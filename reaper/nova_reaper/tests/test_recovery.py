@@ -46,8 +46,7 @@ class CrashingTestCase(test_engine.EngineTestCase):
         actor = self.engine._actor
         advance = actor.advance
 
-        def killed(
-    current: Attempt) -> Attempt | Outcome:
+        def killed(current: Attempt) -> Attempt | Outcome:
             if current.step == step:
                 raise Killed
             return advance(current)

@@ -15,6 +15,7 @@
 from typing import Any
 
 from nova_reaper.attempt import Step
+from nova_reaper import events
 from nova_reaper import model
 from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
@@ -35,6 +36,32 @@ class ShelvedTestCase(test_engine.EngineTestCase):
         self.assertEqual(model.Verdict.WAIT, decision.verdict)
         self.assertIn('shelved for another', decision.detail)
         self.assertEqual('ACTIVE', self.status(victim))
+
+    def test_it_comes_back_though_its_flavor_is_no_more(self) -> None:
+        self.nova.add_host('h1', 8)
+        shelved = self.nova.add_server(
+            's', 8, preemptible=True, status='SHELVED_OFFLOADED',
+            metadata={'reaper:shelved_at': cloud.NOW})
+        self.nova.flavors.clear()
+        self.turns(15)
+        self.assertEqual('ACTIVE', self.status(shelved))
+        self.assertEqual({}, self.nova.servers[shelved]['metadata'])
+
+
+class UnmarkedTestCase(test_engine.EngineTestCase):
+    """An operator takes the mark from a flavor of servers that run."""
+
+    def test_nobody_is_ended_that_it_does_not_mark_any_more(self) -> None:
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.flavors['m8p']['extra_specs'] = {}
+        self.turns(5)
+        waiting = self.nova.add_server('w', 8)
+        self.hint(events.Kind.SERVER, server=victim, preemptible=True)
+        self.hint(events.Kind.WAITS, server=waiting)
+        self.turns(15)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.assertEqual('PENDING', self.status(waiting))
 
 
 class TurnsTestCase(test_engine.EngineTestCase):
