@@ -50,6 +50,8 @@ WATCH = (1.0, 2.0, 5.0, 10.0)
 AGAIN = 5.0
 # Seconds in which a check has to be answered: what is not begun gives way.
 PATIENCE = 60.0
+# Its owner reads this: it names no host, and nobody else.
+GONE = 'The host has no room for it any more.'
 
 
 class Actor:
@@ -95,11 +97,13 @@ class Actor:
             return self._steps[current.step](current)
         except clients.RequestFailed as error:
             now = self._clock()
-            if current.step == Step.CHECK and now - current.since > PATIENCE:
-                return Outcome(current, Result.CONFLICT, str(error),
-                               model.Reason.UNKNOWN)
             LOG.warning('Server %s stays at the step %s: %s', current.id,
                         current.step, error)
+            if current.step == Step.CHECK and now - current.since > PATIENCE:
+                return Outcome(
+                    current, Result.CONFLICT, error.message
+                    if isinstance(error, clients.Unavailable) else
+                    'It cannot be looked at.', model.Reason.UNKNOWN)
             return dataclasses.replace(current, wake_at=now + AGAIN)
 
     def _check(self, current: Attempt) -> Attempt | Outcome:
@@ -171,7 +175,9 @@ class Actor:
                 if before:
                     return before
                 self._metrics.conflicts.labels('hold').inc()
-                return Outcome(current, Result.CONFLICT, error.message,
+                LOG.info('Nothing is held for server %s: %s', current.id,
+                         error)
+                return Outcome(current, Result.CONFLICT, GONE,
                                model.Reason.NO_ROOM)
             except clients.RequestFailed as error:
                 LOG.warning('Whether room is held for server %s is not '
@@ -190,8 +196,8 @@ class Actor:
             if None not in found:
                 offered = frozenset().union(
                     *(uuids for uuids in found if uuids))
-        return Outcome(current, Result.CONFLICT, 'The host has no room for it '
-                       'any more.', model.Reason.NO_ROOM, offered=offered)
+        return Outcome(current, Result.CONFLICT, GONE, model.Reason.NO_ROOM,
+                       offered=offered)
 
     def _held_before(self, current: Attempt) -> Attempt | None:
         """What follows a hold that was written, and its answer lost."""

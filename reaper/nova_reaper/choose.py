@@ -100,7 +100,7 @@ def decide(index: index_module.Index, waiting: model.Waiting,
     shape = waiting.shape
     if shape.host is not None and shape.host not in index.rows:
         return _wait(waiting, model.Reason.NO_SUCH_HOST,
-                     f'There is no host {shape.host}.')
+                     'The host that it was created for is not there.')
     fits = index.fits(shape)
     if among is not None:
         only = np.zeros(len(fits), np.bool_)
@@ -296,7 +296,8 @@ def _why_nothing_fits(index: index_module.Index, shape: model.Shape) -> str:
             return (f'It asks for {amount} of {name}, and the largest host '
                     f'has {most}.')
     if shape.host is not None:
-        return f'{shape.host} could not take it, were it empty.'
+        return ('The host that it was created for could not take it, were it '
+                'empty.')
     return ('No host has all that it asks for at once: resources, traits and '
             'aggregates.')
 

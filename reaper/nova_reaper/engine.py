@@ -276,6 +276,13 @@ class Engine:
             self._reader.keep_hypervisors(found.hypervisors)
             for name in set(self.world.views) - set(found.hypervisors):
                 self.world.remove_host(name)
+        missing = sorted(name for name, view in found.hosts.items()
+                         if view is None)
+        if believed and missing:
+            LOG.warning('Placement does not know these hosts of Nova, on '
+                        'which there is no room then: %s', ', '.join(missing))
+            for name in missing:
+                self.world.remove_host(name)
         for view in found.hosts.values():
             if view is None or not believed and not view.host.inventory:
                 continue

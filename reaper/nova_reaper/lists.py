@@ -45,6 +45,7 @@ PAUSE = 10.0  # a flood of changes of aggregates is one
 REST = 5
 # The clocks of Nova's hosts may be so much behind, and a write on its way.
 SKEW = datetime.timedelta(seconds=60)
+HOUR = datetime.timedelta(hours=1)
 NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
@@ -181,8 +182,20 @@ class Lists:
                    for name in view.host.inventory}
         self._shapes.forget()
         waiting = self.read_waiting(classes)
+        if not waiting.servers:
+            self._look_for_those_in_error()
         return FullList(hypervisors, self._complete(hosts), waiting, read_at,
                         time.monotonic() - begun)
+
+    def _look_for_those_in_error(self) -> None:
+        """Nobody waits: does Nova let anybody wait at all?"""
+        found = self._reader.nova.count_not_placed(
+            datetime.datetime.now(datetime.UTC) - HOUR)
+        if found:
+            LOG.warning(
+                'No server waits, but %d that were created within the hour '
+                'found no host and are in ERROR: nova-conductor seems to run '
+                'without "use_pending_state = true".', found)
 
     def read_changes(self, since: datetime.datetime,
                      views: Mapping[str, reader.HostView],

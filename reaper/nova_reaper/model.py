@@ -55,6 +55,10 @@ class Reason(enum.StrEnum):
     UNKNOWN = 'unknown'
 
 
+# No host could take it, were it empty.
+NEVER = (Reason.NOTHING_FITS, Reason.NO_SUCH_HOST)
+
+
 class Hindrance(enum.StrEnum):
     """Why the reaper itself leaves a server waiting, beyond Nova's words."""
 

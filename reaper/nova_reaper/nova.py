@@ -189,6 +189,19 @@ class Nova:
                                      all_tenants=True, **query):
             yield server_from(item)
 
+    def count_not_placed(self, since: datetime.datetime) -> int:
+        """How many were created since then, found no host and are in ERROR.
+
+        With use_pending_state they would wait.
+        """
+        return sum(
+            not item.get('OS-EXT-SRV-ATTR:host') and
+            _time(item['created']) >= since and
+            'No valid host' in item.get('fault', {}).get('message', '')
+            for item in self.client.list(
+                '/servers/detail', 'servers', all_tenants=True,
+                status='ERROR', **{'changes-since': since.isoformat()}))
+
     def ids(self) -> Iterator[str]:
         """The IDs of all servers of all projects."""
         for item in self.client.list('/servers', 'servers', all_tenants=True):

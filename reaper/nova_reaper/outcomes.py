@@ -189,15 +189,14 @@ class Outcomes:
         if timeout:
             latest = now - datetime.timedelta(seconds=timeout)
             for server, told in self._world.told.items():
-                if told.decision.reason == model.Reason.NOTHING_FITS and (
-                        told.since <= latest):
+                reason = told.decision.reason
+                if reason in model.NEVER and told.since <= latest:
                     waiting = self._world.queue.get(server)
                     known = waiting and self._world.queue.asleep(
                         waiting.demand)
                     if waiting and not waiting.shelved and known and (
-                            known.reason == model.Reason.NOTHING_FITS):
-                        found.append((waiting,
-                                      model.Reason.NOTHING_FITS.value))
+                            known.reason == reason):
+                        found.append((waiting, reason.value))
         then = time.monotonic()
         self._asked_at = {server: at for server, at in self._asked_at.items()
                           if then - at < AGAIN}
@@ -227,7 +226,7 @@ class Outcomes:
             'given_up', model.Decision(
                 waiting.id, model.Verdict.WAIT, detail=detail,
                 reason=(told.decision.reason if told else None) if deadline
-                else model.Reason.NOTHING_FITS,
+                else model.Reason(reason),
                 hindrance=model.Hindrance.DEADLINE if deadline else None),
             now)
         self._world.discard(waiting.id)

@@ -133,8 +133,8 @@ class Planner:
         rows = self.index.changed_since(seen)
         if until is not None and until <= now:
             return None
-        if len(rows) > len(self.index.hosts) // 8 or before.reason in (
-                model.Reason.NOTHING_FITS, model.Reason.NO_SUCH_HOST):
+        if len(rows) > len(self.index.hosts) // 8 or (
+                before.reason in model.NEVER):
             return None
         few = before.reason is model.Reason.NO_ROOM and len(rows) <= _FEW
         if few and not any(

@@ -45,6 +45,8 @@ LOG = log.getLogger(__name__)
 # Seconds between two looks at victims; a notification comes first.
 POLL = 2.0
 GRACE_POLL = 15.0
+# The owner of the one that waits reads this: it names nobody.
+NOT_TOLD = 'A server that was to make room for it cannot be given notice.'
 
 
 class Preempt:
@@ -103,12 +105,12 @@ class Preempt:
         except ending.NotTold as error:
             LOG.warning('Server %s cannot be given notice, and is not ended '
                         'for another: %s', error.victim, error)
-            return Outcome(current, Result.CONFLICT, 'A server that was to '
-                           'make room for it cannot be given notice.',
+            return Outcome(current, Result.CONFLICT, NOT_TOLD,
                            model.Reason.NO_ROOM, avoid=(error.victim,))
         except clients.RequestFailed as error:
+            LOG.info('Nobody is ended for server %s: %s', current.id, error)
             self._metrics.conflicts.labels('notice').inc()
-            return Outcome(current, Result.CONFLICT, error.message,
+            return Outcome(current, Result.CONFLICT, NOT_TOLD,
                            model.Reason.NO_ROOM)
         now = self._clock()
         return current.at(
@@ -209,9 +211,11 @@ class Preempt:
             done = self._done(current)
             if done:
                 return done
+            LOG.info('The room is not held for server %s: %s', current.id,
+                     error)
             self._metrics.conflicts.labels('swap').inc()
-            return self._withdraw(current, error.message, Result.CONFLICT,
-                                  model.Reason.NO_ROOM)
+            return self._withdraw(current, 'the room was taken meanwhile',
+                                  Result.CONFLICT, model.Reason.NO_ROOM)
         except clients.RequestFailed as error:
             # It may have been done all the same, and is looked at.
             LOG.warning('Whether room is held for server %s is not known: %s',

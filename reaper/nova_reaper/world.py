@@ -102,7 +102,7 @@ class World:
         # for it before it is decided again.
         self.told = {
             server: told for server, told in self.told.items()
-            if told.decision.reason is not model.Reason.NOTHING_FITS}
+            if told.decision.reason not in model.NEVER}
         self.index = index_module.Index(options)
         self.queue = queue_module.Queue(options)
         self.planner = plan.Planner(self.index, self.queue, options,

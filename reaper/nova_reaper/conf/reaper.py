@@ -68,8 +68,9 @@ of the same name of a project go before the option, in this order.
     cfg.IntOpt(
         'nothing_fits_timeout', default=0, min=0, mutable=True,
         help="""
-Seconds for which no host could ever have taken a server, were it empty, before
-it is given up and set to ERROR. 0 is never. They begin anew when the reaper is
+Seconds for which no host could ever have taken a server, were it empty, or the
+one that it was created for was not there, before it is given up and set to
+ERROR. 0 is never. They begin anew when the reaper is
 started. Hosts may be added, or be away for a moment, so leave some time.
 """),
     cfg.IntOpt(
@@ -174,7 +175,8 @@ Forgotten after ``stuck_exclusion``.
         'hold_timeout', default=1800, min=60, mutable=True,
         help="""
 Seconds after which held room is given free that the reaper does not work with
-itself. Room whose server is not PENDING or BUILD is given free at once.
+itself. Room whose server is in ERROR is given free by the next sweep; that of a
+server that was deleted has to be found first, and waits for this time.
 """),
     cfg.IntOpt(
         'pending_list_interval', default=60, min=5, mutable=True,

@@ -292,7 +292,8 @@ class Nova:
             # That of the servers which are gone is shown as well.
             return self._answer(servers=[
                 server for server in [*self.servers.values(), *self.gone]
-                if server['updated'] >= query['changes-since']])
+                if server['updated'] >= query['changes-since'] and
+                query.get('status') in (None, server['status'])])
         if parts == ['servers']:
             return self._answer(servers=[
                 {'id': server} for server in self.servers])

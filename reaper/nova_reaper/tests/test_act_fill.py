@@ -13,11 +13,13 @@
 """Free room is held, and the server rebuilt."""
 
 import functools
+from unittest import mock
 
 from nova_reaper import act
 from nova_reaper import attempt
 from nova_reaper.attempt import Result
 from nova_reaper.attempt import Step
+from nova_reaper import clients
 from nova_reaper import model
 from nova_reaper.tests import acting
 from nova_reaper.tests import cloud
@@ -52,6 +54,16 @@ class FillTestCase(acting.ActingTestCase):
         self.assertEqual(Result.CONFLICT, outcome.result)
         self.assertEqual([], self.actions())
         self.assertEqual({}, self.room.has(self.waiting))
+
+    def test_its_owner_reads_no_name_of_a_host(self) -> None:
+        host = self.nova.hosts['h1']
+        current = self.at(Step.HOLD, self.begin(self.waiting))
+        with mock.patch.object(
+                self.room.holds, 'take', side_effect=clients.Conflict(
+                    'placement', 'PUT', f'Unable to allocate from {host}')):
+            outcome = self.outcome(current)
+        self.assertEqual(Result.CONFLICT, outcome.result)
+        self.assertNotIn(host, outcome.detail)
 
     def test_another_was_faster_after_the_look(self) -> None:
         current = self.at(Step.HOLD, self.begin(self.waiting))

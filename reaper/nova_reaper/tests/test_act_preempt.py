@@ -15,6 +15,7 @@
 import dataclasses
 import datetime
 from typing import Any
+from unittest import mock
 
 from nova_reaper.attempt import Attempt
 from nova_reaper.attempt import Outcome
@@ -151,6 +152,18 @@ class PreemptTestCase(FullHostTestCase):
             'metadata', self.victims[1], lambda: self.nova.error(409)))
         self.assertEqual(Result.CONFLICT, self.outcome(self.start()).result)
         self.nobody_was_ended()
+
+    def test_its_owner_reads_of_nobody_else(self) -> None:
+        for step, what, method in (
+                (Step.NOTICE, self.nova.nova, 'set_metadata'),
+                (Step.SWAP, self.room.holds, 'swap')):
+            current = self.at(step, self.start())
+            with mock.patch.object(what, method, side_effect=clients.Conflict(
+                    'nova', 'POST', f'{self.victims[0]} is locked')):
+                outcome = self.outcome(current)
+            self.assertEqual(Result.CONFLICT, outcome.result)
+            self.assertNotIn(self.victims[0], outcome.detail)
+            self.nobody_was_ended()
 
     def test_a_victim_is_told_and_the_answer_lost(self) -> None:
         def told() -> cloud.Answer:

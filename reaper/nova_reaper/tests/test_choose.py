@@ -280,7 +280,8 @@ class ReasonTestCase(tests.TestCase):
             self.reason(brute_force.waiting({'VCPU': 1}), self.host(used=4)))
 
     def test_no_such_host(self) -> None:
-        self.assertEqual(('no_such_host', 'There is no host h9.'), self.reason(
+        detail = 'The host that it was created for is not there.'
+        self.assertEqual(('no_such_host', detail), self.reason(
             brute_force.waiting({'VCPU': 1}, host='h9'), self.host()))
 
     def test_nothing_fits(self) -> None:
@@ -296,7 +297,8 @@ class ReasonTestCase(tests.TestCase):
                 (waiting({'VCPU': 5}, host='h1'),
                  [self.host(), self.host('h2', inventory={
                      'VCPU': model.Inventory(8)})],
-                 'h1 could not take it, were it empty.')):
+                 'The host that it was created for could not take it, were '
+                 'it empty.')):
             self.assertEqual(('nothing_fits', detail),
                              self.reason(server, *hosts))
 

@@ -14,6 +14,7 @@
 
 from collections.abc import Callable
 from concurrent import futures
+import logging
 from typing import Any
 from unittest import mock
 
@@ -232,6 +233,45 @@ class FillTestCase(EngineTestCase):
         self.turns(20, 61)
         self.assertEqual(['ERROR'] * 3, [self.status(server)
                                          for server in waiting])
+
+    def test_a_host_that_placement_knows_no_more_has_no_room(self) -> None:
+        for number in range(4):
+            self.nova.add_host(f'h{number}', 8)
+        self.turns(5)
+        self.room.client.request(
+            'DELETE', f'/resource_providers/{self.nova.hosts["h0"]}')
+        self.offset += 3600
+        with self.assertLogs('nova_reaper.engine', 'WARNING') as log:
+            self.turns(5)
+        self.assertRegex(log.output[0], 'Placement does not know these hosts '
+                                        'of Nova.*: h0')
+        self.assertEqual({'h1', 'h2', 'h3'}, set(self.engine.world.views))
+        self.assertEqual('fill', self.engine.guard.mode)
+        waiting = self.nova.add_server('w', 8)
+        self.hint(events.Kind.WAITS, server=waiting)
+        self.turns(15)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.room.client.request('POST', '/resource_providers', json={
+            'name': 'h0', 'uuid': self.nova.hosts['h0']})
+        self.room.set_inventory(self.nova.hosts['h0'], VCPU=8, MEMORY_MB=8192)
+        self.offset += 3600
+        self.turns(5)
+        self.assertIn('h0', self.engine.world.views)
+
+    def test_nova_lets_nobody_wait(self) -> None:
+        self.nova.add_host('h1', 8)
+        server = self.nova.servers[
+            self.nova.add_server('w', 8, status='ERROR')]
+        for fault, warnings in (
+                ({'message': 'Build of instance x was aborted.'}, 0),
+                ({'message': 'No valid host was found. '}, 1)):
+            server['fault'] = fault
+            self.offset += 3600
+            with self.assertLogs('nova_reaper.lists') as log:
+                self.turns(3)
+                logging.getLogger('nova_reaper.lists').info('end')
+            self.assertEqual(warnings, sum(
+                'use_pending_state' in line for line in log.output))
 
     def test_nothing_is_kept_of_those_who_wait_no_more(self) -> None:
         self.nova.add_host('h1', 8)
@@ -475,6 +515,19 @@ class FillTestCase(EngineTestCase):
         self.turns(30, 5)
         self.assertEqual(('ERROR', 'ACTIVE'),
                          (self.status(waiting), self.status(other)))
+
+    def test_the_host_that_it_was_created_for_is_gone(self) -> None:
+        self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
+        self.nova.add_host('h1', 4)
+        self.nova.asks_also = f'&in_tree={cloud.new_id()}'
+        waiting = self.nova.add_server('w', 4)
+        self.turns(30, 5)
+        self.assertEqual('ERROR', self.status(waiting))
+        entry = self.shown.entry(waiting)
+        assert entry and entry.decision
+        self.assertEqual(model.Reason.NO_SUCH_HOST, entry.decision.reason)
+        self.assertEqual(
+            1, self.value('given_up_total', reason='no_such_host'))
 
     def test_nothing_could_take_it_since_a_moment_ago(self) -> None:
         self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
