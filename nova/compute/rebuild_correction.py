@@ -155,8 +155,12 @@ class Correction:
 
 
 def _without_defined(bdms, is_one, size):
-    """Leave out the one disk of its kind that is as the flavor defines it."""
+    """Leave out the one disk of its kind that is as the flavor defines it.
+
+    A flavor says nothing of a disk but its size.
+    """
     found = [bdm for bdm in bdms if is_one(bdm)]
-    if len(found) != 1 or found[0].volume_size != size:
+    if len(found) != 1 or found[0].volume_size != size or (
+            found[0].tag or found[0].disk_bus):
         return list(bdms)
     return [bdm for bdm in bdms if bdm is not found[0]]

@@ -253,17 +253,14 @@ class Rebuild:
     def _delete_lost_allocations(self):
         """Delete what was claimed for a server that nobody builds now."""
         def is_lost():
-            return (not is_mapped(self.context, self._uuid) or
-                    is_mapped_to(self.context, self._uuid, self.cell0.uuid))
-
-        def is_current():
             # Room can be held for a server that waits again.
-            return is_lost() and not held_room.find(
-                self.context, self.report_client, self._uuid)
+            return not is_mapped(self.context, self._uuid) or (
+                is_mapped_to(self.context, self._uuid, self.cell0.uuid) and
+                not held_room.find(
+                    self.context, self.report_client, self._uuid))
 
-        if is_lost():
-            cleanup.delete_allocations(
-                self.context, self.report_client, self._uuid, is_current)
+        cleanup.delete_allocations(
+            self.context, self.report_client, self._uuid, is_lost)
 
 
 def begin(context, report_client, build_request):

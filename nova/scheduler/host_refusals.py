@@ -40,6 +40,9 @@ Asked = collections.namedtuple('Asked', ('filter', 'member_of', 'forbidden'))
 class Hosts:
     """The hosts of a cloud, as one request sees them."""
 
+    #: Whether each cell that was asked has answered.
+    are_known = True
+
     def __init__(self, context, spec, host_manager, asked):
         """:param context: an administrator's context
 
@@ -124,9 +127,8 @@ class Hosts:
 
     def get_nodes(self, names=None):
         """Return the compute nodes that have a service, by their UUIDs."""
-        results = _ask_cells(
-            self.context, self._cells(),
-            lambda cctxt: _get_rows(cctxt, names))
+        results = self._ask(
+            self._cells(), lambda cctxt: _get_rows(cctxt, names))
         return sorted(
             Node(row.uuid, row.host, cell_uuid,
                   *(getattr(row, size) or 0 for size in SIZES.values()))
@@ -140,8 +142,7 @@ class Hosts:
         uuids = [node.uuid for node in nodes]
         hosts = {node.host for node in nodes}
         cells = {node.cell_uuid for node in nodes}
-        results = _ask_cells(
-            self.context,
+        results = self._ask(
             [cell for cell in self._cells() if cell.uuid in cells],
             lambda cctxt: (
                 objects.ComputeNodeList.get_all_by_uuids(cctxt, uuids),
@@ -159,14 +160,15 @@ class Hosts:
                  'mappings': None}]
         return states
 
-
-def _ask_cells(context, cells, function):
-    """Return what a function returns for each cell that answers in time."""
-    return {
-        cell_uuid: result for cell_uuid, result in
-        nova_context.scatter_gather_cells(
-            context, cells, nova_context.CELL_TIMEOUT, function).items()
-        if not nova_context.is_cell_failure_sentinel(result)}
+    def _ask(self, cells, function):
+        """Return what a function returns for each cell that answers."""
+        results = nova_context.scatter_gather_cells(
+            self.context, cells, nova_context.CELL_TIMEOUT, function)
+        answered = {
+            cell_uuid: result for cell_uuid, result in results.items()
+            if not nova_context.is_cell_failure_sentinel(result)}
+        self.are_known = self.are_known and len(answered) == len(results)
+        return answered
 
 
 def _get_rows(context, names):

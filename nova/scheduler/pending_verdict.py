@@ -282,6 +282,10 @@ class _Verdict:
             if self._is_late() or empty.could_hold(uuid):
                 return ((NO_ROOM, None) if name in _OF_USAGE else
                         (REFUSED, name))
+        if not self.hosts.are_known:
+            LOG.warning('Why a server waits is not known, since a cell does '
+                        'not answer.')
+            return None, None
         return NOTHING_FITS, None
 
     def _is_big_enough(self, node):

@@ -282,8 +282,8 @@ class _Recovery:
             cleanup.delete_allocations(
                 self.context, self.report_client, instance_uuid,
                 # Room can be held for a server that waits again.
-                lambda: is_current() and not held_room.find(
-                    self.context, self.report_client, instance_uuid))
+                lambda: is_current() and not (cell and held_room.find(
+                    self.context, self.report_client, instance_uuid)))
         else:
             returned = self._look_in_cell(cell, instance_uuid, is_current)
             if returned is None:

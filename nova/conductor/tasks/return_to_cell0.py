@@ -279,7 +279,8 @@ def delete_allocations(context, report_client, instance_uuid):
         return True
     except Exception:
         LOG.exception('What the rebuild has allocated will be deleted by '
-                      'recovery.', instance_uuid=instance_uuid)
+                      'recovery, and room that was held by the next rebuild.',
+                      instance_uuid=instance_uuid)
         return False
 
 

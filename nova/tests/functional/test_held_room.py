@@ -752,6 +752,35 @@ class HeldRoomTestCase(HeldRoomBase):
         self._wait_until_deleted(self.server)
         self.assertEqual({}, self.held()['allocations'])
 
+    def delete_and_hold(self):
+        self.api.delete_server(self.server['id'])
+        self.assertEqual({}, self.held()['allocations'])
+        self.assertEqual(204, self.hold())
+
+    def test_held_again_after_it_was_deleted(self):
+        self.make_room()
+        with mock.patch('nova.conductor.manager.ComputeTaskManager.'
+                        '_recheck_quota',
+                        side_effect=lambda *_args, **_kwargs: (
+                            self.delete_and_hold())):
+            self.rebuild(self.server)
+            self._wait_until_deleted(self.server)
+        self._wait_for_assert(lambda: self.assertEqual(
+            {}, self.held()['allocations']))
+
+    def test_recovery_of_one_that_was_deleted(self):
+        self.make_room()
+        with mock.patch('nova.conductor.manager.ComputeTaskManager.'
+                        '_recheck_quota',
+                        side_effect=RuntimeError()) as stopped:
+            self.rebuild(self.server)
+            self._wait_for_assert(stopped.assert_called)
+        self.delete_and_hold()
+        recover_rebuilds.recover(
+            nova_context.get_admin_context(),
+            report.SchedulerReportClient(), -1)
+        self.assertEqual({}, self.held()['allocations'])
+
     def test_state_that_is_reset(self):
         self.make_room()
         self.hold()

@@ -18,6 +18,7 @@ from urllib import parse as urlparse
 
 import fixtures
 from keystoneauth1 import exceptions as ks_exc
+from oslo_db import exception as db_exc
 import oslo_messaging as messaging
 from oslo_utils.fixture import uuidsentinel as uuids
 
@@ -32,6 +33,7 @@ from nova import context as nova_context
 from nova import exception
 from nova import objects
 from nova.scheduler.client import report
+from nova.scheduler import host_refusals
 from nova.scheduler import pending_verdict
 from nova.scheduler import rpcapi
 from nova.tests.fixtures import cinder as cinder_fixture
@@ -223,6 +225,14 @@ class ReasonTestCase(PendingReasonBase):
         self.assertIn('No such host - host: nowhere', shown['message'])
         self.assertEqual([], shown['requests'])
         self.assertEqual('force_hosts', shown['hosts'][0]['refused_by'])
+
+    def test_cell_that_does_not_answer(self):
+        """It can have the host that would take the server."""
+        server = self.bury()
+        with mock.patch.object(host_refusals, '_get_rows',
+                               side_effect=db_exc.DBConnectionError()):
+            # What the last attempt has found.
+            self.assertReason('no_room', server)
 
     def test_forced_host_is_full(self):
         self.fill()

@@ -117,6 +117,17 @@ class FlavorTestCase(CorrectedBase):
         self.rebuild(server, flavorRef=self.small)
         self.wait_for(server, 'ACTIVE')
 
+    def test_disk_of_the_owner_that_is_as_large_as_the_flavor_s(self):
+        server = self.bury(block_device_mapping_v2=[
+            {'boot_index': 0, 'uuid': self.image_id(),
+             'source_type': 'image', 'destination_type': 'local'},
+            {'boot_index': -1, 'source_type': 'blank', 'tag': 'scratch',
+             'volume_size': 2000,
+             'destination_type': 'local'}])
+        self.assertIn(
+            'Ephemeral disks requested are larger',
+            self.refused_unchanged(400, server, flavorRef=self.small))
+
     def image_id(self):
         return self.glance.auto_disk_config_enabled_image['id']
 
