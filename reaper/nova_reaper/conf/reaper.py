@@ -175,8 +175,8 @@ Forgotten after ``stuck_exclusion``.
         'hold_timeout', default=1800, min=60, mutable=True,
         help="""
 Seconds after which held room is given free that the reaper does not work with
-itself. Room whose server is in ERROR is given free by the next sweep; that of a
-server that was deleted has to be found first, and waits for this time.
+itself. Room whose server is in ERROR is given free by the next sweep; that of
+a server that was deleted has to be found first, and waits for this time.
 """),
     cfg.IntOpt(
         'pending_list_interval', default=60, min=5, mutable=True,
