@@ -75,8 +75,9 @@ def _record(context, host, binary):
     key = {'task_name': _TASK + binary, 'host': host,
            'period_beginning': _PERIOD, 'period_ending': _PERIOD}
     values = {'state': 'active', 'message': str(service_obj.SERVICE_VERSION)}
+    # db archive_deleted_rows --task-log leaves what was never updated.
     if not context.session.query(models.TaskLog).filter_by(**key).update(
-            dict(values, updated_at=timeutils.utcnow())):
+            dict(values, updated_at=None)):
         context.session.add(models.TaskLog(**key, **values))
 
 

@@ -33,6 +33,9 @@ from nova.db.main import models
 _REBUILD = 'rebuild_in_cell0'
 _RECOVERY = 'recover_rebuilds_in_cell0'
 
+# db archive_deleted_rows --task-log leaves rows that were never updated.
+_LIVE = {'updated_at': None}
+
 # How many entries are read at once.
 _PAGE = 1000
 
@@ -76,7 +79,7 @@ def begin(context, cell0, instance_uuid):
 def set_cell(context, cell0, entry_id, cell_uuid):
     """Record in which cell a record of the server is about to be created."""
     with _entries(context, cell0, id=entry_id) as query:
-        query.update({'message': cell_uuid})
+        query.update({'message': cell_uuid} | _LIVE)
 
 
 def end(context, cell0, entry_id):

@@ -10,12 +10,29 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import datetime
+
 from nova.compute import pending
 import nova_pending
 
 released = nova_pending.released(__name__)
 
+_ALWAYS = datetime.datetime(9999, 1, 1)
+
 
 def _exact_instance_filter(query, filters, legal_keys):
     return released._exact_instance_filter(
         query, filters, legal_keys + [pending.HIDDEN_COLUMN])
+
+
+def _archive_deleted_rows_for_table(metadata, engine, tablename, max_rows,
+                                    before, task_log):
+    """Archive as in the release, of task_log what nobody needs any more.
+
+    What says which rebuilds have begun, and where nova-pending is active, has
+    no updated_at; nor has an audit that has not ended.
+    """
+    if tablename == 'task_log' and before is None:
+        before = _ALWAYS
+    return released._archive_deleted_rows_for_table(
+        metadata, engine, tablename, max_rows, before, task_log)

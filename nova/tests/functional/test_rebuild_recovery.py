@@ -246,6 +246,17 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.recover()
         self.is_back()
 
+    def test_archived_after_the_conductor_has_stopped(self):
+        self.stop_the_conductor_at('_recheck_quota')
+        for cell in self.cell_mappings.values():
+            with nova_context.target_cell(
+                    nova_context.get_admin_context(), cell) as cctxt:
+                main_db_api.archive_deleted_rows(
+                    cctxt, max_rows=1000, task_log=True)
+        self.recover()
+        self.is_back()
+        self.can_be_rebuilt()
+
     def test_conductor_stopped_after_it_scheduled_and_deleted(self):
         self.stop_the_conductor_at('_recheck_quota')
         self.can_be_deleted()
