@@ -23,6 +23,8 @@ from oslo_utils import excutils
 from sqlalchemy.orm import exc as orm_exc
 
 from nova import context as nova_context
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
 from nova import exception
 
 # What a server is shown with after an update.
@@ -77,7 +79,8 @@ def _elsewhere(api, context, instance):
     :returns: a context and the Instance, or None if it is gone or still there
     """
     # A server that has been on a host is not rebuilt out of cell0.
-    if instance.host or instance.launched_at:
+    if instance.host or instance.launched_at or (
+            'id' not in instance and _is_requested(context, instance.uuid)):
         return None
     context = copy.copy(context)
     nova_context.set_target_cell(context, None)
@@ -87,6 +90,13 @@ def _elsewhere(api, context, instance):
     except exception.InstanceNotFound:
         return None
     return None if _place(now) == _place(instance) else (context, now)
+
+
+@api_db_api.context_manager.reader
+def _is_requested(context, instance_uuid):
+    """Whether a server has a build request, and so no record in any cell."""
+    return context.session.query(api_models.BuildRequest.id).filter_by(
+        instance_uuid=instance_uuid).first() is not None
 
 
 def _place(instance):
