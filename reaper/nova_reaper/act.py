@@ -51,7 +51,7 @@ AGAIN = 5.0
 # Seconds in which a check has to be answered: what is not begun gives way.
 PATIENCE = 60.0
 # Its owner reads this: it names no host, and nobody else.
-GONE = 'The host has no room for it any more.'
+TAKEN = 'The host has no room for it any more.'
 
 
 class Actor:
@@ -177,7 +177,7 @@ class Actor:
                 self._metrics.conflicts.labels('hold').inc()
                 LOG.info('Nothing is held for server %s: %s', current.id,
                          error)
-                return Outcome(current, Result.CONFLICT, GONE,
+                return Outcome(current, Result.CONFLICT, TAKEN,
                                model.Reason.NO_ROOM)
             except clients.RequestFailed as error:
                 LOG.warning('Whether room is held for server %s is not '
@@ -196,7 +196,7 @@ class Actor:
             if None not in found:
                 offered = frozenset().union(
                     *(uuids for uuids in found if uuids))
-        return Outcome(current, Result.CONFLICT, GONE, model.Reason.NO_ROOM,
+        return Outcome(current, Result.CONFLICT, TAKEN, model.Reason.NO_ROOM,
                        offered=offered)
 
     def _held_before(self, current: Attempt) -> Attempt | None:
