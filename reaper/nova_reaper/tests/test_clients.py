@@ -13,19 +13,24 @@
 """Requests, as they go over the wire."""
 
 from email import utils
+import logging
 import time
 from typing import Any
 from unittest import mock
 
+import fixtures
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions
+from keystoneauth1 import fixture as identity
 from keystoneauth1 import session
 from keystoneauth1 import token_endpoint
+from oslo_config import cfg
 import requests
 import requests_mock
 from requests_mock.contrib import fixture
 
 from nova_reaper import clients
+from nova_reaper import conf as reaper_conf
 from nova_reaper import metrics
 from nova_reaper import nova
 from nova_reaper import tests
@@ -233,3 +238,50 @@ class ClientTestCase(tests.TestCase):
             pace.wait()
             pace.wait()
         self.assertAlmostEqual(1 / 50, sleep.call_args.args[0], 5)
+
+
+class SecretsTestCase(tests.TestCase):
+    """What is logged where all of it is."""
+
+    def test_no_secret_is_logged(self) -> None:
+        keystone = 'http://keystone/v3'
+        token = identity.V3Token(project_id='0' * 32)
+        token.add_service('compute').add_standard_endpoints(
+            public=URL, internal=URL)
+        web: Any = self.useFixture(fixture.Fixture())
+        web.get(keystone, json={
+            'version': identity.V3Discovery(keystone)})
+        web.post(f'{keystone}/auth/tokens', json=token,
+                 headers={'X-Subject-Token': 'the-token'})
+        web.get(URL, json={'version': {
+            'id': 'v2.1', 'status': 'CURRENT', 'version': '2.107',
+            'min_version': '2.1',
+            'links': [{'rel': 'self', 'href': URL}]}})
+        web.get(f'{URL}/x', status_code=401,
+                request_headers={'X-Auth-Token': 'the-token'})
+        [path] = self.create_tempfiles([('reaper', f'''
+[nova_reaper]
+auth_type = password
+auth_url = {keystone}
+username = reaper
+password = the-password
+user_domain_id = default
+project_id = {'0' * 32}
+''')], ext='.conf')
+        conf = cfg.ConfigOpts()
+        reaper_conf.register_opts(conf)
+        conf([], default_config_files=[path])
+        logged = self.useFixture(fixtures.FakeLogger(
+            level=logging.DEBUG, format='%(name)s %(message)s'))
+
+        client = clients.load_client(
+            conf, clients.load_session(conf), 'nova', oldest=nova.OLDEST,
+            newest=nova.NEWEST)
+        error = self.assertRaises(
+            clients.Forbidden, client.request, 'GET', '/x')
+
+        # The requests and their headers are there.
+        self.assertIn('X-Auth-Token', logged.output)
+        for secret in ('the-token', 'the-password'):
+            self.assertNotIn(secret, logged.output)
+            self.assertNotIn(secret, str(error))
