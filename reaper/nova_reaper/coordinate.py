@@ -20,6 +20,7 @@ is all.
 import os
 import socket
 import threading
+import time
 from typing import Any
 
 from oslo_config import cfg
@@ -41,6 +42,7 @@ class Coordinator:
         self._stop = threading.Event()
         self._backend: Any = None
         self._lock: Any = None
+        self._beat_at = 0.0
         self._thread: threading.Thread | None = None
         self.active = threading.Event()
         self.error: str | None = None
@@ -85,9 +87,11 @@ class Coordinator:
             backend.start()
             self._backend = backend
             self._lock = backend.get_lock(self._conf.lock_name.encode())
-        self._backend.heartbeat()
+        last, self._beat_at = self._beat_at, time.monotonic()
+        lasts = self._backend.heartbeat()
         if self.active.is_set():
-            if not self._is_owner():
+            if not self._is_owner() or (
+                    lasts and time.monotonic() - last >= lasts):
                 self._lost('the lock has expired')
                 return
         elif self._lock.acquire(blocking=False):
@@ -99,7 +103,7 @@ class Coordinator:
         try:
             return bool(self._lock.is_still_owner())
         except tooz.NotImplemented:
-            # A lock without a lease is had for as long as it is held.
+            # Of etcd: whether its lease has expired is told by the time.
             return bool(self._lock.acquired)
 
     def _lost(self, why: str) -> None:

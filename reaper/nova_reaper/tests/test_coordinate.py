@@ -14,8 +14,11 @@
 
 import socket
 import time
+from unittest import mock
 
 import fixtures
+import tooz
+from tooz import coordination
 
 from nova_reaper import coordinate
 from nova_reaper import tests
@@ -86,4 +89,32 @@ class RedisTestCase(CoordinatorTestCase):
         end = time.monotonic() + 10
         while one.active.is_set() and time.monotonic() < end:
             time.sleep(0.02)
+        self.assertFalse(one.active.is_set())
+
+
+class LeaseTestCase(tests.TestCase):
+    """With a driver that does not see that its lease has expired (etcd)."""
+
+    def test_a_heartbeat_that_comes_too_late(self) -> None:
+        backend = mock.Mock()
+        backend.heartbeat.return_value = 30.0
+        lock = backend.get_lock.return_value
+        lock.is_still_owner.side_effect = tooz.NotImplemented
+        conf = cloud.configuration()
+        conf.set_override('backend_url', 'etcd3+http://etcd', 'coordination')
+        one = coordinate.Coordinator(conf)
+        now = 1000.0
+        with mock.patch.object(time, 'monotonic', lambda: now), (
+                mock.patch.object(coordination, 'get_coordinator',
+                                  return_value=backend)):
+            one._turn()
+            now += 29
+            one._turn()
+            self.assertTrue(one.active.is_set())
+            now += 30
+            one._turn()
+            self.assertFalse(one.active.is_set())
+            lock.release.assert_called_once_with()
+            lock.acquire.return_value = False
+            one._turn()
         self.assertFalse(one.active.is_set())
