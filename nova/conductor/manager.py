@@ -21,6 +21,7 @@ from oslo_utils import excutils
 from nova.compute import rebuild_in_cell0
 from nova.compute import reimage_state
 from nova.conductor import cell0
+from nova.conductor import cleanup
 from nova.conductor import failed_builds
 from nova.conductor import held_destination
 from nova.conductor.tasks import recover_rebuilds
@@ -228,8 +229,13 @@ class ComputeTaskManager:
             LOG.info('The rebuild of the server in cell0 was undone, or '
                      'another conductor has it.',
                      instance_uuid=request_spec.instance_uuid)
-            rebuild_in_cell0.remove_if_deleted(
-                context, request_spec.instance_uuid)
+            if rebuild_in_cell0.remove_if_deleted(
+                    context, request_spec.instance_uuid):
+                # A nova-api that dies leaves the room that was held.
+                cleanup.delete_allocations(
+                    context, self.report_client, request_spec.instance_uuid,
+                    lambda: not cell0.is_mapped(
+                        context, request_spec.instance_uuid))
             return
         try:
             with rebuild_context.rebuilding(rebuild):

@@ -19,8 +19,11 @@ from keystoneauth1 import exceptions as ks_exc
 from oslo_limit import fixture as limit_fixture
 import oslo_messaging as messaging
 from oslo_utils.fixture import uuidsentinel as uuids
+from placement.handlers import util as placement_util
 
 from nova.cmd import manage
+from nova.compute import api as compute_api
+from nova.conductor import cell0
 from nova.conductor.tasks import recover_rebuilds
 from nova import context as nova_context
 from nova.limit import local as local_limit
@@ -28,6 +31,7 @@ from nova.scheduler.client import query
 from nova.scheduler.client import report
 from nova.scheduler import held_room
 from nova.scheduler import manager as scheduler_manager
+from nova.tests.functional.api import client as api_client
 from nova.tests.functional import rebuild_base
 from nova.tests.unit import fake_requests
 
@@ -188,8 +192,28 @@ class HeldRoomTestCase(HeldRoomBase):
         self.server = self.bury_full()
         self.hold()
         self.assertEqual(
-            [find, ('get', '/resource_providers'), claim],
+            [find, ('get', '/resource_providers'), claim, find],
             self.asked_until_a_host_is())
+
+    def test_placement_loses_whose_the_claim_is(self):
+        # As where a deadlock has undone that part of it: the write goes on.
+        self.make_room()
+        self.hold()
+        update = placement_util.update_consumers
+        lost = []
+
+        def update_consumers(consumers, attributes):
+            if not lost:
+                lost.extend(consumers)
+            else:
+                update(consumers, attributes)
+
+        with mock.patch.object(placement_util, 'update_consumers',
+                               update_consumers):
+            self.rebuild(self.server)
+            self.wait_for(self.server, 'ACTIVE')
+        self.assertTrue(lost)
+        self.is_built()
 
     def asked_until_a_host_is(self):
         with self.asked() as asked, mock.patch(
@@ -751,6 +775,26 @@ class HeldRoomTestCase(HeldRoomBase):
         self.api.delete_server(self.server['id'])
         self._wait_until_deleted(self.server)
         self.assertEqual({}, self.held()['allocations'])
+
+    def test_api_dies_as_it_deletes_what_is_about_to_be_rebuilt(self):
+        self.make_room()
+        self.hold()
+        begin = cell0.begin
+
+        def begin_late(*args):
+            with mock.patch.object(
+                    compute_api.API, '_local_cleanup_bdm_volumes',
+                    side_effect=RuntimeError()):
+                self.assertRaises(
+                    api_client.OpenStackApiException,
+                    self.api.delete_server, self.server['id'])
+            return begin(*args)
+
+        with mock.patch.object(cell0, 'begin', begin_late):
+            self.rebuild(self.server)
+            self._wait_until_deleted(self.server)
+        self._wait_for_assert(lambda: self.assertEqual(
+            {}, self.held()['allocations']))
 
     def delete_and_hold(self):
         self.api.delete_server(self.server['id'])

@@ -74,10 +74,40 @@ class HoldTestCase(HeldRoomBase):
         self.assertIsNone(self.find(status=406))
         self.assertRaises(ks_exc.ServiceUnavailable, self.find, status=503)
 
-    def claim(self, *answers):
+    def claim(self, *answers, found=None):
         self.client.put.side_effect = answers
+        self.client.get.side_effect = found or [self.claimed()]
         return held_room.claim(
             self.context, self.client, self.hold, 'owner', 'user')
+
+    def claimed(self, **body):
+        return answer(200, dict({
+            'allocations': self.hold['allocations'],
+            'consumer_type': 'INSTANCE', 'consumer_generation': 4,
+            'project_id': 'owner', 'user_id': 'user'}, **body))
+
+    def test_claim_that_is_another_one_s_still(self):
+        for lost in ({'consumer_type': 'NOVA_PENDING'},
+                     {'project_id': 'reaper'}, {'user_id': 'reaper'}):
+            self.client.put.reset_mock()
+            self.assertTrue(self.claim(
+                answer(204), answer(204),
+                found=[self.claimed(**lost), self.claimed()]))
+            self.assertEqual([3, 4], [
+                call.args[1]['consumer_generation']
+                for call in self.client.put.call_args_list])
+        conflict = refused('placement.concurrent_update',
+                           'consumer generation conflict - expected 5')
+        self.assertFalse(self.claim(
+            answer(204), conflict, found=[self.claimed(user_id='reaper')]))
+
+    def test_claim_that_cannot_be_looked_at(self):
+        for found in answer(503), answer(404):
+            self.assertTrue(self.claim(answer(204), found=[found]))
+
+    def test_claim_that_somebody_has_deleted(self):
+        self.assertFalse(self.claim(
+            answer(204), found=[answer(200, {'allocations': {}})]))
 
     def test_claim(self):
         self.assertTrue(self.claim(answer(204)))
