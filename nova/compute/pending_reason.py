@@ -240,6 +240,9 @@ class _Explanation:
         if self.fits:
             return _('There is a host that could take it now: rebuild the '
                      'server.')
+        if self.reason == NO_SUCH_HOST and self._is_forced():
+            return _('Rebuild the server with an availability zone that names '
+                     'no host, or ask the administrator for the host.')
         return {
             NO_ROOM: _('Wait until there is room and rebuild the server, or '
                        'rebuild it with a smaller flavor.'),
@@ -260,6 +263,11 @@ class _Explanation:
             UNKNOWN: _('Correct what the message says and rebuild the server, '
                        'or ask the administrator.'),
         }[self.reason]
+
+    def _is_forced(self):
+        """Whether the host is that of the zone, which can be replaced."""
+        spec = getattr(self.request, 'request_spec', None)
+        return bool(spec and (spec.force_hosts or spec.force_nodes))
 
 
 class _Request(rebuild_request.Request):

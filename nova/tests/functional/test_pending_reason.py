@@ -225,6 +225,10 @@ class ReasonTestCase(PendingReasonBase):
         self.assertIn('No such host - host: nowhere', shown['message'])
         self.assertEqual([], shown['requests'])
         self.assertEqual('force_hosts', shown['hosts'][0]['refused_by'])
+        # Another zone replaces the host.
+        self.assertIn('names no host', shown['advice'])
+        self.rebuild(server, availability_zone=None)
+        self.wait_for(server, 'ACTIVE')
 
     def test_cell_that_does_not_answer(self):
         """It can have the host that would take the server."""
@@ -508,6 +512,23 @@ class RouteTestCase(PendingReasonBase):
         # What there is need not be made.
         self.assertNotIn('rebuild_forbidden',
                          self.pending(self.bury(), other))
+
+    def test_its_cell_does_not_answer(self):
+        servers = [self.bury(), self._create_server(
+            flavor_id=self.small, networks='none')]
+        with mock.patch.object(
+                nova_context, 'scatter_gather_single_cell',
+                side_effect=lambda _context, cell, *_args, **_kwargs: {
+                    cell.uuid: nova_context.did_not_respond_sentinel}):
+            for server in servers:
+                self.assertIn('try again later', self.refusal(503, server))
+
+    def test_cell0_goes_as_it_is_read(self):
+        server = self.bury()
+        with mock.patch.object(
+                objects.InstanceActionList, 'get_by_instance_uuid',
+                side_effect=db_exc.DBConnectionError()):
+            self.assertIn('try again later', self.refusal(503, server))
 
     def test_bad_queries(self):
         server = self.bury()

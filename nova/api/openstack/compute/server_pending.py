@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+from oslo_db import exception as db_exc
 import webob.exc
 
 from nova.api.openstack import common
@@ -47,10 +48,7 @@ class ServerPendingController(wsgi.Controller):
             # A service has no project of the server's owner.
             context = context.elevated()
         try:
-            with rebuild_in_cell0.asked_for(True):
-                instance = common.get_instance(
-                    self.compute_api, context, server_id,
-                    expected_attrs=list(pending_reason.EXPECTED_ATTRS))
+            instance = self._get_instance(context, server_id)
             if not with_hosts:
                 context.can(policies.BASE_POLICY_NAME % 'show',
                             target={'project_id': instance.project_id})
@@ -66,12 +64,25 @@ class ServerPendingController(wsgi.Controller):
             raise webob.exc.HTTPNotFound(explanation=exc.format_message())
         except exception.InstanceInvalidState as exc:
             raise webob.exc.HTTPConflict(explanation=exc.format_message())
-        except rebuild_in_cell0.Cell0Unreachable as exc:
-            raise webob.exc.HTTPServiceUnavailable(
-                explanation=exc.format_message())
+        except db_exc.DBConnectionError:
+            raise _unreachable()
         links = self._view_builder._get_collection_links(
             req, answer.get('hosts') or [],
             'servers/%s/pending' % server_id)
         if links:
             answer['hosts_links'] = links
         return {'pending': answer}
+
+    def _get_instance(self, context, server_id):
+        try:
+            return common.get_instance(
+                self.compute_api, context, server_id,
+                expected_attrs=list(pending_reason.EXPECTED_ATTRS))
+        except exception.NovaException:
+            # Its cell does not answer; what is not found is an HTTP error.
+            raise _unreachable()
+
+
+def _unreachable():
+    return webob.exc.HTTPServiceUnavailable(
+        explanation=rebuild_in_cell0.Cell0Unreachable().format_message())
