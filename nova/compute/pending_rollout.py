@@ -42,7 +42,7 @@ LOG = logging.getLogger(__name__)
 #: What shows a server in PENDING, puts it there, and holds room for it.
 SERVICES = ('nova-osapi_compute', 'nova-conductor', 'nova-scheduler')
 
-_TASK = 'nova-pending:'
+_TASK = main_db_api.ROLLOUT_TASK
 _PERIOD = datetime.datetime(1970, 1, 1)
 
 

@@ -30,7 +30,6 @@ from nova import context as nova_context
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 
-_REBUILD = 'rebuild_in_cell0'
 _RECOVERY = 'recover_rebuilds_in_cell0'
 
 # db archive_deleted_rows --task-log leaves rows that were never updated.
@@ -64,8 +63,8 @@ def begin(context, cell0, instance_uuid):
     now = timeutils.utcnow()
     for earlier in itertools.count():
         entry = models.TaskLog(
-            task_name=_REBUILD, host=instance_uuid, state='RUNNING',
-            message='', period_ending=now,
+            task_name=main_db_api.REBUILD_TASK, host=instance_uuid,
+            state='RUNNING', message='', period_ending=now,
             # One of the same second, of a message that was delivered twice,
             # is another conductor's.
             period_beginning=now - datetime.timedelta(seconds=earlier))
@@ -105,7 +104,7 @@ def begun(context, cell0, before):
     behind = sa.true()
     while True:
         with _entries(context, cell0, writes=False,
-                      task_name=_REBUILD) as query:
+                      task_name=main_db_api.REBUILD_TASK) as query:
             page = query.with_entities(
                 log.id, log.host, log.message, log.period_ending).filter(
                     log.period_ending < before, behind).order_by(
