@@ -85,7 +85,8 @@ def main(options: argparse.Namespace) -> int:
         return code
     except cfg.Error as error:
         print(f'The configuration is refused: {error}', file=sys.stderr)
-    except (clients.RequestFailed, exceptions.ClientException) as error:
+    except (clients.RequestFailed, exceptions.ClientException, OSError,
+            ValueError) as error:
         print(f'The cloud cannot be asked: {error}', file=sys.stderr)
     return 2
 

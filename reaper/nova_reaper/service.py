@@ -181,9 +181,10 @@ class Reaper:
         while not self._stopping.is_set():
             try:
                 return connect(self._conf, self._metrics)
-            except (exceptions.ClientException,
-                    clients.RequestFailed) as error:
-                LOG.error('The cloud cannot be asked: %s', error)
+            except Exception as error:
+                # Libraries raise what they like for a wrong option or file.
+                LOG.error('The cloud cannot be asked: %s',
+                          error or type(error).__name__)
                 self._stopping.wait(AGAIN)
         return None
 
@@ -197,7 +198,8 @@ class Reaper:
                 self._conf, source, self._metrics))
             port = self._server.start()
             LOG.info('Answering on %s, port %d.', group.listen, port)
-        except OSError as error:
+        except Exception as error:
+            # A port in use, or an option of [keystone_authtoken].
             self._server = None
             LOG.error('Nothing is answered on %s, port %d: %s', group.listen,
                       group.port, error)

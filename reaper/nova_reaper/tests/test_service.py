@@ -22,7 +22,9 @@ import time
 from unittest import mock
 
 import fixtures
+from keystoneauth1 import exceptions
 
+from nova_reaper import http
 from nova_reaper import metrics
 from nova_reaper import service
 from nova_reaper import tests
@@ -72,6 +74,29 @@ class NoBusTestCase(tests.TestCase):
                 thread.join(10)
         reaper._leave()
         self.assertEqual(2, listener.stop.call_count)
+
+
+class WrongOptionTestCase(tests.TestCase):
+    """What libraries raise for one does not end the thread that does it all.
+    """
+
+    def runs(self, **patches: mock.Mock) -> None:
+        reaper = service.Reaper(cloud.configuration())
+        with mock.patch.multiple(service, **patches):
+            reaper.start()
+            self.addCleanup(reaper.wait)
+            self.addCleanup(reaper.stop)
+            reaper._thread.join(1)
+            self.assertTrue(reaper._thread.is_alive())
+
+    def test_of_the_session(self) -> None:
+        self.runs(connect=mock.Mock(side_effect=OSError('no certificate')))
+
+    def test_of_the_tokens_that_are_shown(self) -> None:
+        with mock.patch.object(
+                http, 'application',
+                side_effect=exceptions.NoMatchingPlugin('pasword')):
+            self.runs(connect=mock.Mock(), build=mock.Mock())
 
 
 class SignalTestCase(tests.TestCase):
