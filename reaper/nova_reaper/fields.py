@@ -23,6 +23,7 @@ from nova_reaper import model
 T = TypeVar('T')
 Read = Callable[[Any, str], T]
 
+_FIRST_YEAR = 1970
 _LAST_YEAR = 3000
 
 
@@ -182,7 +183,8 @@ def time(value: Any, path: str) -> datetime.datetime:
     """A time of ISO 8601 with its zone."""
     try:
         result = datetime.datetime.fromisoformat(text(value, path))
-        if result.tzinfo is None or result.year > _LAST_YEAR:
+        if result.tzinfo is None or not (
+                _FIRST_YEAR <= result.year <= _LAST_YEAR):
             raise ValueError
         return result.astimezone(datetime.UTC)
     except (ValueError, OverflowError):

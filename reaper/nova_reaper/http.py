@@ -58,6 +58,9 @@ class Api:
             response = _json(200, body)
         except exc.HTTPException as error:
             response = _error(error.code, error.title, error.detail or '')
+        except UnicodeDecodeError:
+            response = _error(400, 'Bad Request', 'Paths and queries are '
+                              'encoded in UTF-8.')
         except Exception:
             LOG.exception('%s %s failed.', request.method, request.path)
             response = _error(500, 'Internal Server Error',
@@ -186,7 +189,8 @@ def _boolean(query: dict[str, str], key: str) -> bool:
 
 def _limit(query: dict[str, str]) -> int:
     value = query.get('limit', str(PAGE))
-    if not value.isdecimal() or not 1 <= int(value) <= PAGE:
+    if not value.isdecimal() or len(value) > len(str(PAGE)) or (
+            not 1 <= int(value) <= PAGE):
         raise exc.HTTPBadRequest(f'limit is a number from 1 to {PAGE}.')
     return int(value)
 

@@ -141,7 +141,9 @@ def load(text: str) -> Any:
         return yaml.load(text, _Loader)
     except RecursionError:
         raise fields.BadInput('', 'is nested too deeply')
-    except (yaml.YAMLError, ValueError) as error:
+    # The last three for a tag that the value after it does not fit.
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError
+            ) as error:
         if isinstance(error, fields.BadInput):
             raise
         if text.lstrip()[:1] in '{[':

@@ -150,12 +150,14 @@ class ApiTestCase(tests.TestCase):
 
     def test_bad_requests(self) -> None:
         for query in ('limit=0', 'limit=1001', 'limit=x', 'marker=gone',
-                      'colour=red', 'all_projects=perhaps'):
+                      'limit=' + '1' * 5000, 'colour=red', 'colour=%ff',
+                      'all_projects=perhaps'):
             answer = self.get(f'/v1/pending?{query}', 400)
             self.assertEqual(400, answer['error']['code'])
         self.get('/v1/pending', 405, method='POST')
         self.get('/v1/other', 404)
         self.get('/v1/pending/unknown', 404)
+        self.get('/v1/pending/%ff', 400)
 
     def test_dry_run(self) -> None:
         answer = self.get('/v1/pending/s1?dry_run=true', roles='admin')

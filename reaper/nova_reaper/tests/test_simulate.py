@@ -121,7 +121,8 @@ class CommandTestCase(tests.TestCase):
         for text in ('{', 'a: [', '\0', '{"hosts": [' * 10 ** 5, '? [a]\n: 1',
                      'hosts: &a [*a]', '{"now": ' + '9' * 5000 + '}',
                      '{"hosts": [], "hosts": []}', 'hosts: []\nhosts: []',
-                     '!!python/object/apply:os.getcwd []'):
+                     '!!python/object/apply:os.getcwd []',
+                     'x: !!timestamp foo', 'x: !!bool foo', 'x: !!int ""'):
             code, out, err = self.run_command('-', text=text)
             self.assertEqual((2, ''), (code, out), text[:20])
             self.assertIn('nova-reaper simulate: the document: ', err)
