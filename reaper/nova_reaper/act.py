@@ -158,8 +158,14 @@ class Actor:
             return Outcome(current, Result.WITHDRAWN,
                            'The reaper only observes now.')
         for request in current.requests:
-            amounts = self._placement.candidate(
-                request, current.provider, current.waiting.shape.elsewhere)
+            try:
+                amounts = self._placement.candidate(
+                    request, current.provider, current.waiting.shape.elsewhere)
+            except clients.BadRequest as error:
+                LOG.warning('Placement refuses what server %s asks for: %s',
+                            current.id, error)
+                return Outcome(current, Result.REFUSED, 'Its flavor asks for '
+                               'what no host can have.', model.Reason.REFUSED)
             if amounts is not None:
                 break
         else:

@@ -24,6 +24,7 @@ import dataclasses
 import functools
 from urllib import parse
 
+import os_resource_classes as orc
 from oslo_log import log
 
 from nova_reaper import model
@@ -38,6 +39,9 @@ ACTION = 'reaper:action'
 
 # What no provider has: Placement stores no larger amount.
 LARGEST = 2 ** 31 - 1
+
+# What a query says for the values of a trait that Nova knows.
+_TRAIT = {'required': '', 'forbidden': '!'}
 
 # What a host's own provider has; others are on nested or sharing providers as
 # a rule.
@@ -119,7 +123,9 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
     wanted = {cpu: flavor.vcpus, 'MEMORY_MB': flavor.ram, 'DISK_GB': disk}
     for key, value in specs.items():
         name = key.partition(':')[2]
-        if key.startswith('resources:') and value.isdecimal():
+        # Nova takes no notice of what is no class.
+        if key.startswith('resources:') and value.isdecimal() and (
+                name in orc.STANDARDS or orc.is_custom(name)):
             wanted[name] = min(int(value), LARGEST)
     return {name: amount for name, amount in wanted.items() if amount}
 
@@ -140,9 +146,8 @@ def query(server: nova.NovaServer) -> str:
                        in sorted(resources(server).items()))
     traits = ['!COMPUTE_STATUS_DISABLED']
     for key, value in server.flavor.extra_specs.items():
-        if key.startswith('trait:'):
-            traits.append({'required': '', 'forbidden': '!'}.get(value, '') +
-                          key.partition(':')[2])
+        if key.startswith('trait:') and value in _TRAIT:
+            traits.append(_TRAIT[value] + key.partition(':')[2])
     return parse.urlencode({'resources': amounts,
                             'required': ','.join(sorted(traits))})
 
