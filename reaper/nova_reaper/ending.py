@@ -84,6 +84,8 @@ class Victims:
         self._metrics = meters
         self._locked = locked
         self._clock = clock
+        #: IDs of those whose notice has to stay until their guest is off.
+        self.later: set[str] = set()
 
     def find(self, uuid: str) -> nova.NovaServer | None:
         """A server as it is now, None if it is gone."""
@@ -92,8 +94,11 @@ class Victims:
         except clients.NotFound:
             return None
 
-    def objection(self, server: nova.NovaServer, host: str) -> str | None:
+    def objection(self, server: nova.NovaServer, host: str,
+                  told: bool) -> str | None:
         """Why a server may not be ended for another, None if it may.
+
+        :param told: whether it has had its notice
 
         The choice was made from a picture of a moment ago; this is the look
         right before the deed. A notice for another is no reason: owners write
@@ -107,6 +112,10 @@ class Victims:
             return f'is {server.status} with the task {server.task_state}'
         if self._locked(server):
             return 'is locked by an administrator'
+        if not told and server.launched_at and (
+                datetime.datetime.now(datetime.UTC) - server.launched_at
+        ).total_seconds() < self._conf.min_run_time:
+            return 'was launched a moment ago'
         return None
 
     def notify(self, victims: Sequence[Victim], waiting: str, host: str,
@@ -162,6 +171,11 @@ class Victims:
                         attempt.FOR, waiting) != waiting:
                     LOG.info('Server %s (%s) is under notice for another by '
                              'now.', victim.id, victim.name)
+                    continue
+                if server and server.task_state == 'powering-off':
+                    # It cannot be started yet, and the notice is what says
+                    # that somebody has to.
+                    self.later.add(victim.id)
                     continue
                 self._nova.delete_metadata(victim.id, keys)
                 self._resume(victim)

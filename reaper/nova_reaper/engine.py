@@ -91,6 +91,8 @@ class Engine:
                                   max(1, conf.reaper.workers // 4))
         self._calendar = lists.Calendar(conf)
         self.recovered = False
+        # When to look again for what was left behind, if that has failed.
+        self._sweep_at = math.inf
 
     def turn(self, longest: float = 1.0) -> None:
         """One turn: wait for something, then do what is to be done."""
@@ -103,6 +105,8 @@ class Engine:
             for hint in hints:
                 self._hint(hint)
             self._start_lists()
+            if time.monotonic() >= self._sweep_at:
+                self._sweep()
             self._hosts.go_on(any(current.step is not Step.WATCH for current
                                   in self.attempts.values()))
             self._use_mode()
@@ -133,6 +137,7 @@ class Engine:
         self.attempts.clear()
         self.decisions.clear()
         self.recovered = False
+        self._sweep_at = math.inf
         self._hosts.forget()
         self._calendar.resume = True
         self.jobs.take()
@@ -141,6 +146,8 @@ class Engine:
     def _failed(self, name: str, why: str) -> None:
         self.guard.failed(name, why)
         self._calendar.failed(name)
+        if name == 'sweep':
+            self._sweep_at = time.monotonic() + act.AGAIN
         if name.startswith('host '):
             self._hosts.failed(name.removeprefix('host '))
         current = self.attempts.get(name.removeprefix('attempt '))
@@ -301,6 +308,7 @@ class Engine:
 
     def _sweep(self) -> None:
         """Look for what was left behind; at the start that is all there is."""
+        self._sweep_at = math.inf
         age = self._conf.reaper.hold_timeout if self.recovered else 0.0
         self.jobs.start('sweep', functools.partial(
             self._recovery.look, self.world.consumers(),
@@ -322,6 +330,8 @@ class Engine:
             if current.id not in self.attempts:
                 self.attempts[current.id] = current
                 self.world.queue.discard(current.id)
+        for host in found.changed:
+            self._hosts.read(host)
         if not self.recovered:
             self.recovered = True
             LOG.info('%d servers wait; %d attempts go on.',

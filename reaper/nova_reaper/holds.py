@@ -111,12 +111,13 @@ class Holds:
             [self._hold(server, amounts, held)])
         return self._placement.consumer(server)
 
-    def give_back(self, server: str,
+    def give_back(self, server: str | None,
                   victims: Sequence[placement.Consumer]) -> bool:
         """The reverse swap: victims that did not end get their room again.
 
         What the hold has beyond that becomes free.
 
+        :param server: whose hold it is, None if it has their room no more
         :param victims: with the amounts that they had
         :returns: whether it has been done
         """
@@ -128,7 +129,7 @@ class Holds:
                     writes.append(placement.Consumer(
                         victim.id, victim.amounts, victim.project,
                         victim.user, victim.type))
-            held = self.find(server)
+            held = self.find(server) if server else None
             if held:
                 writes.append(held.with_amounts({}))
             if not writes:

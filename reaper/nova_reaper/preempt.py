@@ -79,10 +79,11 @@ class Preempt:
         host = self._placement.provider(current.provider)
         if facts.fits(request, host.free, host.inventory):
             return current.at(Step.HOLD, self._clock(), victims=())
-        objection = self._objection(current, current.victims)
+        objection = self._objection(current, current.victims, told=False)
         if objection:
-            return Outcome(current, Result.CONFLICT, f'{objection}.',
-                           model.Reason.NO_ROOM)
+            why, victim = objection
+            return Outcome(current, Result.CONFLICT, f'{why}.',
+                           model.Reason.NO_ROOM, avoid=(victim,))
         needed = facts.least(request, host, self._ids(current.victims), {})
         if needed is None:
             return Outcome(current, Result.CONFLICT, 'The host would not '
@@ -184,9 +185,9 @@ class Preempt:
                                   Result.CONFLICT, model.Reason.NO_ROOM)
         spared = [victim for victim in there if victim.id not in needed]
         kept = [victim for victim in there if victim.id in needed]
-        objection = self._objection(current, kept)
+        objection = self._objection(current, kept, told=True)
         if objection:
-            return self._withdraw(current, objection, Result.CONFLICT,
+            return self._withdraw(current, objection[0], Result.CONFLICT,
                                   model.Reason.NO_ROOM)
         current = dataclasses.replace(current, victims=tuple(kept))
         self._victims.withdraw(spared, current.id,
@@ -351,15 +352,17 @@ class Preempt:
         self._undo(current, 'the server would be refused', Result.REFUSED)
         return refused
 
-    def _objection(self, current: Attempt, kept: Sequence[Victim]
-                   ) -> str | None:
+    def _objection(self, current: Attempt, kept: Sequence[Victim],
+                   told: bool) -> tuple[str, str] | None:
+        """Why one of them may not be ended, and the ID of that one."""
         for victim in kept:
             server = self._victims.find(victim.id)
             why = ('is gone' if server is None else
-                   self._victims.objection(server, current.host))
+                   self._victims.objection(server, current.host, told))
             if why:
                 LOG.info('Server %s is not ended: it %s.', victim.id, why)
-                return f'A server that was to make room for it {why}'
+                return (f'A server that was to make room for it {why}',
+                        victim.id)
         return None
 
     def _withdraw(self, current: Attempt, why: str, result: Result,

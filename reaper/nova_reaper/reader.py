@@ -16,6 +16,7 @@ What a read of a single host needs is kept from the last list: which server is
 preemptible, which provider has which trait. A hint refreshes one of them.
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from concurrent import futures
@@ -328,6 +329,12 @@ class Reader:
                 for server in servers
                 if attempt.TERMINATE_AT in server.metadata and
                 uuidutils.is_uuid_like(server.metadata.get(attempt.FOR))]
+
+    def on_hosts(self, names: Collection[str]) -> list[nova.NovaServer]:
+        """The preemptible servers on some hosts."""
+        with self._lock:
+            servers = list(self.preemptible.values())
+        return [server for server in servers if server.host in names]
 
     def shelved(self) -> list[nova.NovaServer]:
         """Servers that the reaper has shelved, and that are to come back."""

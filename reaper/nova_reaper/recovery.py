@@ -24,6 +24,8 @@ notice, allocation there              the notice is withdrawn, it is planned
 notice, no allocation, hold there     the end goes on, then the rebuild
 notice, no allocation, room claimed   the end goes on: a build has the room
 notice, no allocation, no hold        the allocation is written again
+hold, no notice, and a preemptible    the allocation is written again, and
+server on its host without one        the hold given free
 hold of one that waits, whole         the rebuild
 hold of one that waits, a part        given free
 hold of one that does not wait        given free
@@ -63,6 +65,9 @@ from nova_reaper import reader
 LOG = log.getLogger(__name__)
 # A reaper that is alive has swapped so many seconds after a notice ran out.
 LATE = 30.0
+NOBODY = 'nobody waits for its room any more'
+# Between two looks at a guest that shuts down.
+SOON = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,11 +77,13 @@ class Found:
     :ivar attempts: to go on with
     :ivar holds: how many there are
     :ivar oldest: age of the oldest in seconds, as far as this process knows
+    :ivar changed: hosts on which room was given back or free
     """
 
     attempts: tuple[Attempt, ...]
     holds: int
     oldest: float
+    changed: frozenset[str]
 
 
 class Recovery:
@@ -101,6 +108,7 @@ class Recovery:
         self._seen: dict[str, float] = {}
         # When to look again at servers under notice, by their IDs.
         self._late: dict[str, float] = {}
+        self._changed: set[str] = set()
 
     def look(self, consumers: Collection[str], pending: Collection[str],
              busy: Collection[str], age: float, mode: model.Mode) -> Found:
@@ -113,6 +121,7 @@ class Recovery:
             reaper may work with it
         :param mode: in force; in "observe" everything is undone
         """
+        self._changed.clear()
         marked: dict[str, list[reader.Notice]] = {}
         for notice in self._reader.notices():
             marked.setdefault(notice.waiting, []).append(notice)
@@ -159,7 +168,7 @@ class Recovery:
         self._unmark(busy)
         return Found(tuple(attempts), len(held), max(
             (self._clock() - self._seen[server] for server in held),
-            default=0.0))
+            default=0.0), frozenset(self._changed))
 
     def _remember(self, now: Collection[str]) -> None:
         self._seen = {server: self._seen.get(server, self._clock())
@@ -178,11 +187,18 @@ class Recovery:
         if item is not None and not waits and item.status in (
                 'BUILD', 'REBUILD', 'ACTIVE'):
             return None
+        robbed = self._without_room(consumer)
+        if robbed:
+            # Nobody is ended without a notice that stands.
+            self._give_back(server, server, robbed,
+                            'somebody has deleted it')
+            return None
         if waits and mode != model.Mode.OBSERVE and (
                 self._is_whole(server, consumer)):
             LOG.info('Room is held for server %s: it is rebuilt.', server)
             return self._attempt(server, consumer, Step.REBUILD, ())
         if self._holds.release(server):
+            self._changed |= self._hosts_of(consumer)
             self._metrics.holds_swept.inc()
             LOG.info('The hold of server %s is given free: nobody works '
                      'with it.', server)
@@ -212,6 +228,8 @@ class Recovery:
     @property
     def is_late(self) -> bool:
         """Whether a notice has run out that was kept."""
+        while self._ends.later:
+            self._late[self._ends.later.pop()] = self._clock() + SOON
         return min(list(self._late.values()),
                    default=math.inf) <= self._clock()
 
@@ -263,28 +281,66 @@ class Recovery:
     def _with_victims(self, server: str, consumer: placement.Consumer,
                       taken: list[nova.NovaServer], waits: bool,
                       mode: model.Mode) -> Attempt | None:
-        victims = tuple(self._victim(item, Stage.NOTICED) for item in taken)
+        there = [item for item in taken
+                 if self._provider(item) in consumer.amounts]
+        # It has gone elsewhere since, and left them where they are.
+        left = [item for item in taken if item not in there and
+                self._provider(item)]
+        if left:
+            self._give_back(None, server, left, NOBODY)
+        if not there:
+            return None
         held = self._holds.is_one(consumer)
-        claimed = bool(consumer.amounts) and not held
-        if claimed or (waits and held and mode == model.Mode.PREEMPT):
+        if not held or waits and mode == model.Mode.PREEMPT:
             LOG.info('Room of other servers is held for %s: their end goes '
                      'on.', server)
-            return self._attempt(server, consumer, Step.END, victims)
+            return self._attempt(server, consumer, Step.END, tuple(
+                self._victim(item, Stage.NOTICED) for item in there))
+        self._give_back(server, server, there, NOBODY)
+        return None
+
+    def _without_room(self, held: placement.Consumer) -> list[nova.NovaServer]:
+        """Preemptible servers on the host of a hold without an allocation.
+
+        Their owners delete notices, and so does another reaper that chose the
+        same ones.
+        """
+        found: list[nova.NovaServer] = []
+        for known in self._reader.on_hosts(self._hosts_of(held)):
+            server = self._ends.find(known.id)
+            if server and server.host == known.host and (
+                    server.status in ending.ENDABLE and
+                    server.task_state in (None, 'powering-off') and
+                    not self._placement.consumer(server.id).amounts):
+                found.append(server)
+        return found
+
+    def _give_back(self, hold_of: str | None, server: str,
+                   taken: Collection[nova.NovaServer], why: str) -> None:
+        """Let those live on whose room was taken.
+
+        :param hold_of: the server whose hold has their room, None if none has
+        :param server: for which it was taken
+        """
+        victims = [self._victim(item, Stage.NOTICED) for item in taken]
         consumers = [victim.consumer for victim in victims if victim.consumer]
-        if not self._holds.give_back(server, consumers):
+        if self._holds.give_back(hold_of, consumers):
+            self._changed |= {item.host for item in taken}
+            self._ends.withdraw(victims, server, why)
+        else:
             LOG.error('These servers run without an allocation: %s. "nova-'
                       'manage placement heal_allocations" gives them one.',
                       ', '.join(victim.id for victim in victims))
-            return None
-        self._ends.withdraw(victims, server,
-                            'nobody waits for its room any more')
-        return None
+
+    def _provider(self, server: nova.NovaServer) -> str | None:
+        """The UUID of the provider of the host that a server is on."""
+        hypervisor = self._reader.hypervisors.get(server.host)
+        return hypervisor.uuid if hypervisor else None
 
     def _victim(self, server: nova.NovaServer, stage: Stage) -> Victim:
         """A victim; what it had is written down only in its flavor."""
-        hypervisor = self._reader.hypervisors.get(server.host)
-        consumer = None if hypervisor is None else facts.allocation(
-            server, hypervisor.uuid)
+        provider = self._provider(server)
+        consumer = provider and facts.allocation(server, provider) or None
         if server.status == 'SHUTOFF' and self._stopped_by_us(server):
             stage = Stage.STOPPING
         return Victim(server.id, server.name, server.project,
@@ -321,6 +377,11 @@ class Recovery:
     def _hosts(self) -> Mapping[str, str]:
         return {item.uuid: name
                 for name, item in self._reader.hypervisors.items()}
+
+    def _hosts_of(self, consumer: placement.Consumer) -> set[str]:
+        """The names of the hosts on which a consumer has something."""
+        names = self._hosts()
+        return {names[uuid] for uuid in consumer.amounts if uuid in names}
 
     def _unmark(self, busy: Collection[str]) -> None:
         """Whom its owner has unshelved is not brought back another time."""

@@ -775,6 +775,54 @@ class PreemptTestCase(EngineTestCase):
         self.assertEqual('ACTIVE', self.status(victim))
 
 
+class NonsenseTestCase(EngineTestCase):
+    """Extra specs of which Nova takes no notice."""
+
+    def test_a_shelved_one_comes_back(self) -> None:
+        self.nova.add_host('h1', 8)
+        shelved = self.nova.add_server(
+            's', 8, 'h1', preemptible=True, image=False, metadata={},
+            **{'resources:banana': '1', 'trait:CUSTOM_X': 'banana'})
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.assertEqual(('SHELVED_OFFLOADED', 'ACTIVE'),
+                         (self.status(shelved), self.status(waiting)))
+        self.nova.delete(waiting)
+        self.hint(events.Kind.HOST, host='h1')
+        self.turns(120, 5)
+        self.assertEqual('ACTIVE', self.status(shelved))
+
+    def test_placement_refuses_what_a_shelved_one_asks_for(self) -> None:
+        self.nova.add_host('h1', 8)
+        shelved = self.nova.add_server(
+            's', 4, status='SHELVED_OFFLOADED', preemptible=True,
+            metadata={'reaper:shelved_at': cloud.NOW})
+        self.nova.add_server('w', 4)
+        with mock.patch.object(
+                self.engine._actor._placement, 'candidate',
+                side_effect=clients.BadRequest('placement', 'GET', 'no', 400)):
+            self.turns(30)
+            self.assertEqual({}, self.engine.attempts)
+        self.assertEqual('SHELVED_OFFLOADED', self.status(shelved))
+
+
+class MinRunTimeTestCase(EngineTestCase):
+
+    options = {'min_run_time': 600}
+
+    def test_rebuilt_by_its_owner_and_nobody_told_of_it(self) -> None:
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.turns(3)
+        self.nova.servers[victim]['OS-SRV-USG:launched_at'] = (
+            world.utcnow().strftime('%Y-%m-%dT%H:%M:%S.000000'))
+        waiting = self.nova.add_server('w', 8)
+        self.hint(events.Kind.WAITS, server=waiting)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+
+
 class SafeguardTestCase(EngineTestCase):
     """What cannot be true is not acted upon."""
 

@@ -187,6 +187,126 @@ class CrashTestCase(CrashingTestCase):
         self.turns(20)
         self.assertEqual('ACTIVE', self.status(victim))
 
+    def test_after_the_swap_its_notice_is_deleted(self) -> None:
+        """By its owner; it is told again, and the room is not used twice."""
+        victim, waiting = self.preempt(Step.END)
+        self.nova.servers[victim]['metadata'].clear()
+        self.turns(2)
+        self.assertEqual(EIGHT, self.room.has(victim))
+        self.assertEqual([], self.actions())
+        self.runs(victim, waiting)
+
+    def test_after_the_swap_another_reaper_deletes_its_notice(self) -> None:
+        """One that chose the same server for another that waits."""
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        first = self.nova.add_server('w1', 8)
+        killed = self.engine
+        self.nova.slow = True
+        self.until(Step.SWAP)
+        second = self.nova.add_server('w2', 8)
+        self.nova.servers[second]['created'] = '2000-01-01T00:00:00Z'
+        actor = self.start()._actor
+        advance = actor.advance
+        swapped: list[Attempt | Outcome] = []
+
+        def swap_after_the_other(current: Attempt) -> Attempt | Outcome:
+            if current.step == Step.SWAP and not swapped:
+                self.assertEqual(second, current.id)
+                swapped.append(killed._actor.advance(killed.attempts[first]))
+            return advance(current)
+
+        with mock.patch.object(actor, 'advance', swap_after_the_other):
+            self.turns(20)
+        self.assertIsInstance(swapped[0], Attempt)
+        self.turns(60, 60)
+        running = [server for server in (victim, first, second)
+                   if self.status(server) == 'ACTIVE']
+        self.assertEqual([EIGHT], [self.room.has(server)
+                                   for server in running])
+
+    def test_after_the_swap_the_waiting_one_lands_elsewhere(self) -> None:
+        self.nova.add_host('h2', 8)
+        other = self.nova.add_server('o', 8, 'h2')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.nova.slow = True
+        self.until(Step.END)
+        held = self.room.holds.find(waiting)
+        assert held
+        self.room.placement.write([held.with_amounts({})])
+        self.nova.finish(other)
+        self.room.allocate(waiting, self.nova.hosts['h2'], 'owner', VCPU=8,
+                           MEMORY_MB=8192)
+        self.nova.servers[waiting].update({
+            'status': 'ACTIVE', 'OS-EXT-SRV-ATTR:host': 'h2'})
+        self.start()
+        self.turns(60, 60)
+        self.assertEqual(EIGHT, self.room.has(victim))
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+        self.assertEqual([], self.actions())
+
+    def test_placement_is_away_as_it_starts_again(self) -> None:
+        waiting = self.nova.add_server('w', 8)
+        self.until(Step.REBUILD)
+        self.start()
+        with mock.patch.object(
+                self.engine._recovery._holds, 'find',
+                side_effect=clients.Unavailable('placement', 'GET', 'no')):
+            self.turns(3)
+        self.turns(40)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+
+class ShutDownTestCase(CrashingTestCase):
+    """Somebody is spared while the guest shuts down, which takes a while."""
+
+    options = {'stop_timeout': 60}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.waiting = self.nova.add_server('w', 8)
+        self.nova.before.append(('os-stop', self.victim, self.stop))
+        for _ in range(40):
+            self.turns(1)
+            if self.task():
+                break
+        self.assertEqual('powering-off', self.task())
+        self.nova.delete(self.waiting)
+
+    def task(self) -> object:
+        return self.nova.servers[self.victim].get('OS-EXT-STS:task_state')
+
+    def stop(self) -> cloud.Answer:
+        self.nova.servers[self.victim].update({
+            'OS-EXT-STS:task_state': 'powering-off', 'actions': [{
+                'action': 'stop', 'request_id': '', 'user_id': 'reaper',
+                'project_id': cloud.SERVICE, 'start_time': cloud.NOW,
+                'message': None}]})
+        return cloud.Answer(202, b'')
+
+    def is_started(self) -> None:
+        self.turns(5)
+        self.assertIn('reaper:for', self.nova.servers[self.victim]['metadata'])
+        self.nova.servers[self.victim].update({
+            'OS-EXT-STS:task_state': None, 'status': 'SHUTOFF'})
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(self.victim))
+        self.assertEqual({}, self.nova.servers[self.victim]['metadata'])
+        self.assertEqual(EIGHT, self.room.has(self.victim))
+
+    def test_by_the_one_that_stopped_it(self) -> None:
+        self.is_started()
+
+    def test_by_another(self) -> None:
+        self.start()
+        self.is_started()
+
+
+class StrictShutDownTestCase(ShutDownTestCase):
+
+    options = {'stop_timeout': 60, 'strict_accounting': True}
+
 
 class SweepTestCase(test_engine.EngineTestCase):
     """What nobody works with."""
