@@ -100,10 +100,11 @@ class Actor:
             LOG.warning('Server %s stays at the step %s: %s', current.id,
                         current.step, error)
             if current.step == Step.CHECK and now - current.since > PATIENCE:
+                # Where none answered, what a library says names the service.
                 return Outcome(
                     current, Result.CONFLICT, error.message
-                    if isinstance(error, clients.Unavailable) else
-                    'It cannot be looked at.', model.Reason.UNKNOWN)
+                    if isinstance(error, clients.Unavailable) and error.status
+                    else 'It cannot be looked at.', model.Reason.UNKNOWN)
             return dataclasses.replace(current, wake_at=now + AGAIN)
 
     def _check(self, current: Attempt) -> Attempt | Outcome:

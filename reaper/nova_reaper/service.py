@@ -26,7 +26,6 @@ from typing import Any
 
 import cotyledon
 from cotyledon import types
-from keystoneauth1 import exceptions
 from oslo_config import cfg
 from oslo_log import log
 

@@ -39,7 +39,7 @@ def refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
         return Outcome(current, Result.REFUSED, answer.message,
                        model.Reason.UNKNOWN)
     if answer.unavailable:
-        raise clients.Unavailable('nova', 'verdict', answer.unavailable)
+        raise clients.Unavailable('nova', 'verdict', answer.unavailable, 503)
     if answer.requests != current.requests:
         return Outcome(current, Result.CONFLICT, 'It asks for something '
                        'else than others of its flavor.', apart=True)

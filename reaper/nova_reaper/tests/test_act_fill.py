@@ -202,6 +202,16 @@ class FillTestCase(acting.ActingTestCase):
         self.assertIn('No scheduler', outcome.detail)
         self.assertTrue(act.PATIENCE < self.now - begun < 2 * act.PATIENCE)
 
+    def test_nova_is_away(self) -> None:
+        """Its owner is not told where Nova is."""
+        current = self.begin(self.waiting)
+        with mock.patch.object(
+                self.actor._nova, 'server', side_effect=clients.Unavailable(
+                    'nova', 'GET', 'No connection to http://inside:8774')):
+            outcome = self.outcome(current)
+        self.assertEqual(Result.CONFLICT, outcome.result)
+        self.assertNotIn('inside', outcome.detail)
+
     def test_no_answer_once_it_is_rebuilt(self) -> None:
         current = self.at(Step.WATCH, self.begin(self.waiting))
         for _ in range(20):
