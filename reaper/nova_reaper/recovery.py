@@ -307,11 +307,12 @@ class Recovery:
         """
         found: list[nova.NovaServer] = []
         for known in self._reader.on_hosts(self._hosts_of(held)):
+            if self._placement.consumer(known.id).amounts:
+                continue
             server = self._ends.find(known.id)
             if server and server.host == known.host and (
                     server.status in ending.ENDABLE and
-                    server.task_state in (None, 'powering-off') and
-                    not self._placement.consumer(server.id).amounts):
+                    server.task_state in (None, 'powering-off')):
                 found.append(server)
         return found
 
