@@ -233,11 +233,12 @@ class Root:
                 body=self._metrics.text(),
                 headers={'Content-Type':
                          prometheus_client.CONTENT_TYPE_LATEST})
-        elif path == '':
-            response = _json(200, {'versions': [
-                {'id': 'v1', 'status': 'CURRENT', 'links': [
-                    {'rel': 'self',
-                     'href': webob.Request(environ).host_url + '/v1/'}]}]})
+        elif path in ('', '/v1'):
+            version = {'id': 'v1', 'status': 'CURRENT', 'links': [
+                {'rel': 'self',
+                 'href': webob.Request(environ).host_url + '/v1/'}]}
+            response = _json(200, {'version': version} if path else
+                             {'versions': [version]})
         else:
             response = _error(404, 'Not Found',
                               'There is nothing at this path.')

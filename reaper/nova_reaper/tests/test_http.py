@@ -229,7 +229,8 @@ class RootTestCase(tests.TestCase):
         self.assertTrue(response.content_type.startswith('text/plain'))
 
     def test_versions(self) -> None:
-        self.assertEqual('v1', self.get('/').json['versions'][0]['id'])
+        [version] = self.get('/').json['versions']
+        self.assertEqual(version, self.get('/v1/').json['version'])
         self.assertEqual(404, self.get('/v2').status_int)
 
 
