@@ -174,11 +174,15 @@ class Cloud(crashing.Cloud):
                                  (judge.DELETED, 'delete'))}
 
     def unmake(self, asked):
-        """Delete what the owner had made for a server that is deleted."""
-        if asked.port:
-            self.request('neutron', 'DELETE', '/v2.0/ports/' + asked.port)
+        """Delete what the owner had made for a server that is deleted.
+
+        :returns: whether its port was there
+        """
         for volume in asked.volumes:
             self.delete_volume(volume)
+        return asked.port is None or self.request(
+            'neutron', 'DELETE', '/v2.0/ports/' + asked.port, fails=True
+        ).ok
 
     # What stands.
 

@@ -215,7 +215,9 @@ class Round:
             self._settle(self._servers, self._settles,
                          lambda _asked, found: judge.left(found))
             for asked in self._servers:
-                self._cloud.unmake(asked)
+                if not self._cloud.unmake(asked):
+                    self._report.wrong('owner', 'the port that its owner had '
+                                       'made is deleted', asked.server)
             self._report.count(
                 'volumes: their host was killed as it made them',
                 self._cloud.delete_orphans(
