@@ -83,6 +83,7 @@ class API:
             self, context, instance,
             lambda context, instance: released.API._delete(
                 self, context, instance, delete_type, cb, **instance_attrs))
+        rebuild_in_cell0.clear_if_deleted(context, instance.uuid)
 
     def update_instance(self, context, instance, updates):
         return retry_if_moved.update(

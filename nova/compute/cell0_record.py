@@ -106,6 +106,21 @@ def unsaved_instance(instance):
     return new
 
 
+def is_deleted(context, instance_uuid):
+    """Whether the owner of a server has deleted it in cell0.
+
+    The record of one that was taken out of it is not there.
+
+    :param context: a context that is targeted at cell0
+    :param instance_uuid: the server
+    """
+    row = main_models.Instance
+    with main_db_api.get_context_manager(context).reader.using(
+            context) as session:
+        return session.query(row.id).filter(
+            row.uuid == instance_uuid, row.deleted != 0).first() is not None
+
+
 def claim(instance):
     """Let exactly one of several requests have the server.
 

@@ -41,6 +41,7 @@ from nova.db.api import api as api_db_api
 from nova import exception
 from nova.i18n import _
 from nova import objects
+from nova.objects import persisted_request
 from nova.objects import rebuild_context
 
 CONF = nova.conf.CONF
@@ -299,6 +300,19 @@ def remove_leftover(context, instance_uuid):
             cell0_record.destroy_record(cctxt, instance_uuid)
         except exception.InstanceNotFound:
             pass
+
+
+def clear_if_deleted(context, instance_uuid):
+    """Clear what a server was kept with that was deleted in cell0.
+
+    Its personality files are among it, which the release stores nowhere.
+
+    :param context: the request context, targeted where the server was
+    :param instance_uuid: the server
+    """
+    if (context.cell_uuid == objects.CellMapping.CELL0_UUID and
+            cell0_record.is_deleted(context, instance_uuid)):
+        persisted_request.clear(context, instance_uuid)
 
 
 def remove_if_deleted(context, instance_uuid):

@@ -195,6 +195,18 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
         self.wait_for(server, 'ACTIVE')
         self.assertNotIn(contents, str(self.rows(server)))
 
+    def test_files_are_dropped_when_the_server_is_deleted(self):
+        contents = base64.b64encode(b'patience').decode()
+        self.speak('2.56')
+        server, other = (self.bury(personality=[
+            {'path': '/etc/motd', 'contents': contents}]) for _ in range(2))
+        self.speak('latest')
+        self.assertIn(contents, str(self.rows(server)))
+        self.api.delete_server(server['id'])
+        self._wait_until_deleted(server)
+        self.assertNotIn(contents, str(self.rows(server)))
+        self.assertIn(contents, str(self.rows(other)))
+
     def test_what_the_rebuild_says_replaces_it(self):
         keys = {}
         for name in ('mine', 'other'):
