@@ -34,6 +34,10 @@ LOG = logging.getLogger(__name__)
 
 _SHARED = 'MISC_SHARES_VIA_AGGREGATE'
 
+# The states of migrations of which nothing is to come, nor to be undone.
+_OVER = frozenset((
+    'cancelled', 'completed', 'confirmed', 'error', 'failed', 'reverted'))
+
 
 def purge_stale_records(cctxt, instance_uuid, is_current):
     """Delete the record that a build has left in a cell for good.
@@ -73,11 +77,16 @@ def delete_allocations(context, report_client, instance_uuid, is_current):
     :param report_client: the client of the placement service
     :param instance_uuid: the server
     :param is_current: as of purge_stale_records()
+    :returns: whether nothing is left
     :raises: AllocationUpdateFailed if somebody else has changed them
     """
     body = report_client.get_allocs_for_consumer(context, instance_uuid)
-    if body['allocations'] and is_current():
-        _put(context, report_client, instance_uuid, body, {})
+    if not body['allocations']:
+        return True
+    if not is_current():
+        return False
+    _put(context, report_client, instance_uuid, body, {})
+    return True
 
 
 def match_allocations(context, report_client, instance, selection,
@@ -122,20 +131,30 @@ def match_allocations(context, report_client, instance, selection,
             error=_('the room that is held for it was changed'))
 
 
-def delete_other_allocations(context, report_client, instance, is_current):
-    """Delete what a server that runs has allocated elsewhere.
+def delete_other_allocations(context, report_client, instance_uuid,
+                             is_current):
+    """Delete what a server that is on a host has allocated elsewhere.
 
     :param context: the request context, targeted at the cell of the server
     :param report_client: the client of the placement service
-    :param instance: the Instance
+    :param instance_uuid: the server
     :param is_current: whether it still is where it was, a function
+    :returns: False if it is to be looked at again: what it has now may be
+        that of a task or a migration
     """
-    body = report_client.get_allocs_for_consumer(context, instance.uuid)
-    if len(body['allocations']) < 2 or (
-            instance.vm_state != vm_states.ACTIVE or instance.task_state or
-            objects.MigrationList.get_by_filters(
-                context, {'instance_uuid': instance.uuid})):
-        return
+    body = report_client.get_allocs_for_consumer(context, instance_uuid)
+    if len(body['allocations']) < 2:
+        return True
+    try:
+        # What begins after that changes the generation of the allocations.
+        instance = objects.Instance.get_by_uuid(
+            context, instance_uuid, expected_attrs=[])
+    except exception.InstanceNotFound:
+        return True
+    if (instance.host is None or instance.task_state or
+            instance.vm_state == vm_states.BUILDING or
+            _is_migrated(context, instance_uuid)):
+        return False
     host = objects.ComputeNode.get_by_host_and_nodename(
         context, instance.host, instance.node)
     tree = {provider['uuid'] for provider in
@@ -146,7 +165,19 @@ def delete_other_allocations(context, report_client, instance, is_current):
         if provider in tree or _SHARED in report_client.get_provider_traits(
             context, provider).traits}
     if len(kept) != len(body['allocations']) and is_current():
-        _put(context, report_client, instance.uuid, body, kept)
+        _put(context, report_client, instance_uuid, body, kept)
+    return True
+
+
+def _is_migrated(context, instance_uuid):
+    """Whether a server may have allocations on two hosts rightly.
+
+    What was evacuated has, until the host that failed is back.
+    """
+    return any(
+        migration.status not in _OVER for migration in
+        objects.MigrationList.get_by_filters(
+            context, {'instance_uuid': instance_uuid}))
 
 
 def _resources(body):

@@ -24,6 +24,7 @@ from cinderclient import exceptions as cinder_exception
 from nova.compute import cell0_record
 from nova.compute import instance_actions
 from nova.compute import reimage_attachment
+from nova.compute import task_states
 from nova.compute import vm_states
 from nova.db.main import api as main_db_api
 from nova.db.main import models
@@ -79,6 +80,34 @@ def restore_volumes(cctxt, instance):
                 # Who tries again makes nothing a second time.
                 bdm.save()
         return cell0_record.unsaved_bdms(instance, bdms)
+
+
+def release_if_deleted(cctxt, instance):
+    """Delete the attachments of a server that its owner deletes meanwhile.
+
+    Who deletes it can have read its volumes before restore_volumes() has
+    reserved them. What has returned to cell0 is deleted here for good, and
+    not marked as that.
+
+    :param cctxt: a context that is targeted at the cell of the server
+    :param instance: the Instance, which is not claimed any more
+    """
+    row = models.Instance
+    with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
+        if not session.query(row.id).filter(
+                row.id == instance.id, (row.deleted != 0) | row.task_state.in_(
+                    (task_states.DELETING, task_states.SOFT_DELETING))
+        ).first():
+            return
+    volume_api = cinder.API()
+    with utils.temporary_mutation(cctxt, read_deleted='yes'):
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            cctxt, instance.uuid)
+    for bdm in bdms:
+        if bdm.is_volume and bdm.volume_id:
+            for attachment_id in reimage_attachment.Attachment(
+                    cctxt, volume_api, bdm).ids():
+                volume_api.attachment_delete(cctxt, attachment_id)
 
 
 def set_error(instance):

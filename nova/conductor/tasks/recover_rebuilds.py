@@ -204,6 +204,7 @@ class _Recovery:
                     row.task_state == task_state,
                     row.updated_at < self.before):
                 return False
+            row_id = cleanup.row_of(cctxt, instance_uuid)
             if cell0.is_mapped_to(
                     self.context, instance_uuid, self.cell0.uuid):
                 exc = None
@@ -213,19 +214,26 @@ class _Recovery:
                         self.context, self.report_client, instance_uuid)
                 return return_to_cell0.release_claim(
                     objects.Instance.get_by_uuid(cctxt, instance_uuid), exc)
-            return self._remove_leftover(cctxt, instance_uuid)
+            return self._remove_leftover(cctxt, instance_uuid, row_id)
 
-    def _remove_leftover(self, cctxt, instance_uuid):
-        """Delete a record in cell0 of a server that is elsewhere or gone."""
+    def _remove_leftover(self, cctxt, instance_uuid, row_id):
+        """Delete a record in cell0 of a server that is elsewhere or gone.
+
+        By its ID: by now another recovery can have made the next one.
+        """
         try:
             # While there is a build request the server is not elsewhere yet.
             objects.BuildRequest.get_by_instance_uuid(
                 self.context, instance_uuid)
             return False
         except exception.BuildRequestNotFound:
-            cell0_record.destroy_claimed(
-                cctxt, instance_uuid, claim=return_to_cell0.CLAIM)
-            return True
+            with contextlib.suppress(
+                    exception.ConstraintNotMet, exception.InstanceNotFound):
+                cell0_record.destroy_record(
+                    cctxt, instance_uuid, id=row_id,
+                    task_state=return_to_cell0.CLAIM)
+                return True
+            return False
 
     def _in_cell0(self):
         return nova_context.target_cell(self.context, self.cell0)
@@ -285,7 +293,8 @@ class _Recovery:
                 lambda: is_current() and not (cell and held_room.find(
                     self.context, self.report_client, instance_uuid)))
         else:
-            returned = self._look_in_cell(cell, instance_uuid, is_current)
+            returned = self._look_in_cell(
+                cell, instance_uuid, is_current, entry)
             if returned is None:
                 return False
         if entry.message and (cell is None or entry.message != cell.uuid):
@@ -298,7 +307,7 @@ class _Recovery:
             rebuild_log.end(self.context, self.cell0, entry.id)
         return returned
 
-    def _look_in_cell(self, cell, instance_uuid, is_current):
+    def _look_in_cell(self, cell, instance_uuid, is_current, entry):
         """Look at a server that was mapped to the cell of a host.
 
         :returns: whether it was returned to cell0, None if it may be yet
@@ -327,9 +336,10 @@ class _Recovery:
         persisted_request.clear(self.context, instance_uuid, cell=cell)
         with nova_context.target_cell(self.context, cell) as cctxt:
             failed_builds.delete_mark(cctxt, instance)
-            cleanup.delete_other_allocations(
-                cctxt, self.report_client, instance, is_current)
-        return False
+            is_clean = cleanup.delete_other_allocations(
+                cctxt, self.report_client, instance_uuid, is_current)
+        return False if is_clean or (
+            entry.period_ending <= self.now - _LONGEST_BUILD) else None
 
     def _ask(self, cell, function, *args):
         """Call a function in a cell, which may not answer.

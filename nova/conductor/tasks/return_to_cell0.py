@@ -150,13 +150,26 @@ def from_cell(context, report_client, cell, instance_uuid, exc,
         instance = objects.Instance.get_by_uuid(
             cctxt, instance_uuid, expected_attrs=[
                 'info_cache', 'security_groups', 'system_metadata'])
-        actions = action_history.pack(cctxt, instance_uuid)
-        bdms = None
-        if given_up or host_builds.first_event(cctxt, instance_uuid):
-            try:
-                bdms = _restore_volumes(cctxt, instance, given_up)
-            except host_builds.VolumeGone:
-                return False
+    returned = False
+    try:
+        returned = _return_claimed(
+            context, report_client, cell, instance, exc, given_up)
+    finally:
+        if not returned:
+            host_builds.release_if_deleted(instance._context, instance)
+    return returned
+
+
+def _return_claimed(context, report_client, cell, instance, exc, given_up):
+    """Do what from_cell() does with a record that the caller has claimed."""
+    cctxt = instance._context
+    actions = action_history.pack(cctxt, instance.uuid)
+    bdms = None
+    if given_up or host_builds.first_event(cctxt, instance.uuid):
+        try:
+            bdms = _restore_volumes(cctxt, instance, given_up)
+        except host_builds.VolumeGone:
+            return False
     try:
         build_request = _ask_again(context, cell, instance, bdms, actions)
     except (exception.InstanceMappingNotFound, exception.InstanceNotFound):
@@ -265,7 +278,8 @@ def delete_allocations(context, report_client, instance_uuid):
     :param context: an administrator's context
     :param report_client: the client of the placement service
     :param instance_uuid: the server, which is mapped to cell0 and claimed
-    :returns: whether nothing is left
+    :returns: whether nothing is left. What is left of a server that is not
+        its caller's any more, recovery tells from held room.
     """
     def is_current():
         # Once another one has dropped the claim, room can be held for it.
@@ -274,9 +288,8 @@ def delete_allocations(context, report_client, instance_uuid):
         ) and _is_claimed(context, instance_uuid)
 
     try:
-        cleanup.delete_allocations(
+        return cleanup.delete_allocations(
             context, report_client, instance_uuid, is_current)
-        return True
     except Exception:
         LOG.exception('What the rebuild has allocated will be deleted by '
                       'recovery, and room that was held by the next rebuild.',

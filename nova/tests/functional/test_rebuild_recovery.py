@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import contextvars
 import datetime
 from unittest import mock
 
@@ -185,6 +186,32 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         with mock.patch.object(objects.BuildRequest, 'create',
                                side_effect=db_exc.DBConnectionError()):
             self.refused(503, self.server)
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_two_recoveries_of_what_was_exchanged(self):
+        # SQLite gives the ID of its last row again.
+        self.api.delete_server(self.bury()['id'])
+        self.killed_after_the_exchange()
+        remove = recover_rebuilds._Recovery._remove_leftover
+        requests = recover_rebuilds._Recovery._stale_build_requests
+
+        def hang(*args):
+            # In another conductor, which then stops, too.
+            with mock.patch.object(
+                    recover_rebuilds._Recovery, '_stale_build_requests',
+                    requests), mock.patch.object(
+                    return_to_cell0, 'release_claim', side_effect=Killed()):
+                self.assertRaises(
+                    Killed, contextvars.Context().run, self.recover)
+            return remove(*args)
+
+        with mock.patch.object(recover_rebuilds._Recovery, '_remove_leftover',
+                               hang), mock.patch.object(
+                recover_rebuilds._Recovery, '_stale_build_requests',
+                return_value=[]):
+            self.assertEqual((0, 0), self.recover())
+        self.assertEqual((1, 0), self.recover())
         self.is_back()
         self.can_be_rebuilt()
 

@@ -27,6 +27,7 @@ from oslo_utils import uuidutils
 
 from nova.cmd import manage
 from nova.compute import rpcapi
+from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.conductor import cell0
 from nova.conductor import manager
@@ -163,6 +164,34 @@ class SchedulerTestCase(WeatherBase):
         self.until(lambda: self.assertEqual([], self.begun()))
         self.until(self.is_gone, server)
 
+    def test_reset_before_what_was_allocated_is_deleted(self):
+        server = self.waiting()
+        self.make_room()
+        released = return_to_cell0._is_claimed
+        end, ended = cell0.Rebuild.end, threading.Event()
+
+        def reset(*args):
+            self.together(lambda: self.ask_reset(server))
+            return released(*args)
+
+        def note(rebuild):
+            end(rebuild)
+            ended.set()
+
+        with mock.patch.object(
+                manager.ComputeTaskManager, '_recheck_quota',
+                side_effect=exception.TooManyInstances(
+                    overs='cores', req=1, used=1, allowed=1)
+        ), mock.patch.object(return_to_cell0, '_is_claimed', reset
+                             ), mock.patch.object(cell0.Rebuild, 'end', note):
+            self.assertEqual(202, self.ask_rebuild(server))
+            self.until(lambda: self.assertTrue(ended.is_set()))
+        self.assertEqual('ERROR', self.admin_api.get_server(
+            server['id'])['status'])
+        self.assertNotEqual({}, self.allocations(server))
+        self.recover()
+        self.assertEqual({}, self.allocations(server))
+
     def test_late_claim_that_meets_the_next_build(self):
         server = self.timed_out('PENDING')
         self._start_compute('other')
@@ -191,11 +220,9 @@ class SchedulerTestCase(WeatherBase):
         nova_context.set_target_cell(context, self.cell_mappings['cell1'])
         return context
 
-    def test_claim_that_comes_when_the_server_runs(self):
-        server = self.timed_out('PENDING')
-        self.built(server)
+    def claimed_late(self, server):
+        """Let a server that was built have another host; return its own."""
         [own] = self.allocations(server)
-        host = self.admin_api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
         self._start_compute('other')
         allocations = self.report_client.get_allocs_for_consumer(
             nova_context.get_admin_context(), server['id'])
@@ -207,9 +234,69 @@ class SchedulerTestCase(WeatherBase):
         self.report_client.put_allocations(
             nova_context.get_admin_context(), server['id'], allocations)
         self.assertEqual(2, len(self.allocations(server)))
+        return own
+
+    def test_claim_that_comes_when_the_server_runs(self):
+        server = self.timed_out('PENDING')
+        self.built(server)
+        own = self.claimed_late(server)
         self.recover()
         self.assertEqual([own], list(self.allocations(server)))
-        self.assertEqual('roomy', host)
+        self.assertEqual('roomy', self.admin_api.get_server(
+            server['id'])['OS-EXT-SRV-ATTR:host'])
+
+    def test_claim_that_comes_when_the_server_is_stopped(self):
+        server = self.timed_out('PENDING')
+        self.built(server)
+        self.api.post_server_action(server['id'], {'os-stop': {}})
+        self.wait_for(server, 'SHUTOFF')
+        own = self.claimed_late(server)
+        self.recover()
+        self.assertEqual([own], list(self.allocations(server)))
+
+    def test_claim_that_comes_while_something_is_done_with_the_server(self):
+        server = self.timed_out('PENDING')
+        self.built(server)
+        own = self.claimed_late(server)
+        instance = objects.Instance.get_by_uuid(
+            self.in_cell1(None), server['id'])
+        migration = objects.Migration(
+            instance._context, instance_uuid=server['id'], status='done',
+            migration_type='evacuation', source_compute='other',
+            source_node='other')
+        migration.create()
+        self.still_claimed(server)
+        migration.status = 'completed'
+        migration.save()
+        instance.task_state = task_states.IMAGE_SNAPSHOT
+        instance.save()
+        self.still_claimed(server)
+        instance.task_state = None
+        instance.save()
+        self.begun_ago(datetime.timedelta(hours=23).total_seconds())
+        self.recover()
+        self.assertEqual([own], list(self.allocations(server)))
+        self.assertEqual([], self.begun())
+
+    def test_claims_that_are_told_apart_for_a_day(self):
+        server = self.timed_out('PENDING')
+        self.built(server)
+        self.claimed_late(server)
+        instance = objects.Instance.get_by_uuid(
+            self.in_cell1(None), server['id'])
+        instance.task_state = task_states.IMAGE_SNAPSHOT
+        instance.save()
+        self.begun_ago(datetime.timedelta(hours=25).total_seconds())
+        self.recover()
+        self.assertEqual([], self.begun())
+        self.assertEqual(2, len(self.allocations(server)))
+
+    def still_claimed(self, server):
+        """What may be the server's stays, and so does the entry."""
+        self.begun_ago(datetime.timedelta(hours=23).total_seconds())
+        self.recover()
+        self.assertEqual(2, len(self.allocations(server)))
+        self.assertNotEqual([], self.begun())
 
 
 class MessageTestCase(WeatherBase):
