@@ -244,6 +244,9 @@ class Rebuild:
             # Its actions are with it in the cell. The rest is needed if its
             # build fails there.
             persisted_request.clear(self.context, self._uuid, 'actions')
+            # nova-manage looks, if nobody else: a host of a cell without a
+            # way to here can fail, or launch it.
+            self.is_open = True
         if not self.is_in_cell0 and CONF.conductor.rebuild_in_cell0_timeout:
             # A message that was delivered twice is answered twice.
             self.is_open = True

@@ -115,13 +115,26 @@ def _answered(context, instance_uuid):
     rebuild_log.end(context, mapping, entry)
 
 
-def trying_again(instance, reason):
+@contextlib.contextmanager
+def trying_again(context, instance, reason):
     """Mark what runs within as another try to build a server.
 
+    If the server has returned to cell0 by the end, what was claimed for it
+    meanwhile is nobody's. Recovery looks, since the entry of its rebuild can
+    have ended.
+
+    :param context: the request context
     :param instance: the Instance, whether it came out of cell0 or not
     :param reason: why its build failed, None if that is not known
     """
-    return context_value.within(_trying_again, (instance, reason))
+    try:
+        with context_value.within(_trying_again, (instance, reason)):
+            yield
+    finally:
+        if (CONF.api_database.connection is not None and
+                rebuilt_instance.is_elsewhere(instance)):
+            rebuild_log.begin(
+                context, rebuild_in_cell0.cell0(context), instance.uuid)
 
 
 def give_up(context, instance_uuid, exc):
@@ -302,10 +315,13 @@ def return_if_ended(context, report_client, instance_uuid,
             host_builds.set_error(instance)
             return None
         reason = instance.fault.message if instance.fault else ''
-    return return_to_cell0.from_cell(
-        context, report_client, cell, instance_uuid,
-        exception.BuildFailed(reason=reason), stale_before,
-        given_up=True) or None
+    if not return_to_cell0.from_cell(
+            context, report_client, cell, instance_uuid,
+            exception.BuildFailed(reason=reason), stale_before,
+            given_up=True):
+        return None
+    _end_unwatched(context, instance_uuid)
+    return True
 
 
 def _has_ended(cctxt, report_client, instance):
@@ -331,5 +347,13 @@ def forget(instance):
 
     :param instance: the Instance
     """
-    persisted_request.clear(
-        nova_context.get_admin_context(), instance.uuid)
+    context = nova_context.get_admin_context()
+    persisted_request.clear(context, instance.uuid)
+    _end_unwatched(context, instance.uuid)
+
+
+def _end_unwatched(context, instance_uuid):
+    """End the entries of a server if no conductor looks at them."""
+    if not CONF.conductor.rebuild_in_cell0_timeout:
+        rebuild_log.end_all(
+            context, rebuild_in_cell0.cell0(context), instance_uuid)

@@ -171,7 +171,7 @@ class ComputeTaskManager:
             return
         # The release takes the reason out.
         reason = filter_properties.get('retry', {}).get('exc_reason')
-        with failed_builds.trying_again(instances[0], reason):
+        with failed_builds.trying_again(context, instances[0], reason):
             released.ComputeTaskManager.build_instances(
                 self, context, instances, image, filter_properties,
                 admin_password, injected_files, requested_networks,
@@ -184,6 +184,12 @@ class ComputeTaskManager:
     def _cleanup_when_reschedule_fails(
             self, context, instance, exception, legacy_request_spec,
             requested_networks):
+        # The scheduler or Placement can have kept this conductor waiting.
+        if rebuilt_instance.is_elsewhere(instance):
+            LOG.warning('The server has returned to cell0 since another host '
+                        'was looked for; nothing of it is deleted.',
+                        instance=instance)
+            return
         released.ComputeTaskManager._cleanup_when_reschedule_fails(
             self, context, instance, exception, legacy_request_spec,
             requested_networks)

@@ -87,6 +87,13 @@ def end(context, cell0, entry_id):
         query.delete()
 
 
+def end_all(context, cell0, instance_uuid):
+    """Delete all entries of a server."""
+    with _entries(context, cell0, task_name=main_db_api.REBUILD_TASK,
+                  host=instance_uuid) as query:
+        query.delete()
+
+
 def begun(context, cell0, before):
     """Give all entries, the oldest first.
 

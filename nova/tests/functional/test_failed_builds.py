@@ -12,12 +12,15 @@
 
 """Servers out of cell0 whose build fails on a host."""
 
+import contextvars
 import datetime
+import threading
 import time
 from unittest import mock
 
 import oslo_messaging as messaging
 
+from nova.conductor import cell0
 from nova.conductor import failed_builds
 from nova.conductor import manager
 from nova.conductor.tasks import host_builds
@@ -245,20 +248,58 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.assertEqual(('BUILD', 'scheduling'), self.state())
         self.assertEqual({}, self.cinder.volume_to_attachment[VOLUME])
 
+    def attachments_have_volumes(self):
+        """The fixture does not tell of which volume an attachment is."""
+        return mock.patch.object(
+            volume_cinder.API, 'attachment_get_all',
+            lambda _api, _context, instance_id: [
+                dict(attachment, volume_id=volume) for volume, attachments
+                in self.cinder.volume_to_attachment.items()
+                for attachment in attachments.values()
+                if attachment['instance_uuid'] == instance_id])
+
+    def deleted_around(self, name, after):
+        """Let its owner delete the server as it is returned to cell0.
+
+        :param name: the function of host_builds that meets it
+        :param after: whether that has done its part before
+        """
+        released = getattr(host_builds, name)
+
+        def meet(*args):
+            result = released(*args) if after else None
+            # In nova-api.
+            contextvars.Context().run(
+                self.api.delete_server, self.server['id'])
+            return result if after else released(*args)
+
+        with mock.patch.object(host_builds, name, meet), \
+                self.attachments_have_volumes():
+            self.recover()
+        self._wait_until_deleted(self.server)
+        self.assertEqual({}, self.cinder.volume_to_attachment[VOLUME])
+        self.assertEqual({}, self.held()['allocations'])
+        self.assertEqual((0, 0), self.recover())
+
+    def test_deleted_before_a_volume_is_reserved_again(self):
+        self.left_without_attachment()
+        self.deleted_around('restore_volumes', after=False)
+
+    def test_deleted_before_a_reserved_volume_is_saved(self):
+        self.left_without_attachment()
+        self.deleted_around('_restore', after=True)
+
+    def test_deleted_after_its_volumes_are_reserved_again(self):
+        self.left_without_attachment()
+        self.deleted_around('restore_volumes', after=True)
+
     def test_killed_as_a_volume_is_reserved_again(self):
         self.left_without_attachment()
         with mock.patch.object(objects.BlockDeviceMapping, 'save',
                                side_effect=SystemExit):
             self.assertRaises(SystemExit, self.recover)
         self.assertEqual(1, len(self.cinder.volume_to_attachment[VOLUME]))
-        # The fixture does not tell of which volume an attachment is.
-        with mock.patch.object(
-                volume_cinder.API, 'attachment_get_all',
-                lambda _api, _context, instance_id: [
-                    dict(attachment, volume_id=volume) for volume, attachments
-                    in self.cinder.volume_to_attachment.items()
-                    for attachment in attachments.values()
-                    if attachment['instance_uuid'] == instance_id]):
+        with self.attachments_have_volumes():
             self.assertEqual((1, 0), self.recover())
         self.assertEqual(1, len(self.cinder.volume_to_attachment[VOLUME]))
         self.can_be_rebuilt()
@@ -495,6 +536,41 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.recover()
         self.assertEqual('ACTIVE', self.api.get_server(
             self.server['id'])['status'])
+
+    def test_build_that_was_given_up_with_recovery_off(self):
+        self.flags(rebuild_in_cell0_timeout=0, group='conductor')
+        self.left_by_the_conductor()
+        with mock.patch.object(failed_builds, '_has_ended',
+                               return_value=True):
+            # As nova-manage pending recover does.
+            self.assertEqual((1, 0), self.recover())
+        self.assertEqual('PENDING', self.state()[0])
+        with self.log_of_rebuilds() as log:
+            self.assertEqual(0, log.count())
+
+    def test_what_was_kept_is_cleared_with_recovery_off(self):
+        self.flags(rebuild_in_cell0_timeout=0, group='conductor')
+        self.test_what_was_kept_is_cleared_by_who_can()
+
+    def test_log_of_what_was_launched_with_recovery_off(self):
+        self.flags(rebuild_in_cell0_timeout=0, group='conductor')
+        self.make_room()
+        spawn, ended = fake.FakeDriver.spawn, threading.Event()
+        end = cell0.Rebuild.end
+
+        def slow(*args, **kwargs):
+            self.assertTrue(ended.wait(60))
+            return spawn(*args, **kwargs)
+
+        def note(rebuild):
+            end(rebuild)
+            ended.set()
+
+        with mock.patch(failed_builds_base.SPAWN, slow), \
+                mock.patch.object(cell0.Rebuild, 'end', note):
+            self.can_be_rebuilt()
+        with self.log_of_rebuilds() as log:
+            self.assertEqual(0, log.count())
 
     def test_what_was_kept_is_cleared_by_who_can(self):
         self.make_room()

@@ -138,6 +138,65 @@ class LateConductorsTestCase(failed_builds_base.FailedBuildsBase):
                 *asked.args, **asked.kwargs)
         self.built.assert_not_called()
 
+    # They wake from a look at the scheduler, or at Placement.
+
+    def hangs_before_its_claim(self, meanwhile, claimed):
+        """Let another host be tried, and the server return before its claim.
+
+        :param meanwhile: what happens after that, in other services
+        :param claimed: whether there is room for it on the other host
+        """
+        self.make_host('bad')
+        self.make_host('other')
+        with self.reschedule(('bad', 'other')), mock.patch.object(
+                manager.ComputeTaskManager, 'build_instances') as asked:
+            self.rebuild(self.server)
+            self._wait_for_assert(asked.assert_called, max_retries=60)
+        [[alternate]] = asked.call_args.kwargs['host_lists']
+        self.alternate = alternate.service_host
+        released = scheduler_utils.claim_resources
+        build = rpcapi.ComputeAPI.build_and_run_instance
+
+        def others():
+            # The entry of the rebuild is ended, too.
+            with self.log_of_rebuilds() as log:
+                log.update({'period_ending': datetime.datetime(2020, 1, 1)})
+            self.assertEqual((1, 0), self.recover())
+            self.assertEqual('PENDING', self.state()[0])
+            self.assertEqual({}, self.held()['allocations'])
+            with mock.patch.object(
+                    scheduler_utils, 'claim_resources', released
+            ), mock.patch.object(
+                    rpcapi.ComputeAPI, 'build_and_run_instance', build):
+                meanwhile()
+
+        def hang(*args, **kwargs):
+            contextvars.Context().run(others)
+            return claimed and released(*args, **kwargs)
+
+        with mock.patch.object(scheduler_utils, 'claim_resources', hang):
+            self.assertEqual(0, self.try_another_host(asked.call_args))
+
+    def test_server_that_waits_as_another_host_is_claimed(self):
+        self.hangs_before_its_claim(lambda: None, claimed=True)
+        self.recover()
+        self.assertEqual({}, self.held()['allocations'])
+        self.assertEqual('PENDING', self.state()[0])
+        self.can_be_rebuilt()
+
+    def test_server_that_runs_as_another_host_has_no_room(self):
+        self.server = self.bury(networks=[{'port': PORT}])
+        before = []
+
+        def build():
+            before.extend((self.built_elsewhere(),
+                           self.held()['allocations']))
+
+        self.hangs_before_its_claim(build, claimed=False)
+        self.is_as_before(*before)
+        self.assertEqual(self.server['id'], self.neutron.show_port(PORT)[
+            'port']['device_id'])
+
 
 class LateHostsTestCase(failed_builds_base.FailedBuildsBase):
 
