@@ -73,6 +73,9 @@ def _parse(argv):
         'RabbitMQ of the cloud\'s own: it needs more connections than others '
         'may have left')
     parser.add_argument(
+        '--on-hosts', action='store_true', help='nova-pending on the hosts, '
+        'too: a server whose host is killed returns to cell0 then')
+    parser.add_argument(
         '--reaper', choices=sorted(_REAPING), help='nobody asks for rebuilds '
         'but nova-reaper in that mode')
     parser.add_argument(
@@ -108,7 +111,8 @@ def main(argv=None):
     names = args.services or [
         *_NOVA, *([reaper.NAME] if args.reaper else [])]
     chaos = cloud.Cloud(
-        args.timeout, args.rpc_timeout, state_dir=args.state_dir,
+        args.timeout, args.rpc_timeout, on_hosts=args.on_hosts,
+        state_dir=args.state_dir,
         private=args.private_servers or not set(
             cloud.PRIVATE).isdisjoint(names),
         **({'reaper': True, 'host_vcpus': -(-args.servers // 2)}

@@ -50,12 +50,13 @@ class Cloud(crashing.Cloud):
     :param timeout: [conductor] rebuild_in_cell0_timeout
     :param rpc_timeout: [DEFAULT] rpc_response_timeout
     :param private: whether it has a database server and a bus of its own
+    :param on_hosts: whether its hosts have nova-pending
     :param state_dir: where its logs are to stay, or None
     :param choices: what settings.Settings has else
     """
 
-    def __init__(self, timeout, rpc_timeout, private=False, state_dir=None,
-                 **choices):
+    def __init__(self, timeout, rpc_timeout, private=False, on_hosts=False,
+                 state_dir=None, **choices):
         if 'host_vcpus' in choices:
             # There is no room but that.
             self.extra_specs = {}
@@ -66,7 +67,8 @@ class Cloud(crashing.Cloud):
                                conductors=2, **choices)
         stack.service_class = functools.partial(
             crashing.Services, timeout=timeout, rpc_timeout=rpc_timeout,
-            long_rpc_timeout=_LONG_RPC_TIMEOUT, spacing=_SPACING)
+            long_rpc_timeout=_LONG_RPC_TIMEOUT, spacing=_SPACING,
+            on_hosts=on_hosts)
         super().__init__(stack)
 
     @property

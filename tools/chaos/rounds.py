@@ -56,6 +56,7 @@ class Round:
         self._settles = settles + _SLACK
         self._report = report
         self._servers = []
+        self._given_up = set()
         self._hosts_killed_at = []
 
     def run(self):
@@ -178,6 +179,9 @@ class Round:
                 for kind, sentence in pairs:
                     self._report.wrong(kind, sentence, server)
         self._report.tell('settled after %d s' % (time.monotonic() - begun))
+        self._given_up.update(
+            server for server, seen in found.items()
+            if judge.outcome(seen) == judge.GIVEN_UP)
         return found
 
     def _try_again(self, servers):
@@ -215,7 +219,13 @@ class Round:
             self._settle(self._servers, self._settles,
                          lambda _asked, found: judge.left(found))
             for asked in self._servers:
-                if not self._cloud.unmake(asked):
+                if self._cloud.unmake(asked):
+                    continue
+                # The release does not know what it has not stored yet.
+                if asked.server in self._given_up:
+                    self._report.count('ports of owners: their host was '
+                                       'killed before it had stored them')
+                else:
                     self._report.wrong('owner', 'the port that its owner had '
                                        'made is deleted', asked.server)
             self._report.count(

@@ -60,14 +60,16 @@ class Services(services.Services):
     :param long_rpc_timeout: [DEFAULT] long_rpc_timeout: how long the bus
         keeps what a scheduler is asked for
     :param spacing: seconds between two runs of the recovery
+    :param on_hosts: whether hosts have nova-pending, which they need not
     """
 
     wsgi_modules = {**services.Services.wsgi_modules,
                     'nova': 'tools.crash.wsgi'}
 
     def __init__(self, *args, timeout=TIMEOUT, rpc_timeout=_RPC_TIMEOUT,
-                 long_rpc_timeout=1800, spacing=1):
+                 long_rpc_timeout=1800, spacing=1, on_hosts=False):
         super().__init__(*args)
+        self._on_hosts = on_hosts
         self._timing = {
             'OS_CONDUCTOR__REBUILD_IN_CELL0_TIMEOUT': str(timeout),
             'OS_DEFAULT__RPC_RESPONSE_TIMEOUT': str(rpc_timeout),
@@ -78,9 +80,8 @@ class Services(services.Services):
         if name not in faults.TARGETS:
             return super().program(name)
         argv = [sys.executable, '-P', _SERVICE, name]
-        # A host needs no nova-pending.
         return (['env', 'NOVA_PENDING=off', *argv]
-                if name == 'nova-compute' else argv)
+                if name == 'nova-compute' and not self._on_hosts else argv)
 
     def environment(self):
         directory = self._cloud.var / 'faults'
