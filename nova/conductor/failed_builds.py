@@ -39,6 +39,7 @@ from nova import context_value
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova import exception
+from nova.i18n import _
 from nova import objects
 from nova.objects import persisted_request
 from nova.objects import rebuilt_instance
@@ -314,7 +315,8 @@ def return_if_ended(context, report_client, instance_uuid,
                         instance=instance)
             host_builds.set_error(instance)
             return None
-        reason = instance.fault.message if instance.fault else ''
+        reason = (instance.fault.message if instance.fault else
+                  _('it was interrupted before a host had claimed room'))
     if not return_to_cell0.from_cell(
             context, report_client, cell, instance_uuid,
             exception.BuildFailed(reason=reason), stale_before,

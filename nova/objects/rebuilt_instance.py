@@ -80,7 +80,10 @@ def save(instance, released_save, admin_state_reset):
     # This is on the way of each save. A host has conductors do it.
     if ('vm_state' in instance and
             instance.vm_state in (vm_states.ERROR, vm_states.ACTIVE) and
-            base.NovaObject.indirection_api is None and is_marked(instance)):
+            base.NovaObject.indirection_api is None and (
+                is_marked(instance) or _is_unclaimed(instance) and
+                # Loads it.
+                MARK in instance.system_metadata)):
         if admin_state_reset or instance.vm_state == vm_states.ACTIVE:
             instance.system_metadata = {
                 key: value for key, value in instance.system_metadata.items()
@@ -97,6 +100,18 @@ def save(instance, released_save, admin_state_reset):
             # Who saves it has nothing to do with that, and recovery does it.
             LOG.exception('What follows the build cannot be done now.',
                           instance=instance)
+
+
+def _is_unclaimed(instance):
+    """Whether a host sets a server to ERROR that it did not claim room for.
+
+    That is what the release does as nova-compute begins, with no more of the
+    server than its row.
+    """
+    return (instance.vm_state == vm_states.ERROR and
+            'system_metadata' not in instance and
+            'host' in instance and instance.host is None and
+            'launched_at' in instance and instance.launched_at is None)
 
 
 def _begins(instance):

@@ -327,9 +327,10 @@ class _Recovery:
             if instance.updated_at and timeutils.normalize_time(
                     instance.updated_at) >= self.before:
                 return None  # Another host is about to be asked.
+            # Who comes between may leave it as nobody else would find it.
             return return_to_cell0.from_cell(
                 self.context, self.report_client, cell, instance_uuid,
-                RebuildInterrupted(), self.before)
+                RebuildInterrupted(), self.before) or None
         if failed_builds.is_built(instance) and timeutils.normalize_time(
                 instance.updated_at) > self.now - _LONGEST_BUILD:
             return None

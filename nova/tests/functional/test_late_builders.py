@@ -253,14 +253,58 @@ class LateHostsTestCase(failed_builds_base.FailedBuildsBase):
         self.goes_back('was interrupted')
 
     def test_host_that_dies_before_its_claim(self):
+        self.dies_before_its_claim()
+        self.assertEqual((0, 0), self.recover(age=600))
+        self.assertEqual((1, 0), self.recover())
+        self.waits_as_before()
+
+    def dies_before_its_claim(self):
         self.make_room()
         with mock.patch.object(resource_tracker.ResourceTracker,
                                'instance_claim', side_effect=Killed()) as dies:
             self.rebuild(self.server)
             self._wait_for_assert(dies.assert_called)
         self.assertEqual(('BUILD', None), self.state())
-        self.assertEqual((0, 0), self.recover(age=600))
-        self.assertEqual((1, 0), self.recover())
+
+    def begins_again(self):
+        """nova-compute sets to ERROR what it has not claimed."""
+        compute = self.computes['roomy'].manager
+        context = nova_context.get_admin_context()
+        with nova_context.target_cell(
+                context, self.cell_mappings['cell1']) as cctxt:
+            compute._error_out_instances_whose_build_was_interrupted(
+                cctxt, set(), [self.provider('roomy')])
+
+    def test_host_that_begins_again_after_its_claim_was_interrupted(self):
+        self.dies_before_its_claim()
+        with mock.patch.object(failed_builds, '_GRACE', 0):
+            self.begins_again()
+            self.goes_back('was interrupted')
+        self.can_be_rebuilt()
+
+    def test_host_that_begins_again_as_the_server_is_returned(self):
+        self.dies_before_its_claim()
+        released = return_to_cell0._ask_again
+
+        def meanwhile():
+            # As a conductor saves it that does not know of the mark.
+            with nova_context.target_cell(
+                    nova_context.get_admin_context(),
+                    self.cell_mappings['cell1']) as cctxt:
+                self.assertTrue(return_to_cell0.set_task_state(
+                    cctxt, self.server['id'], None, vm_state='error'))
+
+        def meet(*args):
+            contextvars.Context().run(meanwhile)
+            return released(*args)
+
+        with self.log_of_rebuilds() as log:
+            log.update({'period_ending': datetime.datetime(2020, 1, 1)})
+        with mock.patch.object(return_to_cell0, '_ask_again', meet):
+            self.assertEqual((0, 0), self.recover())
+        self.assertEqual(('ERROR', None), self.state())
+        with mock.patch.object(failed_builds, '_GRACE', 0):
+            self.assertEqual((1, 0), self.recover())
         self.waits_as_before()
 
     def test_host_that_hangs_before_its_claim(self):
