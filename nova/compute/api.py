@@ -85,6 +85,14 @@ class API:
                 self, context, instance, delete_type, cb, **instance_attrs))
         rebuild_in_cell0.clear_if_deleted(context, instance.uuid)
 
+    def _local_delete(self, context, instance, bdms, delete_type, cb):
+        if instance.host:
+            # Of a nova-compute that has died.
+            reimage_state.delete_leftovers(
+                context.elevated(), self.volume_api, instance, bdms)
+        released.API._local_delete(
+            self, context, instance, bdms, delete_type, cb)
+
     def update_instance(self, context, instance, updates):
         return retry_if_moved.update(
             self, context, instance,

@@ -10,6 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import contextlib
+
 from oslo_log import log as logging
 
 from nova.compute import build_results
@@ -69,6 +71,15 @@ class ComputeManager:
         if not rebuilt_instance.is_elsewhere(instance):
             released.ComputeManager._cleanup_allocated_networks(
                 self, context, instance, requested_networks)
+
+    def rebuild_instance(*args, **kwargs):
+        restored = contextlib.nullcontext()
+        # A call that names no argument is of a time before re-images.
+        if kwargs.get('reimage_boot_volume') and not kwargs['recreate']:
+            restored = reimage_state.restored_if_kept(
+                args[1], kwargs['instance'], kwargs['orig_sys_metadata'])
+        with restored:
+            return released.ComputeManager.rebuild_instance(*args, **kwargs)
 
     def _do_rebuild_instance(
             self, context, instance, orig_image_ref, image_meta,

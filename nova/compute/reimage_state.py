@@ -18,13 +18,19 @@ being re-imaged; if the server is in ERROR with that note, nova-api lets its
 owner rebuild it though its volumes are not in use.
 """
 
+import contextlib
 import contextvars
+import sys
 
 from oslo_log import log as logging
+from oslo_utils import excutils
 
 from nova.compute import reimage_attachment
+from nova.compute import task_states
+from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova import context_value
+from nova import exception
 from nova import objects
 from nova.objects import rebuild_context
 from nova import utils
@@ -92,6 +98,68 @@ def restore_original(context, instance, system_metadata):
     :param instance: the Instance
     :param system_metadata: its system metadata before the rebuild
     """
+    _restore(instance, system_metadata, _take_original(context, instance))
+
+
+def restore_unasked(context, instance, system_metadata):
+    """Do so, and save it, if no host was asked to rebuild a server.
+
+    The release sets its task_state for some of the failures only.
+
+    :param context: the context of the request that asked for the rebuild
+    :param instance: the Instance
+    :param system_metadata: its system metadata before the rebuild
+    """
+    instance.image_ref = ''
+    restore_original(context, instance, system_metadata)
+    try:
+        now = objects.Instance.get_by_uuid(
+            context, instance.uuid, expected_attrs=[])
+        if now.task_state == task_states.REBUILDING:
+            compute_utils.add_instance_fault_from_exc(
+                context, instance, sys.exc_info()[1], sys.exc_info())
+            instance.task_state = None
+        instance.save(expected_task_state=[task_states.REBUILDING, None])
+    except (exception.InstanceNotFound, exception.UnexpectedTaskStateError):
+        LOG.debug('The server is deleted.', instance=instance)
+
+
+@contextlib.contextmanager
+def restored_if_kept(context, instance, system_metadata):
+    """Make a server what it was if its rebuild ends before anybody does so.
+
+    What under_way() is around brings it back, or ends what was kept. Released
+    code before that can fail, too.
+
+    :param context: the context of the request that asked for the rebuild
+    :param instance: the Instance
+    :param system_metadata: its system metadata before the rebuild
+    """
+    try:
+        yield
+    except Exception:
+        with excutils.save_and_reraise_exception():
+            values = _take_original(context, instance)
+            if values:
+                _restore(instance, system_metadata, values)
+                with contextlib.suppress(exception.InstanceNotFound):
+                    instance.save()
+
+
+def _take_original(context, instance):
+    """Return what save_original() has kept, and put the image back."""
+    try:
+        return objects.RequestSpec.undo_rebuild(context, instance.uuid)
+    except Exception:
+        # A conductor of a cell may have no way to the API database, or may
+        # not know of it.
+        LOG.warning('The image in the request spec of the server stays the '
+                    'one that it was to be rebuilt with.', exc_info=True,
+                    instance=instance)
+        return {}
+
+
+def _restore(instance, system_metadata, values):
     def is_of_rebuild(key):
         return key.startswith(utils.SM_IMAGE_PROP_PREFIX) or key == UNFINISHED
 
@@ -101,15 +169,6 @@ def restore_original(context, instance, system_metadata):
                                      (system_metadata or {}, True))
         for key, value in metadata.items()
         if is_of_rebuild(key) == of_rebuild}
-    try:
-        values = objects.RequestSpec.undo_rebuild(context, instance.uuid)
-    except Exception:
-        # A conductor of a cell may have no way to the API database, or may
-        # not know of it.
-        LOG.warning('The image in the request spec of the server stays the '
-                    'one that it was to be rebuilt with.', exc_info=True,
-                    instance=instance)
-        return
     keypairs = values.pop('keypairs', None)
     if keypairs is not None:
         instance.keypairs = objects.KeyPairList.obj_from_primitive(keypairs)
@@ -118,12 +177,21 @@ def restore_original(context, instance, system_metadata):
 
 
 def clear_original(context, instance):
-    """Delete what save_original() has kept: the server was rebuilt.
+    """Delete what save_original() has kept, and the note: it was rebuilt.
 
     :param context: the context of the request that asked for the rebuild
     :param instance: the Instance
     """
     instance.system_metadata.pop(UNFINISHED, None)
+    forget_original(context, instance)
+
+
+def forget_original(context, instance):
+    """Delete what save_original() has kept: there is no way back to it.
+
+    :param context: the context of the request that asked for the rebuild
+    :param instance: the Instance
+    """
     try:
         objects.RequestSpec.end_rebuild(context, instance.uuid)
     except Exception:

@@ -38,6 +38,7 @@ from nova.compute import reimage_attachment
 from nova.compute import reimage_state
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
+from nova.compute import vm_states
 from nova import context_value
 from nova import exception
 from nova.i18n import _
@@ -72,9 +73,10 @@ def under_way(manager, context, instance, bdms, image_id, system_metadata):
             rebuild.prepare(image_id)
             yield
         except Exception as exc:
-            rebuild.abandon(exc)
-            if isinstance(exc, cinder_reimage.NotReimaged):
-                raise exception.InstanceFaultRollback(inner_exception=exc)
+            failure = rebuild.look_at(exc)
+            rebuild.abandon(failure)
+            if isinstance(failure, cinder_reimage.NotReimaged):
+                raise exception.InstanceFaultRollback(inner_exception=failure)
             raise
 
 
@@ -103,6 +105,8 @@ class VolumeRebuild:
         self.volume = None
         self.image = None
         self.guest_state = power_state.NOSTATE
+        #: Whether the guest may have been touched.
+        self.has_begun = False
 
     # Before the guest is touched.
 
@@ -151,6 +155,7 @@ class VolumeRebuild:
         :raises: NotReimaged, ReimageFailed, and what the drivers and the
             saves of the instance raise
         """
+        self.has_begun = True
         manager, context, instance = self.manager, self.context, self.instance
         spawn = {'allocations': allocations, 'network_info': network_info}
         self.guest_state = manager._get_power_state(instance)
@@ -236,6 +241,24 @@ class VolumeRebuild:
 
     # When it has failed.
 
+    def look_at(self, exc):
+        """Undo what the request has changed if the guest was not touched.
+
+        A driver that rebuilds in a way of its own re-images no volume.
+
+        :param exc: what has failed
+        :returns: a NotReimaged if nothing has changed, exc otherwise
+        """
+        if isinstance(exc, cinder_reimage.NotReimaged):
+            return exc
+        if self.has_begun or self._is_deleted():
+            reimage_state.forget_original(self.context, self.instance)
+            return exc
+        LOG.exception('The root volume was not re-imaged.',
+                      instance=self.instance)
+        self._undo_record()
+        return self._not_reimaged(exc)
+
     def abandon(self, exc):
         """Leave what the next rebuild, or the delete of the server, expects.
 
@@ -246,7 +269,7 @@ class VolumeRebuild:
         is_deleted = self._is_deleted()
         attachments = [self.root, *self.others]
         for attachment in attachments:
-            attachment.abandon(is_deleted)
+            attachment.abandon(is_deleted and not self._is_reclaimed_later())
         if is_deleted:
             raise exception.InstanceNotFound(instance_id=self.instance.uuid)
         if isinstance(exc, cinder_reimage.ReimageFailed):
@@ -257,12 +280,22 @@ class VolumeRebuild:
 
     def _is_deleted(self):
         """Whether the server is deleted, or is being deleted."""
+        return self._has_state(
+            True, vm_states.SOFT_DELETED, task_states.DELETING,
+            task_states.SOFT_DELETING)
+
+    def _is_reclaimed_later(self):
+        """Whether the server is deleted in a way that can be undone."""
+        return self._has_state(
+            False, vm_states.SOFT_DELETED, task_states.SOFT_DELETING)
+
+    def _has_state(self, if_gone, *states):
         try:
-            return objects.Instance.get_by_uuid(
-                self.context, self.instance.uuid).task_state in (
-                    task_states.DELETING, task_states.SOFT_DELETING)
+            now = objects.Instance.get_by_uuid(
+                self.context, self.instance.uuid)
+            return now.vm_state in states or now.task_state in states
         except exception.InstanceNotFound:
-            return True
+            return if_gone
         except Exception:
             LOG.exception('It is not known whether the server is deleted.',
                           instance=self.instance)

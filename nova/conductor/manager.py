@@ -213,11 +213,8 @@ class ComputeTaskManager:
         except Exception:
             with excutils.save_and_reraise_exception():
                 if on_volume:
-                    # No host was asked to do it.
-                    instance.image_ref = ''
-                    reimage_state.restore_original(
+                    reimage_state.restore_unasked(
                         context, instance, orig_sys_metadata)
-                    instance.save()
 
     @nova_pending.new
     def rebuild_instance_in_cell0(self, context, build_request, request_spec,
