@@ -10,11 +10,22 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import datetime
+
+from oslo_utils import timeutils
+
 from nova.compute import pending
 from nova import exception
+from nova import objects
 import nova_pending
 
 released = nova_pending.released(__name__)
+
+# More than any row of a cell has.
+_LAST_ID = 2 ** 31 - 1
+
+# What a rebuild has changed of the server that a page has ended with.
+_CHANGED = frozenset(('vm_state', 'task_state', 'updated_at'))
 
 
 @nova_pending.over(released.InstanceLister)
@@ -33,8 +44,12 @@ class InstanceLister:
         self._batches = {}
 
     def get_marker_record(self, ctx, marker):
-        cell_uuid, record = released.InstanceLister.get_marker_record(
-            self, ctx, marker)
+        try:
+            cell_uuid, record = released.InstanceLister.get_marker_record(
+                self, ctx, marker)
+        except (exception.MarkerNotFound, AttributeError):
+            # Without a cell it may have looked into cell0, and found it.
+            cell_uuid, record = None, self._values_of_request(ctx, marker)
         self._positions[cell_uuid] = self._values(record)
         return cell_uuid, record
 
@@ -51,6 +66,32 @@ class InstanceLister:
         if records:
             self._batches[ctx.cell_uuid] = records
         return records
+
+    @nova_pending.new
+    def _values_of_request(self, ctx, marker):
+        """Return where the last server of a page was that is in no cell now.
+
+        It is given again what it cannot be told from, rather than nothing.
+        """
+        try:
+            instance = objects.BuildRequest.get_by_instance_uuid(
+                ctx, marker).instance
+        except exception.BuildRequestNotFound:
+            raise exception.MarkerNotFound(marker=marker)
+        values = {}
+        for key, direction in zip(
+                self.sort_ctx.sort_keys, self.sort_ctx.sort_dirs):
+            if key == 'id':
+                value = 0 if direction == 'asc' else _LAST_ID
+            elif key in instance and key not in _CHANGED:
+                value = getattr(instance, key)
+            else:
+                value = None
+            if value is None:
+                raise exception.MarkerNotFound(marker=marker)
+            values[key] = (timeutils.normalize_time(value) if isinstance(
+                value, datetime.datetime) else value)
+        return values
 
     @nova_pending.new
     def _values(self, record):

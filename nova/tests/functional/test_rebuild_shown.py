@@ -14,7 +14,11 @@ import fixtures
 
 from nova.compute import api as compute_api
 from nova.compute import instance_list
+from nova.conductor.tasks import recover_rebuilds
+from nova import context as nova_context
 from nova import objects
+from nova.scheduler.client import report
+from nova.tests.functional.api import client as api_client
 from nova.tests.functional import rebuild_base
 
 
@@ -108,6 +112,39 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
         self.leaves_after_a_batch(size=1)
         self.assertEqual([self.server['id'], third['id']],
                          self.listed(name='server'))
+
+    def test_page_that_ends_with_who_has_left(self):
+        third = self.bury(name='c server')
+        for order in ('', '&sort_key=display_name&sort_dir=asc',
+                      '&sort_key=display_name&sort_dir=desc'):
+            path = '/servers?status=PENDING' + order
+            servers = [server['id'] for server in
+                       self.api.api_get(path).body['servers']]
+            self.assertEqual(
+                {self.server['id'], self.other['id'], third['id']},
+                set(servers))
+            page = self.api.api_get(path + '&limit=2').body
+            self.assertEqual(
+                servers[:2], [server['id'] for server in page['servers']])
+            self.rebuild({'id': servers[1]})
+            href = page['servers_links'][0]['href']
+            self.assertIn('marker=' + servers[1], href)
+            following = self.api.api_get(
+                '/servers?' + href.partition('?')[2]).body['servers']
+            # Of one second none is told from another by default.
+            self.assertEqual(servers[2:], [
+                server['id'] for server in following
+                if order or server['id'] != servers[0]])
+            self.assertEqual((1, 0), recover_rebuilds.recover(
+                nova_context.get_admin_context(),
+                report.SchedulerReportClient(), -1))
+
+    def test_marker_that_has_left_where_its_value_has_changed(self):
+        path = '/servers?status=PENDING&sort_key=task_state&marker='
+        self.rebuild(self.server)
+        exc = self.assertRaises(api_client.OpenStackApiException,
+                                self.api.api_get, path + self.server['id'])
+        self.assertEqual(400, exc.response.status_code)
 
     def test_marker_leaves(self):
         self.rebuilt_at(
