@@ -145,13 +145,13 @@ def rebuild(api, context, instance, image_href, admin_password,
         rebuilt.check()
         cell0_record.claim(instance)
         rebuilt.move()
-    except exception.InstanceInvalidState:
-        raise
-    except (exception.InstanceNotFound, exception.Invalid):
+    except (exception.InstanceNotFound, exception.Invalid) as exc:
         with excutils.save_and_reraise_exception() as raised:
             # It was there when it was looked up. What is looked at while it
             # is deleted is not complete, and no fault of the request.
-            if _is_deleted(instance):
+            if (isinstance(exc, rebuild_request.RequestUnknown) or
+                    not isinstance(exc, exception.InstanceInvalidState)
+                    ) and _is_deleted(instance):
                 raised.reraise = False
         raise exception.InstanceInvalidState(
             attr='vm_state', instance_uuid=instance.uuid,
@@ -229,6 +229,8 @@ class _Rebuild(rebuild_request.Request):
                 cell0(self.context), self._update_record,
                 self.request_spec.save_all):
             cell0_record.drop_claim(self.cell0_instance)
+        # Who has deleted it did so before it was saved again.
+        clear_if_deleted(self.context, self.cell0_instance.uuid)
 
     def _update_record(self, changes):
         """Change the record in cell0 as the build request was changed."""

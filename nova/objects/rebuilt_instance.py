@@ -109,6 +109,7 @@ def _is_unclaimed(instance):
     server than its row.
     """
     return (instance.vm_state == vm_states.ERROR and
+            instance._context.cell_uuid != objects.CellMapping.CELL0_UUID and
             'system_metadata' not in instance and
             'host' in instance and instance.host is None and
             'launched_at' in instance and instance.launched_at is None)
