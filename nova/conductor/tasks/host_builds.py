@@ -70,15 +70,12 @@ def restore_volumes(cctxt, instance):
     :raises: VolumeGone if the host has deleted what was there
     """
     volume_api = cinder.API()
-    # The host deletes those of volumes that are to go with the server.
     with utils.temporary_mutation(cctxt, read_deleted='yes'):
-        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-            cctxt, instance.uuid)
-        for bdm in bdms:
-            if bdm.is_volume and bdm.volume_id:
-                _restore(cctxt, volume_api, instance, bdm)
-                # Who tries again makes nothing a second time.
-                bdm.save()
+        bdms, of_volumes = _all_bdms(cctxt, instance)
+        for bdm in of_volumes:
+            _restore(cctxt, volume_api, instance, bdm)
+            # Who tries again makes nothing a second time.
+            bdm.save()
         return cell0_record.unsaved_bdms(instance, bdms)
 
 
@@ -101,13 +98,11 @@ def release_if_deleted(cctxt, instance):
             return
     volume_api = cinder.API()
     with utils.temporary_mutation(cctxt, read_deleted='yes'):
-        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-            cctxt, instance.uuid)
-    for bdm in bdms:
-        if bdm.is_volume and bdm.volume_id:
-            for attachment_id in reimage_attachment.Attachment(
-                    cctxt, volume_api, bdm).ids():
-                volume_api.attachment_delete(cctxt, attachment_id)
+        _bdms, of_volumes = _all_bdms(cctxt, instance)
+    for bdm in of_volumes:
+        for attachment_id in reimage_attachment.Attachment(
+                cctxt, volume_api, bdm).ids():
+            volume_api.attachment_delete(cctxt, attachment_id)
 
 
 def set_error(instance):
@@ -119,6 +114,18 @@ def set_error(instance):
     instance.vm_state, instance.task_state = vm_states.ERROR, None
     # As if an administrator said so.
     instance.save(expected_task_state=[before], admin_state_reset=True)
+
+
+def _all_bdms(cctxt, instance):
+    """Return the block device mappings, and those of them that have a volume.
+
+    The host deletes those of volumes that are to go with the server.
+
+    :param cctxt: a context that reads what is deleted
+    """
+    bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+        cctxt, instance.uuid)
+    return bdms, [bdm for bdm in bdms if bdm.is_volume and bdm.volume_id]
 
 
 def _restore(cctxt, volume_api, instance, bdm):

@@ -48,8 +48,8 @@ class Killed(BaseException):
 
 class LateConductorsTestCase(failed_builds_base.FailedBuildsBase):
 
-    def asked_for_another_host(self):
-        """Return a server to cell0 while a conductor is to try another host.
+    def fails_on_the_first_host(self):
+        """Let a conductor be asked to try another host, and not do so yet.
 
         :returns: the arguments of build_instances()
         """
@@ -59,13 +59,21 @@ class LateConductorsTestCase(failed_builds_base.FailedBuildsBase):
                 manager.ComputeTaskManager, 'build_instances') as asked:
             self.rebuild(self.server)
             self._wait_for_assert(asked.assert_called, max_retries=60)
+        [[alternate]] = asked.call_args.kwargs['host_lists']
+        self.alternate = alternate.service_host
+        return asked.call_args
+
+    def asked_for_another_host(self):
+        """Return a server to cell0 while a conductor is to try another host.
+
+        :returns: the arguments of build_instances()
+        """
+        asked = self.fails_on_the_first_host()
         self.assertEqual(('BUILD', 'scheduling'), self.state())
         self.assertEqual((1, 0), self.recover())
         self.assertEqual('PENDING', self.state()[0])
         self.assertEqual({}, self.held()['allocations'])
-        [[alternate]] = asked.call_args.kwargs['host_lists']
-        self.alternate = alternate.service_host
-        return asked.call_args
+        return asked
 
     def try_another_host(self, asked, **changes):
         """Let the conductor do so now; return how often it asks a host."""
@@ -146,14 +154,7 @@ class LateConductorsTestCase(failed_builds_base.FailedBuildsBase):
         :param meanwhile: what happens after that, in other services
         :param claimed: whether there is room for it on the other host
         """
-        self.make_host('bad')
-        self.make_host('other')
-        with self.reschedule(('bad', 'other')), mock.patch.object(
-                manager.ComputeTaskManager, 'build_instances') as asked:
-            self.rebuild(self.server)
-            self._wait_for_assert(asked.assert_called, max_retries=60)
-        [[alternate]] = asked.call_args.kwargs['host_lists']
-        self.alternate = alternate.service_host
+        asked = self.fails_on_the_first_host()
         released = scheduler_utils.claim_resources
         build = rpcapi.ComputeAPI.build_and_run_instance
 
@@ -175,7 +176,7 @@ class LateConductorsTestCase(failed_builds_base.FailedBuildsBase):
             return claimed and released(*args, **kwargs)
 
         with mock.patch.object(scheduler_utils, 'claim_resources', hang):
-            self.assertEqual(0, self.try_another_host(asked.call_args))
+            self.assertEqual(0, self.try_another_host(asked))
 
     def test_server_that_waits_as_another_host_is_claimed(self):
         self.hangs_before_its_claim(lambda: None, claimed=True)
