@@ -156,12 +156,26 @@ def claim(context, client, hold, project_id, user_id):
         if now is None:
             return True
         if not now['allocations']:
+            _clear(context, client, hold)
             return False
         if (now['consumer_type'], now['project_id'], now['user_id']) == (
                 CLAIMED_TYPE, project_id, user_id):
             return True
         hold = dict(hold, consumer_generation=now['consumer_generation'])
     return False
+
+
+def _clear(context, client, hold):
+    # A write and a delete at once can leave allocations without a consumer in
+    # Placement 16: it counts them, and shows them to nobody. Whoever writes
+    # for a new consumer replaces them.
+    try:
+        _put(context, client, dict(hold, consumer_generation=None), {},
+             CLAIMED_TYPE, hold['project_id'], hold['user_id'])
+    except ks_exc.ClientException as exc:
+        LOG.warning('What may be left of the room that was held cannot be '
+                    'cleared: %s', exc,
+                    instance_uuid=hold['instance_uuid'])
 
 
 def was_claimed(selection):

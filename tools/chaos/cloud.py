@@ -255,12 +255,17 @@ class Cloud(crashing.Cloud):
 
     def leaks(self):
         """Return what is there though no server is, as judge.left() does."""
-        found = [('left behind', 'an allocation of %s' % consumer)
-                 for provider in self._hosts()
-                 for consumer in self.request(
-                     'placement', 'GET', '%s/%s/allocations' % (
-                         _PROVIDERS, provider), admin=True
-                 ).json()['allocations']]
+        found = []
+        for provider, host in self._hosts().items():
+            consumers, usages = (self.request(
+                'placement', 'GET', '%s/%s/%s' % (_PROVIDERS, provider, what),
+                admin=True).json()[what] for what in ('allocations', 'usages'))
+            found += [('left behind', 'an allocation of %s' % consumer)
+                      for consumer in consumers]
+            # Placement can count what it does not show.
+            if any(usages.values()):
+                found.append(('left behind', '%s is used: %s' % (
+                    host, usages)))
         for api, path, what in (
                 ('neutron', '/v2.0/ports', 'ports'),
                 ('cinder', '/%s/volumes' % self.owner.get_project_id(),

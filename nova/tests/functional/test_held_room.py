@@ -20,6 +20,8 @@ from oslo_limit import fixture as limit_fixture
 import oslo_messaging as messaging
 from oslo_utils.fixture import uuidsentinel as uuids
 from placement.handlers import util as placement_util
+from placement.objects import allocation as allocation_obj
+from placement.objects import consumer as consumer_obj
 
 from nova.cmd import manage
 from nova.compute import api as compute_api
@@ -214,6 +216,36 @@ class HeldRoomTestCase(HeldRoomBase):
             self.wait_for(self.server, 'ACTIVE')
         self.assertTrue(lost)
         self.is_built()
+
+    def test_claim_and_a_delete_at_once(self):
+        # Placement on MariaDB deletes the consumer then and writes its
+        # allocations, which nobody sees any more.
+        self.make_room()
+        self.hold()
+        replace_all = allocation_obj.replace_all
+        lost = []
+
+        def replace(context, allocations):
+            replace_all(context, allocations)
+            if not lost:
+                lost.append(allocations[0].consumer.uuid)
+                consumers = consumer_obj.CONSUMER_TBL
+                context.session.execute(consumers.delete().where(
+                    consumers.c.uuid == lost[0]))
+
+        with mock.patch.object(allocation_obj, 'replace_all', replace):
+            self.rebuild(self.server)
+            self.wait_for_pending()
+        self.assertEqual([self.server['id']], lost)
+        self.assertEqual({'VCPU': 0, 'MEMORY_MB': 0, 'DISK_GB': 0},
+                         self.usages())
+        self.rebuild(self.server)
+        self.is_built()
+
+    def usages(self, host='roomy'):
+        return self.placement.get(
+            '/resource_providers/%s/usages' % self.provider(host)
+        ).body['usages']
 
     def asked_until_a_host_is(self):
         with self.asked() as asked, mock.patch(

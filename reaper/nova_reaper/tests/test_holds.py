@@ -12,9 +12,14 @@
 
 """Holds, on a real Placement."""
 
+from collections.abc import Iterator
+import contextlib
 import dataclasses
 from typing import Any
 from unittest import mock
+
+from placement.objects import allocation
+from placement.objects import consumer
 
 from nova_reaper import clients
 from nova_reaper import holds
@@ -65,6 +70,60 @@ class HoldsTestCase(tests.TestCase):
         held = self.holds.take(self.waiting, self.amounts(2))
         self.holds.take(self.waiting, self.amounts(6), held)
         self.assertEqual({'VCPU': 6}, self.room.has(self.waiting))
+
+    @contextlib.contextmanager
+    def deleted_at_once(self) -> Iterator[None]:
+        """What Placement on MariaDB leaves of a change and a delete.
+
+        The consumer is gone, and its allocations count and are not shown.
+        """
+        replace_all = allocation.replace_all
+
+        def replace(context: Any, allocations: Any) -> None:
+            replace_all(context, allocations)
+            consumers = consumer.CONSUMER_TBL
+            context.session.execute(consumers.delete().where(
+                consumers.c.uuid == self.waiting))
+
+        with mock.patch.object(allocation, 'replace_all', replace):
+            yield
+        self.assertEqual({}, self.room.has(self.waiting))
+
+    def used(self) -> int:
+        usages = self.room.client.request(
+            'GET', f'/resource_providers/{self.host}/usages')['usages']
+        return int(usages['VCPU'])
+
+    def test_a_hold_grows_as_its_server_is_deleted(self) -> None:
+        held = self.holds.take(self.waiting, self.amounts(2))
+        with self.deleted_at_once():
+            self.assertRaises(clients.Conflict, self.holds.take, self.waiting,
+                              self.amounts(6), held)
+        self.assertEqual(0, self.used())
+
+    def test_swap_as_the_server_is_deleted(self) -> None:
+        held = self.holds.take(self.waiting, self.amounts(2))
+        victim = self.victim(6)
+        with self.deleted_at_once():
+            self.assertEqual({}, self.holds.swap(
+                self.waiting, self.amounts(8), held, [victim]).amounts)
+        self.assertEqual(0, self.used())
+
+    def test_somebody_holds_room_right_after_the_delete(self) -> None:
+        held = self.holds.take(self.waiting, self.amounts(2))
+        look = self.room.placement.consumer
+
+        def late(server: str) -> placement.Consumer:
+            self.room.client.request('DELETE', f'/allocations/{server}')
+            found = look(server)
+            self.room.placement.write([dataclasses.replace(
+                held, amounts=self.amounts(5), generation=None)])
+            return found
+
+        with mock.patch.object(self.room.placement, 'consumer', late):
+            self.assertRaises(clients.Conflict, self.holds.take, self.waiting,
+                              self.amounts(6), held)
+        self.assertEqual({'VCPU': 5}, self.room.has(self.waiting))
 
     def test_swap(self) -> None:
         victims = [self.victim(4), self.victim(4)]

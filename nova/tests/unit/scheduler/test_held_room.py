@@ -106,8 +106,17 @@ class HoldTestCase(HeldRoomBase):
             self.assertTrue(self.claim(answer(204), found=[found]))
 
     def test_claim_that_somebody_has_deleted(self):
-        self.assertFalse(self.claim(
-            answer(204), found=[answer(200, {'allocations': {}})]))
+        # What a delete in the same moment may have left is cleared.
+        for cleared in (answer(204), refused(
+                'placement.concurrent_update', 'consumer generation conflict'),
+                answer(503)):
+            self.client.put.reset_mock()
+            self.assertFalse(self.claim(
+                answer(204), cleared,
+                found=[answer(200, {'allocations': {}})]))
+            body = self.client.put.call_args.args[1]
+            self.assertEqual(({}, None), (
+                body['allocations'], body['consumer_generation']))
 
     def test_claim(self):
         self.assertTrue(self.claim(answer(204)))
