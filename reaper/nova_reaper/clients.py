@@ -83,6 +83,12 @@ class Unavailable(RequestFailed):
 class TooOld(RequestFailed):
     """The service does not have the microversion that the request needs."""
 
+    def __init__(self, service: str, needed: str, offered: str) -> None:
+        message = (f'microversion {needed} is needed, and {offered} is the '
+                   f'newest that is offered')
+        super().__init__(service, 'version discovery', message)
+        self.args = (f'{service}: {message}',)
+
 
 FAILURES: dict[int, type[RequestFailed]] = {
     400: BadRequest, 401: Forbidden, 403: Forbidden, 404: NotFound,
@@ -212,11 +218,8 @@ class Client:
     def _choose(self, offered: tuple[int, int] | None) -> str:
         assert self._newest and self._oldest
         if not offered or offered < parse_microversion(self._oldest):
-            raise TooOld(
-                self.name, 'version discovery',
-                f'microversion {self._oldest} is needed, and '
-                f'{".".join(map(str, offered)) if offered else "none"} is '
-                f'the newest that is offered')
+            raise TooOld(self.name, self._oldest, '.'.join(
+                map(str, offered)) if offered else 'none')
         return min(self._newest, '.'.join(map(str, offered)),
                    key=parse_microversion)
 
