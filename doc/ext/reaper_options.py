@@ -43,6 +43,10 @@ class ReaperOptions(docutils.SphinxDirective):
         body = [':Type: %s' % option.type.type_name,
                 ':Default: ``%s``' % ('not set' if default is None
                                       else default)]
+        for name, limit in (('Minimum', 'min'), ('Maximum', 'max')):
+            value = getattr(option.type, limit, None)
+            if value is not None:
+                body.append(':%s Value: %s' % (name, value))
         choices = getattr(option.type, 'choices', None) or {}
         for value, text in choices.items():
             body.append(':``%s``: %s' % (value, text))

@@ -136,11 +136,10 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
                   allowed: slots.Bools, short: slots.Bools
                   ) -> model.Decision:
     shape, demand = waiting.shape, waiting.demand
-    reason, detail = _why_no_room(index, shape, fits, room, eligible)
-    if (room & eligible & ~allowed).any():
-        return _wait(waiting, reason, f'{detail} There is room only on a '
-                     'host that is kept for one that waits before it.',
-                     model.Hindrance.RESERVED)
+    kept = bool((room & eligible & ~allowed).any())
+    reason, detail = _why_no_room(index, shape, fits, room, eligible, kept)
+    if kept:
+        return _wait(waiting, reason, detail, model.Hindrance.RESERVED)
     if shape.fill_only:
         kind = ('was shelved for another' if waiting.shelved else
                 'could not be built in the room of others' if
@@ -303,20 +302,25 @@ def _why_nothing_fits(index: index_module.Index, shape: model.Shape) -> str:
 
 
 def _why_no_room(index: index_module.Index, shape: model.Shape,
-                 fits: slots.Bools, room: slots.Bools, eligible: slots.Bools
-                 ) -> tuple[model.Reason, str]:
+                 fits: slots.Bools, room: slots.Bools, eligible: slots.Bools,
+                 kept: bool) -> tuple[model.Reason, str]:
     could = f'{int(fits.sum())} of {len(index.rows)} hosts could take it;'
     refused = room & ~eligible
+    others = (', but for one that is kept for a server that waits before it'
+              if kept else '')
     if refused.any():
         filters = index.refusals(shape)
         names = sorted({filters[_name(index, int(row))]
                         for row in np.flatnonzero(refused)})
         return (model.Reason.REFUSED,
-                f'{could} those with room are refused by {", ".join(names)}.')
+                f'{could} those with room are refused by {", ".join(names)}'
+                f'{others}.')
+    off = index.has_room(shape, fits) & ~index.enabled
     if not (fits & index.enabled).any():
-        if index.has_room(shape, fits).any():
+        if off.any():
             return (model.Reason.REFUSED,
                     f'{could} all of them are disabled or down.')
         return (model.Reason.NO_ROOM,
                 f'{could} none has room, and all are disabled or down.')
-    return model.Reason.NO_ROOM, f'{could} none has room.'
+    none = 'none that is enabled and up' if off.any() else 'none'
+    return model.Reason.NO_ROOM, f'{could} {none} has room{others}.'

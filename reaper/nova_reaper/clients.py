@@ -264,7 +264,18 @@ class Client:
                 self._observe(self.name, status, time.monotonic() - begun)
         if status >= 400:
             raise _failure(self.name, what, response)
-        return response.json() if response.content else None
+        if not response.content:
+            return None
+        try:
+            body = response.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            # A page of a proxy, that says nothing of what was done.
+            raise Unavailable(
+                self.name, what, 'the answer is no JSON object; something '
+                'else may answer at this address', status)
+        return body
 
     def _compare_clocks(self, date: str | None, sent_at: float) -> None:
         """The answer was made between sent_at and now, however late it is.

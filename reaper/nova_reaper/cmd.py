@@ -14,6 +14,8 @@
 
 import argparse
 import datetime
+import io
+import os
 import sys
 import types
 
@@ -55,6 +57,26 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
     options = _parser(arguments[:1] != ['simulate']).parse_args(arguments)
+    try:
+        code = _run(options)
+        # What cannot be written is found out here, and not at the exit.
+        if sys.stdout:
+            sys.stdout.flush()
+        return code
+    except OSError as error:
+        if sys.stdout:
+            # It is not tried again at the exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Who closed a pipe has seen enough.
+        if not isinstance(error, BrokenPipeError):
+            print(f'nova-reaper: {error.strerror or error}', file=sys.stderr)
+    return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names are text of any language, whatever the terminal can show.
+        sys.stdout.reconfigure(errors='backslashreplace')
     if options.command != 'simulate':
         code: int = _cloud_commands().main(options)
         return code

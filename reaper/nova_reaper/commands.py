@@ -81,14 +81,30 @@ def main(options: argparse.Namespace) -> int:
     """Run a command of :func:`add_parsers`; returns its exit code."""
     try:
         conf = reaper_conf.load([], options.config_file)
+        if options.run is not _status:
+            reaper_conf.check_login(conf)
+    except (cfg.Error, OSError, ValueError) as error:
+        where = ', '.join(options.config_file or ()) or 'The configuration'
+        print(f'{where}: {error}', file=sys.stderr)
+        return 2
+    try:
         code: int = options.run(conf, options)
         return code
-    except cfg.Error as error:
-        print(f'The configuration is refused: {error}', file=sys.stderr)
-    except (clients.RequestFailed, exceptions.ClientException, OSError,
+    except (clients.RequestFailed, exceptions.ClientException,
             ValueError) as error:
         print(f'The cloud cannot be asked: {error}', file=sys.stderr)
-    return 2
+        return 2
+
+
+def _connect(conf: cfg.ConfigOpts, meters: metrics.Metrics
+             ) -> service.Services:
+    try:
+        return service.connect(conf, meters)
+    except (clients.RequestFailed, exceptions.ClientException):
+        raise
+    except Exception as error:
+        # Libraries raise what they like for a wrong option or file.
+        raise ValueError(str(error) or type(error).__name__) from error
 
 
 def _run(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
@@ -97,7 +113,7 @@ def _run(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
 
 def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     meters = metrics.Metrics()
-    services = service.connect(conf, meters)
+    services = _connect(conf, meters)
     if options.do:
         return _once_done(conf, services, meters, options.timeout)
     decisions = [decision for _, decision in service.once(conf, services)]
@@ -148,16 +164,19 @@ def _work_off(engine: engine_module.Engine, timeout: float) -> bool:
 
 
 def _snapshot(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
-    cloud = service.take_snapshot(
-        conf, service.connect(conf, metrics.Metrics()))
+    cloud = service.take_snapshot(conf, _connect(conf, metrics.Metrics()))
     if options.hash:
         cloud = snapshot.hashed(cloud, secrets.token_bytes(32))
     text = json.dumps(snapshot.to_document(cloud), indent=1) + '\n'
     if options.file == '-':
-        sys.stdout.write(text)
+        print(text, end='')
     else:
-        with open(options.file, 'w', encoding='utf-8') as file:
-            file.write(text)
+        try:
+            with open(options.file, 'w', encoding='utf-8') as file:
+                file.write(text)
+        except OSError as error:
+            print(f'{options.file}: {error.strerror}', file=sys.stderr)
+            return 2
     return 0
 
 
@@ -170,18 +189,21 @@ def _status(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
         # Its certificate is for the name that others know it by.
         answer = requests.get(f'{scheme}://{host}:{conf.http.port}/healthz',
                               timeout=10, verify=False).json()
+        code = STATUS_CODES[answer['status']]
+        lines = [f'{answer["status"]}; '
+                 f'{"active" if answer["active"] else "stands by"}; '
+                 f'mode {answer["mode"]} (configured: '
+                 f'{answer["configured_mode"]})']
+        if answer['safeguard']:
+            lines.append(f'safeguard: {answer["safeguard"]}')
+        lines += [f'{check["name"]}: {check["status"]}: {check["detail"]}'
+                  for check in answer['checks']]
     except (requests.RequestException, ValueError) as error:
         print(f'nova-reaper does not answer: {error}', file=sys.stderr)
         return 2
-    if options.json:
-        print(json.dumps(answer))
-    else:
-        print(f'{answer["status"]}; '
-              f'{"active" if answer["active"] else "stands by"}; '
-              f'mode {answer["mode"]} (configured: '
-              f'{answer["configured_mode"]})')
-        if answer['safeguard']:
-            print(f'safeguard: {answer["safeguard"]}')
-        for check in answer['checks']:
-            print(f'{check["name"]}: {check["status"]}: {check["detail"]}')
-    return STATUS_CODES.get(answer['status'], 2)
+    except (LookupError, TypeError):
+        print(f'What answers on {host}, port {conf.http.port}, is no '
+              'nova-reaper.', file=sys.stderr)
+        return 2
+    print(json.dumps(answer) if options.json else '\n'.join(lines))
+    return code

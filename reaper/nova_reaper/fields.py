@@ -15,7 +15,6 @@
 from collections.abc import Callable, Iterable
 import datetime
 import difflib
-import math
 from typing import Any, TypeVar
 
 from nova_reaper import model
@@ -25,6 +24,8 @@ Read = Callable[[Any, str], T]
 
 _FIRST_YEAR = 1970
 _LAST_YEAR = 3000
+# Of what a sentence says of a document.
+_LONGEST = 300
 
 
 class BadInput(ValueError):
@@ -34,8 +35,16 @@ class BadInput(ValueError):
     """
 
     def __init__(self, path: str, message: str) -> None:
-        super().__init__(f'{path or "the document"}: {message}')
+        super().__init__(f'{_shown(path) or "the document"}: '
+                         f'{_shown(message)}')
         self.path = path
+
+
+def _shown(text: str) -> str:
+    """In one line of some length, whatever names the document has."""
+    line = ''.join(one if one.isprintable() else repr(one)[1:-1]
+                   for one in text[:_LONGEST])
+    return line + '...' * (len(text) > _LONGEST)
 
 
 def has_to_be(wanted: str, value: Any) -> str:
@@ -173,7 +182,7 @@ def count(least: int = 0, most: int = model.MAX_INT) -> Read[int]:
 def ratio(value: Any, path: str) -> float:
     """A number that is not negative."""
     if (isinstance(value, bool) or not isinstance(value, int | float) or
-            not math.isfinite(value) or not 0 <= value <= model.MAX_INT):
+            not 0 <= value <= model.MAX_INT):
         raise BadInput(path, has_to_be(f'a number from 0 to {model.MAX_INT}',
                                        value))
     return float(value)

@@ -257,7 +257,8 @@ def application(conf: cfg.ConfigOpts, source: view.Source,
 class Server:
     """Serves an application in threads of its own.
 
-    :raises: OSError if the port is in use
+    :raises: OSError if the port is in use; ValueError if the certificate or
+        its key cannot be read
     """
 
     def __init__(self, conf: cfg.ConfigOpts, app: WsgiApp) -> None:
@@ -266,8 +267,14 @@ class Server:
             (group.listen, group.port), app, numthreads=group.threads,
             server_name='nova-reaper')
         if group.certificate:
-            self._server.ssl_adapter = builtin.BuiltinSSLAdapter(
-                group.certificate, group.private_key)
+            try:
+                self._server.ssl_adapter = builtin.BuiltinSSLAdapter(
+                    group.certificate, group.private_key)
+            except OSError as error:
+                raise ValueError(
+                    f'[http] certificate {group.certificate}, private_key '
+                    f'{group.private_key}: {error.strerror or error}'
+                ) from error
         self._thread = threading.Thread(
             target=self._server.serve, name='http', daemon=True)
 

@@ -25,6 +25,8 @@ from typing import Any
 
 # Placement's own largest value of a max_unit and of a total.
 MAX_INT = 0x7FFFFFFF
+#: The longest time in seconds; sums of some are times still.
+MAX_SECONDS = 100 * 366 * 86400
 
 
 class Mode(enum.StrEnum):

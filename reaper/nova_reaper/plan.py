@@ -57,6 +57,7 @@ class Planner:
             before._ends if before else collections.deque())
         self._reserved: tuple[str, str] | None = None
         self._seen: set[str] = set()
+        self._told: dict[model.Demand, int] = {}
 
     def next(self, now: datetime.datetime, *, everybody: bool = False,
              may_end: bool = True
@@ -80,11 +81,16 @@ class Planner:
             waiting = self.queue.pop(now, asleep=True)
         if waiting is None:
             return None
-        known = self.queue.asleep(waiting.demand)
-        if known is not None:
-            return waiting, dataclasses.replace(known, server=waiting.id)
         seen = self.index.version
-        again = self._decide_again(waiting, now)
+        again = None
+        if everybody:
+            known = self.queue.asleep(waiting.demand)
+            # What was decided since may have changed why it has to sleep.
+            if known is not None and self._told.get(waiting.demand) == seen:
+                return waiting, dataclasses.replace(known, server=waiting.id)
+            self._told[waiting.demand] = seen
+        else:
+            again = self._decide_again(waiting, now)
         if again is not None and again[0].verdict is model.Verdict.WAIT:
             self.queue.sleep(waiting, again[0], self.index, seen, now,
                              again[1])

@@ -20,6 +20,7 @@ from concurrent import futures
 import dataclasses
 import functools
 import multiprocessing
+import sys
 import threading
 import time
 from typing import Any
@@ -259,6 +260,11 @@ class Reaper:
             listener.stop()
             listener.wait()
 
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stopping.is_set()
+
     def stop(self) -> None:
         """Stop; what is under way is found again by the next start."""
         self._stopping.set()
@@ -296,9 +302,14 @@ class Worker(cotyledon.Service):
         self._reaper = Reaper(conf)
 
     def run(self) -> None:
-        """Run until terminate()."""
+        """Run until terminate().
+
+        :raises: SystemExit if it ends by itself: it is forked anew then
+        """
         self._reaper.start()
         self._reaper.wait()
+        if not self._reaper.stopping:
+            sys.exit(1)
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -317,7 +328,7 @@ def mutate(conf: cfg.ConfigOpts) -> bool:
     """
     try:
         reaper_conf.mutate(conf)
-    except cfg.Error as error:
+    except (cfg.Error, OSError, ValueError) as error:
         LOG.error('The configuration is as it was, since it cannot be read '
                   'again: %s', error)
         return False

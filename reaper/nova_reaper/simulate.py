@@ -28,6 +28,9 @@ from nova_reaper import plan
 from nova_reaper import queue as queue_module
 from nova_reaper import snapshot
 
+# Of objects and lists within each other; a cloud has few.
+_DEEPEST = 100
+
 
 def simulate(cloud: snapshot.Snapshot) -> list[model.Decision]:
     """Decide once for each server that waits, in the order of the reaper.
@@ -118,6 +121,8 @@ def read(path: str) -> str:
     """
     try:
         if path == '-':
+            if sys.stdin is None:
+                raise fields.BadInput('', 'there is no standard input')
             return sys.stdin.buffer.read().decode()
         return pathlib.Path(path).read_bytes().decode()
     except UnicodeDecodeError as error:
@@ -138,6 +143,7 @@ def load(text: str) -> Any:
             raise
         not_json = error
     try:
+        _see_depth(text)
         return yaml.load(text, _Loader)
     except RecursionError:
         raise fields.BadInput('', 'is nested too deeply')
@@ -150,6 +156,16 @@ def load(text: str) -> Any:
             raise fields.BadInput('', f'is no JSON: {not_json}')
         raise fields.BadInput('', 'is neither JSON nor YAML: ' +
                                 ' '.join(str(error).split()))
+
+
+def _see_depth(text: str) -> None:
+    """Refuse what a parser in C would use up the stack of the process for."""
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        depth += (isinstance(event, yaml.CollectionStartEvent) -
+                  isinstance(event, yaml.CollectionEndEvent))
+        if depth > _DEEPEST:
+            raise fields.BadInput('', 'is nested too deeply')
 
 
 def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:

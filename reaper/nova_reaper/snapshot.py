@@ -30,7 +30,6 @@ from nova_reaper import conf
 from nova_reaper import fields
 from nova_reaper import model
 
-_SECONDS = 100 * 366 * 86400
 _RESOURCES = fields.dict_of(fields.count())
 _NAMES = fields.list_of(fields.plain_name)
 _EXPRESSIONS = fields.list_of(fields.expression)
@@ -288,9 +287,8 @@ def _waiting(value: Any, path: str, now: datetime.datetime
         attempts=values.get('attempts', fields.count(), 0),
         last_attempt=values.get('last_attempt', _TIME, None),
         reason=model.Reason(reason) if reason else None,
-        pending_timeout=values.get(
-            'pending_timeout', fields.or_null(fields.count(0, _SECONDS)),
-            None),
+        pending_timeout=values.get('pending_timeout', fields.or_null(
+            fields.count(0, model.MAX_SECONDS)), None),
         shelved=shelved)
     values.done()
     return waiting, refused
@@ -300,6 +298,7 @@ def _options(value: Any, path: str) -> model.Options:
     """The options, each of the type of its default."""
     values = fields.Object(value, path)
     chosen: dict[str, Any] = {}
+    options = {option.dest: option for option in conf.reaper.reaper_opts}
     for field in dataclasses.fields(model.Options):
         default = field.default
         read: fields.Read[Any]
@@ -310,13 +309,13 @@ def _options(value: Any, path: str) -> model.Options:
         elif isinstance(default, tuple):
             read = fields.list_of(fields.one_of(*choose.SCORERS))
         else:
-            read = fields.count(0, _SECONDS)
+            read = _of_service(options[field.name])
         chosen[field.name] = values.get(field.name, read, default)
-    for option in conf.reaper.reaper_opts:
-        if option.dest not in chosen:
+    for name, option in options.items():
+        if name not in chosen:
             # Of the service alone: it decides nothing here.
             read = _of_service(option)
-            values.get(option.dest, read if option.default is not None
+            values.get(name, read if option.default is not None
                        else fields.or_null(read), None)
     values.done()
     return model.Options(**{
@@ -332,10 +331,12 @@ def _of_service(option: cfg.Opt) -> fields.Read[Any]:
                             option.type.max or model.MAX_INT)
 
     def read(value: Any, path: str) -> Any:
+        text = fields.text(value, path)
         try:
-            return option.type(fields.text(value, path))
-        except ValueError as error:
-            raise fields.BadInput(path, f'has to be one: {error}') from None
+            return option.type(text)
+        except ValueError:
+            raise fields.BadInput(path, fields.has_to_be(
+                'a value of this option of the service', value)) from None
     return read
 
 

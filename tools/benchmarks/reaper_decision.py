@@ -347,16 +347,30 @@ def compare(path):
         print_row('  %d x %d' % (count, per_host), *cells)
 
 
+def positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError('%d is not 1 or more' % value)
+    return value
+
+
+def checkout(path):
+    if not os.path.isdir(os.path.join(path, 'aardvark', 'reaper')):
+        raise argparse.ArgumentTypeError(
+            '%s is no checkout of Aardvark' % path)
+    return path
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('--hosts', type=int, default=10000)
-    parser.add_argument('--per-host', type=int, default=10,
+    parser.add_argument('--hosts', type=positive, default=10000)
+    parser.add_argument('--per-host', type=positive, default=10,
                         help='preemptible servers on a host, on average')
-    parser.add_argument('--rounds', type=int, default=50,
+    parser.add_argument('--rounds', type=positive, default=50,
                         help='decisions of each kind')
     parser.add_argument('--clouds', type=int, default=1000,
                         help='small clouds to compare with brute force')
-    parser.add_argument('--aardvark', metavar='PATH',
+    parser.add_argument('--aardvark', type=checkout, metavar='PATH',
                         help='checkout of github.com/NeCTAR-RC/aardvark')
     arguments = parser.parse_args()
     index = measure_memory(arguments.hosts, arguments.per_host)

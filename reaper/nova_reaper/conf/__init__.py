@@ -16,6 +16,8 @@
 """
 
 import itertools
+import math
+from typing import Any
 
 from keystoneauth1 import loading
 from oslo_config import cfg
@@ -54,10 +56,10 @@ if this is not set.
         'batch_size', default=100, min=1,
         help='At most so many notifications are looked at in one go.'),
     cfg.FloatOpt(
-        'batch_timeout', default=0.1, min=0.01,
+        'batch_timeout', default=0.1, min=0.01, max=model.MAX_SECONDS,
         help='Seconds to wait until a batch is full.'),
     cfg.IntOpt(
-        'silence', default=900, min=60,
+        'silence', default=900, min=60, max=model.MAX_SECONDS,
         help="""
 Seconds without any notification after which /healthz and the log say that it
 is degraded.
@@ -77,7 +79,7 @@ Two active ones do no harm; they do work twice.
         'lock_name', default='nova-reaper',
         help='The name of the lock; another one for each cloud of a backend.'),
     cfg.FloatOpt(
-        'check_interval', default=2.0, min=0.1,
+        'check_interval', default=2.0, min=0.1, max=model.MAX_SECONDS,
         help='Seconds between two heartbeats or tries to become active.'),
 ]
 
@@ -89,7 +91,8 @@ http_opts = [
         'listen', default='127.0.0.1', help='The address to listen on.'),
     cfg.PortOpt('port', default=8782, help='The port to listen on.'),
     cfg.IntOpt(
-        'threads', default=8, min=1, help='Requests served at a time.'),
+        'threads', default=8, min=1, max=256,
+        help='Requests served at a time.'),
     cfg.StrOpt(
         'certificate',
         help='File with the certificate, for TLS; with ``private_key``.'),
@@ -118,8 +121,19 @@ OPTIONS: dict[str, list[cfg.Opt]] = {
     'placement': _client_opts(rate_limit=200, concurrency=10),
     'keystone': _client_opts(rate_limit=10, concurrency=2),
 }
-SERVICE_TYPES = {'nova': 'compute', 'placement': 'placement',
-                 'keystone': 'identity'}
+_ADAPTER: dict[str, Any] = {
+    'valid_interfaces': ['internal', 'public'], 'connect_retries': 2}
+# What keystoneauth has otherwise, by group.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    AUTH_GROUP: {'timeout': 60},
+    'nova': _ADAPTER | {'service_type': 'compute'},
+    'placement': _ADAPTER | {'service_type': 'placement'},
+    # Its endpoint in the catalogue may be without a version.
+    'keystone': _ADAPTER | {
+        'service_type': 'identity', 'min_version': '3',
+        'max_version': '3.latest'},
+}
+SERVICES = ('nova', 'placement', 'keystone')
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
@@ -128,16 +142,11 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
         conf.register_opts(opts, group=group)
     loading.register_auth_conf_options(conf, AUTH_GROUP)
     loading.register_session_conf_options(conf, AUTH_GROUP)
-    conf.set_default('timeout', 60, group=AUTH_GROUP)
-    for group, service_type in SERVICE_TYPES.items():
+    for group in SERVICES:
         loading.register_adapter_conf_options(conf, group)
-        conf.set_default('service_type', service_type, group=group)
-        conf.set_default('valid_interfaces', ['internal', 'public'],
-                         group=group)
-        conf.set_default('connect_retries', 2, group=group)
-    # Its endpoint in the catalogue may be without a version.
-    conf.set_default('min_version', '3', group='keystone')
-    conf.set_default('max_version', '3.latest', group='keystone')
+    for group, defaults in DEFAULTS.items():
+        for name, default in defaults.items():
+            conf.set_default(name, default, group=group)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
@@ -146,10 +155,12 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
         loading.get_session_conf_options(),
         loading.get_auth_common_conf_options(),
         loading.get_auth_plugin_conf_options('password'))
-    adapter = loading.get_adapter_conf_options(include_deprecated=False)
-    listed = [(group, opts + adapter if group in SERVICE_TYPES else opts)
+    listed = [(group, opts + loading.get_adapter_conf_options(
+        include_deprecated=False) if group in SERVICES else opts)
               for group, opts in OPTIONS.items()]
     listed.append((AUTH_GROUP, list({opt.dest: opt for opt in auth}.values())))
+    for group, opts in listed:
+        cfg.set_defaults(opts, **DEFAULTS.get(group, {}))
     return listed
 
 
@@ -181,7 +192,30 @@ def check(conf: cfg.ConfigOpts) -> None:
     """
     for group, opts in OPTIONS.items():
         for opt in opts:
-            getattr(conf[group], opt.dest)
+            value = getattr(conf[group], opt.dest)
+            if value is None and opt.default is not None:
+                raise cfg.ConfigFileValueError(
+                    f'[{group}] {opt.dest} is empty: write a value, or leave '
+                    f'it out for {opt.default!r}')
+            if isinstance(value, float) and not math.isfinite(value):
+                raise cfg.ConfigFileValueError(
+                    f'[{group}] {opt.dest} has to be a number, not {value}')
+    if conf.http.private_key and not conf.http.certificate:
+        raise cfg.ConfigFileValueError(
+            '[http] private_key is nothing without certificate')
+
+
+def check_login(conf: cfg.ConfigOpts) -> None:
+    """See that it is said how to log in to Keystone.
+
+    :raises: oslo_config.cfg.Error where it is not
+    """
+    group = conf[AUTH_GROUP]
+    if not group.auth_type and not group.auth_section:
+        read = ', '.join(conf.config_file or ()) or 'no file was found'
+        raise cfg.ConfigFileValueError(
+            f'[{AUTH_GROUP}] auth_type is not set, so nobody can log in to '
+            f'Keystone ({read})')
 
 
 def mutate(conf: cfg.ConfigOpts) -> None:

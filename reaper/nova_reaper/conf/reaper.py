@@ -12,6 +12,8 @@
 
 """The options of the group [reaper]: what the reaper does, and when."""
 
+from typing import Any
+
 from oslo_config import cfg
 from oslo_config import types
 
@@ -19,6 +21,15 @@ from nova_reaper import choose
 from nova_reaper import model
 
 DEFAULTS = model.Options()
+
+
+def _seconds(name: str, **options: Any) -> cfg.IntOpt:
+    return cfg.IntOpt(name, max=model.MAX_SECONDS, mutable=True, **options)
+
+
+def _count(name: str, **options: Any) -> cfg.IntOpt:
+    return cfg.IntOpt(name, max=model.MAX_INT, mutable=True, **options)
+
 
 reaper_opts = [
     cfg.StrOpt(
@@ -36,64 +47,62 @@ would do. ``fill`` needs the right to rebuild servers and to write allocations;
 effect on SIGHUP: what has been begun is brought to its end, or undone if
 nobody has been ended yet.
 """),
-    cfg.IntOpt(
-        'min_run_time', default=DEFAULTS.min_run_time, min=0, mutable=True,
+    _seconds(
+        'min_run_time', default=DEFAULTS.min_run_time, min=0,
         help="""
 Seconds for which a preemptible server is safe after its launch. Tell the
 tenants: it is what they can count on.
 """),
-    cfg.IntOpt(
+    _count(
         'max_ends_per_project_hour',
-        default=DEFAULTS.max_ends_per_project_hour, min=0, mutable=True,
+        default=DEFAULTS.max_ends_per_project_hour, min=0,
         help="""
 At most so many preemptible servers of one project are ended within an hour.
 0 is no limit. The count is kept in memory: for an hour after a start the
 reaper takes for ended what it was told of since then only.
 """),
-    cfg.IntOpt(
+    _seconds(
         'repeat_protection', default=DEFAULTS.repeat_protection, min=0,
-        mutable=True,
         help="""
 Seconds for which a server is safe that was shelved for another and has come
 back.
 """),
-    cfg.IntOpt(
+    _seconds(
         'pending_timeout', default=DEFAULTS.pending_timeout, min=0,
-        mutable=True,
         help="""
 Seconds after which a server that waits is given up and set to ERROR. 0 is
 never. The extra spec ``reaper:pending_timeout`` of a flavor and the property
 of the same name of a project go before the option, in this order.
 """),
-    cfg.IntOpt(
-        'nothing_fits_timeout', default=0, min=0, mutable=True,
+    _seconds(
+        'nothing_fits_timeout', default=0, min=0,
         help="""
 Seconds for which no host could ever have taken a server, were it empty, or the
 one that it was created for was not there, before it is given up and set to
 ERROR. 0 is never. They begin anew when the reaper is
 started. Hosts may be added, or be away for a moment, so leave some time.
 """),
-    cfg.IntOpt(
+    _seconds(
         'retry_interval', default=DEFAULTS.retry_interval, min=1,
-        mutable=True,
         help="""
 Seconds until a server is tried again for which a rebuild did not end with a
 running server. Doubled with each attempt, up to ``max_retry_interval``.
 """),
-    cfg.IntOpt(
+    _seconds(
         'max_retry_interval', default=DEFAULTS.max_retry_interval, min=1,
-        mutable=True,
-        help='The longest interval in seconds between two attempts.'),
-    cfg.IntOpt(
+        help="""
+The longest interval in seconds between two attempts; the first one is as long
+as it says above and below, whatever this says.
+"""),
+    _seconds(
         'build_failed_retry_interval',
-        default=DEFAULTS.build_failed_retry_interval, min=1, mutable=True,
+        default=DEFAULTS.build_failed_retry_interval, min=1,
         help="""
 The first interval in seconds where a host took the server and its build
 failed there. Such a failure is rarely cured by time.
 """),
-    cfg.IntOpt(
+    _seconds(
         'fair_share_half_life', default=DEFAULTS.fair_share_half_life, min=0,
-        mutable=True,
         help="""
 Seconds after which what a project was given counts half as much when it is
 compared with what others were given. 0: it is never forgotten.
@@ -101,9 +110,9 @@ compared with what others were given. 0: it is never forgotten.
     cfg.BoolOpt(
         'reserve', default=DEFAULTS.reserve, mutable=True,
         help="""
-Whether a server that cannot be placed keeps those behind it in the queue from
-the room that it could use. Off, small servers pass large ones, which may then
-wait for long; on, room may lie idle.
+Whether the first server that cannot be placed keeps those behind it in the
+queue from one host, that which lacks the least for it. Off, small servers pass
+large ones, which may then wait for long; on, room may lie idle.
 """),
     cfg.ListOpt(
         'scorers', default=list(DEFAULTS.scorers), mutable=True,
@@ -113,34 +122,34 @@ How sets of victims are told apart that have the same, smallest number of
 servers. In this order: ``priority`` prefers the lowest priority, ``leftover``
 what frees the least more than is needed, ``youngest`` what has run shortest.
 """),
-    cfg.IntOpt(
-        'grace_period', default=120, min=0, mutable=True,
+    _seconds(
+        'grace_period', default=120, min=0,
         help="""
 Seconds between the notice to a preemptible server and its end. The guest sees
 the notice in its metadata within [api] metadata_cache_expiration of Nova, 15
 seconds unless configured. 0 ends servers at once: the notice is still written,
 and no guest has the time to read it.
 """),
-    cfg.IntOpt(
-        'stop_timeout', default=60, min=0, mutable=True,
+    _seconds(
+        'stop_timeout', default=60, min=0,
         help="""
 Seconds that a guest is given to shut down (ACPI) before its server is
 deleted or shelved. 0 does not stop it first: a delete is then a power cut.
 """),
-    cfg.IntOpt(
-        'end_timeout', default=600, min=30, mutable=True,
+    _seconds(
+        'end_timeout', default=600, min=30,
         help="""
 Seconds in which a victim must have ended once it is told to. Then the room is
 given back to it, and it is left alone for ``stuck_exclusion``. A shelved
 server may have to upload its disk in this time.
 """),
-    cfg.IntOpt(
-        'stuck_exclusion', default=3600, min=0, mutable=True,
+    _seconds(
+        'stuck_exclusion', default=3600, min=0,
         help="""
 Seconds for which a server that did not end in time is not chosen again.
 """),
-    cfg.IntOpt(
-        'rebuild_timeout', default=1800, min=60, mutable=True,
+    _seconds(
+        'rebuild_timeout', default=1800, min=60,
         help="""
 Seconds in which a rebuild should lead to a running server. After them the
 reaper counts it as failed and watches it no longer; it cancels nothing.
@@ -154,38 +163,38 @@ moments a victim runs without an allocation. On, they keep theirs until they
 have ended: never a guest without an allocation, and a gap in which a third
 server may take the room.
 """),
-    cfg.IntOpt(
-        'max_rebuilds', default=20, min=1, mutable=True,
+    _count(
+        'max_rebuilds', default=20, min=1,
         help='At most so many servers are being rebuilt at the same time.'),
-    cfg.IntOpt(
-        'max_preemptions', default=5, min=1, mutable=True,
+    _count(
+        'max_preemptions', default=5, min=1,
         help="""
 For at most so many waiting servers others are under notice, or being ended, at
 the same time.
 """),
-    cfg.IntOpt(
-        'max_misses', default=3, min=1, mutable=True,
+    _count(
+        'max_misses', default=3, min=1,
         help="""
 Nobody is ended any more for a kind of server (its flavor, image, zone and so
 on) of which so many did not run after others had been ended for them: Nova
 cannot foresee NUMA, huge pages and pinned CPUs of a host without its servers.
 Forgotten after ``stuck_exclusion``.
 """),
-    cfg.IntOpt(
-        'hold_timeout', default=1800, min=60, mutable=True,
+    _seconds(
+        'hold_timeout', default=1800, min=60,
         help="""
 Seconds after which held room is given free that the reaper does not work with
 itself. Room whose server is in ERROR is given free by the next sweep; that of
 a server that was deleted has to be found first, and waits for this time.
 """),
-    cfg.IntOpt(
-        'pending_list_interval', default=60, min=5, mutable=True,
+    _seconds(
+        'pending_list_interval', default=60, min=5,
         help="""
 Seconds between two lists of the servers that wait. It heals what no
 notification told; without notifications it is what the reaper lives from.
 """),
-    cfg.IntOpt(
-        'full_list_interval', default=600, min=5, mutable=True,
+    _seconds(
+        'full_list_interval', default=600, min=5,
         help="""
 Seconds between two lists of everything: hosts, their inventories and
 allocations, preemptible servers, holds, notices.
@@ -199,11 +208,11 @@ list before, is not believed: the reaper only observes until
 one with more than this share of hosts of which Placement knows nothing, or no
 inventory; hosts that are disabled or down may have none.
 """),
-    cfg.IntOpt(
-        'safeguard_lists', default=3, min=1, mutable=True,
+    _count(
+        'safeguard_lists', default=3, min=1,
         help='How many full lists in a row have to agree to be believed.'),
-    cfg.IntOpt(
-        'max_index_age', default=900, min=60, mutable=True,
+    _seconds(
+        'max_index_age', default=900, min=60,
         help="""
 Nobody is ended while the last full list is older than so many seconds, or
 than twice ``full_list_interval`` where that is longer.

@@ -20,6 +20,7 @@ from collections.abc import Callable
 import datetime
 from email import utils
 import json
+import pathlib
 import re
 import time
 from typing import Any
@@ -40,6 +41,15 @@ from nova_reaper import nova
 from nova_reaper import owners
 from nova_reaper import placement
 from nova_reaper import world
+
+#: How to log in where nobody listens.
+LOGIN = '''
+[nova_reaper]
+auth_type = password
+auth_url = http://127.0.0.1:9/v3
+username = reaper
+password = secret
+'''
 
 SERVICE = 'service-project'
 # As Nova says it.
@@ -495,11 +505,11 @@ class Nova:
         return server
 
 
-def configuration(**options: Any) -> cfg.ConfigOpts:
-    """A configuration with these options of the group reaper."""
+def configuration(*files: pathlib.Path, **options: Any) -> cfg.ConfigOpts:
+    """A configuration of files, with these options of the group reaper."""
     conf = cfg.ConfigOpts()
     reaper_conf.register_opts(conf)
-    conf([], project='nova-reaper', default_config_files=[])
+    conf([], project='nova-reaper', default_config_files=[*map(str, files)])
     for name, value in options.items():
         conf.set_override(name, value, group='reaper')
     return conf

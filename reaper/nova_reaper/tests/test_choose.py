@@ -318,10 +318,25 @@ class ReasonTestCase(tests.TestCase):
             brute_force.waiting({'VCPU': 1}),
             self.host(disabled=True, used=4))[0])
 
+    def test_room_on_a_host_that_is_disabled(self) -> None:
+        self.assertEqual(
+            ('no_room', '2 of 2 hosts could take it; none that is enabled and '
+             'up has room. No preemptible servers on one host would free '
+             'enough.'),
+            self.reason(brute_force.waiting({'VCPU': 1}),
+                        self.host(disabled=True), self.host('h2', used=4)))
+
     def test_reserved(self) -> None:
-        self.assertEqual('reserved', self.reason(
-            brute_force.waiting({'VCPU': 1}), self.host(),
-            reserved='h1')[0])
+        kept = 'but for one that is kept for a server that waits before it.'
+        waiting = brute_force.waiting({'VCPU': 1})
+        self.assertEqual(
+            ('reserved', f'1 of 1 hosts could take it; none has room, {kept}'),
+            self.reason(waiting, self.host(), reserved='h1'))
+        self.assertEqual(
+            ('reserved', '2 of 2 hosts could take it; those with room are '
+             f'refused by AFilter, {kept}'),
+            self.reason(waiting, self.host(), self.host('h2'),
+                        refused={'h2': 'AFilter'}, reserved='h1'))
 
     def test_overcommitted_host_has_no_room(self) -> None:
         self.assertEqual('no_room', self.reason(

@@ -129,6 +129,17 @@ class ClientTestCase(tests.TestCase):
             self.assertRaises(clients.Conflict, self.client.request, 'POST',
                               '/x')
 
+    def test_an_answer_of_something_else(self) -> None:
+        for text in ('<html>We are back soon.</html>', '[]', '"so"'):
+            self.requests.get(f'{URL}/x', text=text)
+            self.requests.post(f'{URL}/x', text=text)
+            for method in 'GET', 'POST':
+                error = self.assertRaises(
+                    clients.Unavailable, self.client.request, method, '/x')
+                self.assertEqual(
+                    f'nova: {method} /x: 200: the answer is no JSON object; '
+                    'something else may answer at this address', str(error))
+
     def test_reads_are_repeated(self) -> None:
         self.requests.get(f'{URL}/x', [
             {'status_code': 503}, {'status_code': 502}, {'json': {'a': 1}}])

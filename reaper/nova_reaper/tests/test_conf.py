@@ -55,10 +55,9 @@ class ConfTestCase(tests.TestCase):
         file = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
         file.write_text('[reaper]\nmode = fill\n')
-        conf = cfg.ConfigOpts()
-        reaper_conf.register_opts(conf)
-        conf([], default_config_files=[str(file)])
-        for wrong in ('scorers = luck', 'max_misses = 0', 'reserve = often'):
+        conf = cloud.configuration(file)
+        for wrong in ('scorers = luck', 'max_misses = 0', 'reserve = often',
+                      'max_rebuilds =', 'reserve ='):
             file.write_text(f'[reaper]\nmode = preempt\n{wrong}\n')
             self.assertRaises(cfg.Error, reaper_conf.mutate, conf)
             self.assertEqual('fill', conf.reaper.mode)
@@ -67,9 +66,49 @@ class ConfTestCase(tests.TestCase):
         self.assertEqual(('preempt', ['youngest']),
                          (conf.reaper.mode, conf.reaper.scorers))
 
+    def refused(self, *lines: str) -> None:
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        for line in lines:
+            file.write_text(line)
+            conf = cloud.configuration(file)
+            error = self.assertRaises(cfg.Error, reaper_conf.check, conf)
+            self.assertIn(line.split()[1], str(error))
+
+    def test_nothing_is_no_value(self) -> None:
+        self.refused(*(
+            f'[{group}]\n{option.dest} =\n'
+            for group, options in reaper_conf.OPTIONS.items()
+            for option in options
+            if isinstance(option.default, bool | int | float)))
+
+    def test_numbers_that_are_too_large(self) -> None:
+        for option in reaper_conf.reaper.reaper_opts:
+            if isinstance(option, cfg.IntOpt):
+                self.refused(
+                    f'[reaper]\n{option.dest} = {option.type.max + 1}\n')
+        self.refused(
+            '[reaper]\npending_timeout = 400000000000\n',
+            '[http]\nthreads = 257\n', '[nova]\nrate_limit = nan\n',
+            '[placement]\nrate_limit = inf\n',
+            '[notifications]\nsilence = 400000000000\n',
+            '[notifications]\nbatch_timeout = 1e300\n',
+            '[coordination]\ncheck_interval = 1e300\n')
+
     def test_the_generator_takes_them(self) -> None:
         groups = [group for group, _ in reaper_conf.list_opts()]
         self.assertEqual(sorted(set(groups)), sorted(groups))
+
+    def test_the_generator_has_the_defaults(self) -> None:
+        conf = cloud.configuration()
+        for group, options in reaper_conf.list_opts():
+            names = {option.dest for option in options}
+            self.assertLessEqual(
+                set(reaper_conf.DEFAULTS.get(group, ())), names)
+            for option in options:
+                if option.dest in conf[group]:
+                    self.assertEqual(conf[group][option.dest], option.default,
+                                     f'[{group}] {option.dest}')
 
     def test_rules(self) -> None:
         enforcer = policies.generator_enforcer()

@@ -13,8 +13,10 @@
 """What is answered, and to whom."""
 
 import datetime
+import pathlib
 from typing import Any
 
+import fixtures
 from keystonemiddleware import opts
 from oslo_config import cfg
 import requests
@@ -249,3 +251,14 @@ class ServerTestCase(tests.TestCase):
             f'{url}/healthz', timeout=10).status_code)
         self.assertEqual(401, requests.get(
             f'{url}/v1/pending', timeout=10).status_code)
+
+    def test_a_certificate_that_is_none_is_named(self) -> None:
+        conf = cloud.configuration()
+        directory = self.useFixture(fixtures.TempDir()).path
+        for name in ('certificate', 'private_key'):
+            file = pathlib.Path(directory, name)
+            file.write_text('none')
+            conf.set_override(name, str(file), 'http')
+        error = self.assertRaises(ValueError, http.Server, conf, None)
+        self.assertIn(conf.http.certificate, str(error))
+        self.assertIn(conf.http.private_key, str(error))

@@ -21,6 +21,7 @@ import threading
 import time
 from unittest import mock
 
+from cotyledon import types
 import fixtures
 from keystoneauth1 import exceptions
 
@@ -30,19 +31,14 @@ from nova_reaper import service
 from nova_reaper import tests
 from nova_reaper.tests import cloud
 
-# Nobody listens there: it goes on trying.
+# It goes on trying to log in.
 _CONFIGURATION = '''
 [DEFAULT]
 use_stderr = true
 log_color = false
 [reaper]
 mode = %s
-[nova_reaper]
-auth_type = password
-auth_url = http://127.0.0.1:9/v3
-username = reaper
-password = secret
-'''
+''' + cloud.LOGIN
 
 
 class NoBusTestCase(tests.TestCase):
@@ -97,6 +93,42 @@ class WrongOptionTestCase(tests.TestCase):
                 http, 'application',
                 side_effect=exceptions.NoMatchingPlugin('pasword')):
             self.runs(connect=mock.Mock(), build=mock.Mock())
+
+
+class EndTestCase(tests.TestCase):
+    """A worker whose engine has ended."""
+
+    def test_by_itself_is_a_failure(self) -> None:
+        worker = service.Worker(types.WorkerId(0), cloud.configuration())
+        worker._reaper = reaper = mock.Mock(stopping=True)
+        worker.run()
+        reaper.stopping = False
+        self.assertEqual(1, self.assertRaises(SystemExit, worker.run).code)
+
+    def test_it_is_told_to_stop(self) -> None:
+        reaper = service.Reaper(cloud.configuration())
+        with mock.patch.object(reaper, '_run'):
+            reaper.start()
+        self.assertFalse(reaper.stopping)
+        reaper.stop()
+        reaper.wait()
+        self.assertTrue(reaper.stopping)
+
+
+class MutateTestCase(tests.TestCase):
+    """A file that cannot be read does not end the service."""
+
+    def test_no_text_and_a_directory(self) -> None:
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        file.write_text('[reaper]\nmode = fill\n')
+        conf = cloud.configuration(file)
+        file.write_bytes(b'\xff\xfe')
+        self.assertFalse(service.mutate(conf))
+        file.unlink()
+        file.mkdir()
+        self.assertFalse(service.mutate(conf))
+        self.assertEqual('fill', conf.reaper.mode)
 
 
 class SignalTestCase(tests.TestCase):

@@ -14,8 +14,10 @@ import contextlib
 import datetime
 import io
 import json
+import os
 import pathlib
 import random
+import subprocess
 import sys
 import tempfile
 from typing import Any
@@ -23,6 +25,7 @@ from unittest import mock
 
 import hypothesis
 from hypothesis import strategies
+from oslo_config import cfg
 import yaml
 
 from nova_reaper import cmd
@@ -119,6 +122,7 @@ class CommandTestCase(tests.TestCase):
 
     def test_neither_json_nor_yaml(self) -> None:
         for text in ('{', 'a: [', '\0', '{"hosts": [' * 10 ** 5, '? [a]\n: 1',
+                     '- ' * 30000, '{a: ' * 20000, '[{' * 50,
                      'hosts: &a [*a]', '{"now": ' + '9' * 5000 + '}',
                      '{"hosts": [], "hosts": []}', 'hosts: []\nhosts: []',
                      '!!python/object/apply:os.getcwd []',
@@ -135,6 +139,56 @@ class CommandTestCase(tests.TestCase):
         self.assertEqual(
             'nova-reaper simulate: hosts[0].inventory.VCPU.total: has to be a '
             'whole number from 0 to 2147483647, not -1\n', err)
+
+    def test_what_is_said_is_one_line_of_some_length(self) -> None:
+        for text in ('{"servers": [{"id": "s", "host": "x\\n\\u2028y", '
+                     '"resources": {}}]}',
+                     '{"a\\nb": 1}', json.dumps({'a' * 10 ** 5: 1}),
+                     '{"%s": 1, "%s": 2}' % (('a' * 10 ** 5,) * 2),
+                     '!!int "%s"' % ('a' * 10 ** 5), '"\\ud800": 1',
+                     json.dumps({'options': {'notice_url': 'x\n' * 10 ** 5}}),
+                     json.dumps({'options': {'mode': 'x\n' * 10 ** 5}})):
+            code, out, err = self.run_command('-', text=text)
+            self.assertEqual((2, '', 1), (code, out, len(err.splitlines())))
+            self.assertLess(len(err), 700)
+
+
+class OutputTestCase(tests.TestCase):
+    """Where it comes from and goes to, in a process of its own."""
+
+    def run_process(self, stdout: Any = subprocess.PIPE,
+                    redirect: str = '', **environment: str
+                    ) -> tuple[int, str, str]:
+        given = document()
+        given['waiting'][0]['id'] = 'w\xe9'
+        done = subprocess.run(
+            ['sh', '-c', f'exec "$@" {redirect}', 'sh', sys.executable, '-m',
+             'nova_reaper.cmd', 'simulate', '-'], stdout=stdout,
+            stderr=subprocess.PIPE, text=True, input=json.dumps(given),
+            env={**os.environ, **environment}, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_a_terminal_that_cannot_show_it(self) -> None:
+        code, out, err = self.run_process(PYTHONIOENCODING='ascii')
+        self.assertEqual((0, ''), (code, err))
+        self.assertIn('w\\xe9', out)
+
+    def test_nobody_reads_it(self) -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        self.addCleanup(os.close, writer)
+        self.assertEqual((2, None, ''), self.run_process(stdout=writer))
+
+    def test_it_is_full(self) -> None:
+        self.assertEqual(
+            (2, '', 'nova-reaper: No space left on device\n'),
+            self.run_process(redirect='>/dev/full'))
+
+    def test_closed(self) -> None:
+        self.assertEqual((0, '', ''), self.run_process(redirect='>&-'))
+        self.assertEqual(
+            (2, '', 'nova-reaper simulate: the document: there is no standard '
+             'input\n'), self.run_process(redirect='<&-'))
 
 
 class BadInputTestCase(tests.TestCase):
@@ -186,6 +240,19 @@ class BadInputTestCase(tests.TestCase):
         self.check_values('options.strict_accounting', 1, 'true')
         self.check_values('options.notice_url', 5, 'nowhere')
 
+    def test_options_have_the_limits_of_the_configuration(self) -> None:
+        given = document()
+        given['waiting'][0] |= {
+            'attempts': model.MAX_INT, 'last_attempt': '3000-01-01T00:00:00Z'}
+        for at in ('min', 'max'):
+            for option in conf.reaper.reaper_opts:
+                if isinstance(option, cfg.IntOpt):
+                    limit = getattr(option.type, at)
+                    given['options'][option.dest] = limit
+                    self.check_values(f'options.{option.dest}',
+                                      limit + (1 if at == 'max' else -1))
+            self.assertEqual(1, len(decide(given)))
+
     def test_created_at_null_is_now(self) -> None:
         given = document()
         given['waiting'][0]['created_at'] = None
@@ -194,7 +261,8 @@ class BadInputTestCase(tests.TestCase):
 
     def test_ratio(self) -> None:
         self.check_values('hosts[0].inventory.VCPU.allocation_ratio', -0.1,
-                          True, '1', None, float('nan'), float('inf'), 1e300)
+                          True, '1', None, float('nan'), float('inf'), 1e300,
+                          10 ** 400, -10 ** 400)
 
     def test_more_reserved_than_there_is(self) -> None:
         self.check_values('hosts[0].inventory.VCPU.reserved', 9)
@@ -330,6 +398,30 @@ class SimulateTestCase(tests.TestCase):
         self.assertEqual([('w1', 'wait'), ('w2', 'preempt')],
                          [(one['server'], one['verdict'])
                           for one in decide(given)])
+
+    def test_each_is_told_why_as_things_are_then(self) -> None:
+        # The last asks for the same as the first; what was free or could be
+        # freed then is taken by the second.
+        given = document()
+        given['options'] = {'mode': 'fill'}
+        given['servers'][0]['resources'] = {'VCPU': 4}
+        given['waiting'] = [
+            {'id': 'w1', 'resources': {'VCPU': 6}, 'priority': 2},
+            {'id': 'w2', 'resources': {'VCPU': 4}, 'priority': 1},
+            {'id': 'w3', 'resources': {'VCPU': 6}}]
+        decisions = decide(given)
+        self.assertEqual(['wait', 'room', 'wait'],
+                         [one['verdict'] for one in decisions])
+        self.assertIn('would have to go', decisions[0]['detail'])
+        self.assertIn('No preemptible servers', decisions[2]['detail'])
+        del given['servers']
+        refused = {'resources': {'VCPU': 8}, 'refused_by': {'h1': 'AFilter'}}
+        given['waiting'] = [
+            {'id': 'w1', 'priority': 2, **refused},
+            {'id': 'w2', 'priority': 1, 'resources': {'VCPU': 8}},
+            {'id': 'w3', **refused}]
+        self.assertEqual(['refused', None, 'no_room'],
+                         [one['reason'] for one in decide(given)])
 
     def test_one_that_was_placed_is_no_victim(self) -> None:
         given = document()

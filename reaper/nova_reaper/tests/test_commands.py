@@ -1,0 +1,165 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The commands that ask a cloud, and what they say of what is wrong."""
+
+import argparse
+import contextlib
+import io
+import json
+import pathlib
+from typing import Any
+from unittest import mock
+
+import fixtures
+import requests
+from requests_mock.contrib import fixture
+
+from nova_reaper import commands
+from nova_reaper import service
+from nova_reaper import snapshot
+from nova_reaper import tests
+from nova_reaper.tests import brute_force
+from nova_reaper.tests import cloud
+
+
+class CommandTestCase(tests.TestCase):
+    """A command with a configuration file."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.useFixture(fixtures.MockPatch('oslo_log.log.setup'))
+        self.file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        self.file.write_text(cloud.LOGIN)
+
+    def options(self, name: str, *arguments: str) -> argparse.Namespace:
+        parser = argparse.ArgumentParser()
+        commands.add_parsers(parser.add_subparsers())
+        return parser.parse_args(
+            [name, '--config-file', str(self.file), *arguments])
+
+    def run_command(self, name: str, *arguments: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = commands.main(self.options(name, *arguments))
+        return code, out.getvalue(), err.getvalue()
+
+
+class ConfigurationTestCase(CommandTestCase):
+    """It is refused before anything is asked or run."""
+
+    def refused(self, *words: str, names: tuple[str, ...] = (
+            'run', 'once', 'snapshot')) -> None:
+        run = self.useFixture(fixtures.MockPatchObject(service, 'run')).mock
+        for name in names:
+            code, out, err = self.run_command(name)
+            self.assertEqual((2, '', 1), (code, out, err.count('\n')), err)
+            self.assertTrue(err.startswith(f'{self.file}: '), err)
+            for word in words:
+                self.assertIn(word, err)
+        run.assert_not_called()
+
+    def test_no_text(self) -> None:
+        self.file.write_bytes(b'\xff\xfe')
+        self.refused('utf-8', names=('run', 'once', 'status'))
+
+    def test_a_directory(self) -> None:
+        self.file.unlink()
+        self.file.mkdir()
+        self.refused('directory', names=('run', 'once', 'status'))
+
+    def test_nobody_can_log_in(self) -> None:
+        self.file.write_text('[http]\nport = 18799\n')
+        self.refused('[nova_reaper] auth_type')
+
+    def test_a_key_without_a_certificate(self) -> None:
+        self.file.write_text(f'[http]\nprivate_key = key\n{cloud.LOGIN}')
+        self.refused('[http] private_key')
+
+    def test_no_value(self) -> None:
+        self.file.write_text(f'[reaper]\nworkers =\n{cloud.LOGIN}')
+        self.refused('[reaper] workers is empty')
+
+
+class CloudTestCase(CommandTestCase):
+    """Of a cloud."""
+
+    def test_what_libraries_raise(self) -> None:
+        for wrong in ('timeout = inf', '[nova]\nvalid_interfaces = zzz'):
+            self.file.write_text(cloud.LOGIN + wrong)
+            for name in ('once', 'snapshot'):
+                code, out, err = self.run_command(name)
+                self.assertEqual((2, '', 1), (code, out, err.count('\n')))
+                self.assertTrue(err.startswith('The cloud cannot be asked: '))
+
+    def is_there(self) -> None:
+        cloud = snapshot.Snapshot(brute_force.NOW)
+        for name, found in (('connect', None), ('take_snapshot', cloud),
+                            ('once', [])):
+            self.useFixture(fixtures.MockPatchObject(
+                service, name, return_value=found))
+
+    def test_a_file_that_cannot_be_written(self) -> None:
+        self.is_there()
+        self.assertEqual(
+            (2, '', '/nowhere/cloud: No such file or directory\n'),
+            self.run_command('snapshot', '/nowhere/cloud'))
+        self.assertEqual(0, self.run_command(
+            'snapshot', str(self.file.parent / 'cloud'))[0])
+
+    def test_an_output_that_is_full_is_not_the_clouds(self) -> None:
+        self.is_there()
+        full = mock.Mock(write=mock.Mock(side_effect=OSError))
+        for name in ('once', 'snapshot'):
+            with contextlib.redirect_stdout(full):
+                self.assertRaises(OSError, commands.main, self.options(name))
+            with contextlib.redirect_stdout(None):
+                self.assertEqual(0, commands.main(self.options(name)))
+
+
+class StatusTestCase(CommandTestCase):
+    """What the service on this machine answers."""
+
+    def status(self, *arguments: str, **answer: Any) -> tuple[int, str, str]:
+        answers: Any = self.useFixture(fixture.Fixture())
+        answers.get('http://127.0.0.1:8782/healthz', **answer)
+        return self.run_command('status', *arguments)
+
+    def test_it_tells(self) -> None:
+        health = {'status': 'degraded', 'active': False, 'mode': 'observe',
+                  'configured_mode': 'fill', 'safeguard': 'No hosts.',
+                  'checks': [{'name': 'lists', 'status': 'degraded',
+                              'detail': 'old'}]}
+        self.assertEqual(
+            (1, 'degraded; stands by; mode observe (configured: fill)\n'
+             'safeguard: No hosts.\nlists: degraded: old\n', ''),
+            self.status(json=health))
+
+    def test_somebody_else_answers(self) -> None:
+        answers: tuple[Any, ...] = (
+            [], {}, None, 'ok', 1, {'error': {'code': 404}}, {'status': []},
+            {'status': 'ok', 'active': True})
+        for answer in answers:
+            for arguments in ((), ('--json',)):
+                self.assertEqual(
+                    (2, '', 'What answers on 127.0.0.1, port 8782, is no '
+                     'nova-reaper.\n'), self.status(
+                         *arguments, text=json.dumps(answer)))
+
+    def test_nobody_answers(self) -> None:
+        answers: tuple[dict[str, Any], ...] = (
+            {'text': 'x'}, {'exc': requests.ConnectTimeout})
+        for answer in answers:
+            code, out, err = self.status(**answer)
+            self.assertEqual((2, ''), (code, out))
+            self.assertTrue(err.startswith('nova-reaper does not answer: '))
