@@ -29,6 +29,7 @@ from oslo_utils import excutils
 from oslo_utils import timeutils
 
 from nova.compute import action_history
+from nova.compute import asked_devices
 from nova.compute import cell0_record
 from nova.compute import rebuild_image
 from nova.compute import rebuild_request
@@ -189,6 +190,7 @@ class _Rebuild(rebuild_request.Request):
         actions = action_history.pack(self.context, record.uuid)
         self.request_spec.rebuild_data = dict(
             data, vm_state=record.vm_state, actions=actions,
+            devices=asked_devices.pack(self.instance, self.bdms),
             # Not all of the actions are carried.
             attempts=1 + (data.get('attempts') or
                           action_history.count_attempts(actions)))

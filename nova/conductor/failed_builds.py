@@ -30,6 +30,7 @@ from nova.compute import rebuild_in_cell0
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.conductor import cell0
+from nova.conductor import cleanup
 from nova.conductor import rebuild_log
 from nova.conductor.tasks import host_builds
 from nova.conductor.tasks import return_to_cell0
@@ -117,14 +118,16 @@ def _answered(context, instance_uuid):
 
 
 @contextlib.contextmanager
-def trying_again(context, instance, reason):
+def trying_again(context, report_client, instance, reason):
     """Mark what runs within as another try to build a server.
 
     If the server has returned to cell0 by the end, what was claimed for it
     meanwhile is nobody's. Recovery looks, since the entry of its rebuild can
-    have ended.
+    have ended. If its owner has deleted it, who did so can have deleted its
+    allocations before the claim.
 
     :param context: the request context
+    :param report_client: the client of the placement service
     :param instance: the Instance, whether it came out of cell0 or not
     :param reason: why its build failed, None if that is not known
     """
@@ -132,10 +135,22 @@ def trying_again(context, instance, reason):
         with context_value.within(_trying_again, (instance, reason)):
             yield
     finally:
-        if (CONF.api_database.connection is not None and
+        if (rebuilt_instance.is_marked(instance) and
+                host_builds.is_deleted(instance._context, instance)):
+            _delete_allocations(context, report_client, instance)
+        elif (CONF.api_database.connection is not None and
                 rebuilt_instance.is_elsewhere(instance)):
             rebuild_log.begin(
                 context, rebuild_in_cell0.cell0(context), instance.uuid)
+
+
+def _delete_allocations(context, report_client, instance):
+    try:
+        cleanup.delete_allocations(
+            context, report_client, instance.uuid, lambda: True)
+    except Exception:
+        LOG.exception('What was claimed for the server, which is deleted, is '
+                      'allocated still.', instance=instance)
 
 
 def give_up(context, instance_uuid, exc):

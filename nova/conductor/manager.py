@@ -171,7 +171,8 @@ class ComputeTaskManager:
             return
         # The release takes the reason out.
         reason = filter_properties.get('retry', {}).get('exc_reason')
-        with failed_builds.trying_again(context, instances[0], reason):
+        with failed_builds.trying_again(
+                context, self.report_client, instances[0], reason):
             released.ComputeTaskManager.build_instances(
                 self, context, instances, image, filter_properties,
                 admin_password, injected_files, requested_networks,

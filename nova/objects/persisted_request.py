@@ -20,6 +20,8 @@ requested_destination, injected_files
     of the request with which the server was to be scheduled
 vm_state, actions
     of the record in cell0, while the server is on its way out of it
+devices
+    that the owner has named, until the server is launched
 
 A save by stock Nova drops all of it.
 """

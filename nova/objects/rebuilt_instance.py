@@ -108,7 +108,9 @@ def _is_unclaimed(instance):
     That is what the release does as nova-compute begins, with no more of the
     server than its row.
     """
+    # One of a build request has no context.
     return (instance.vm_state == vm_states.ERROR and
+            instance._context is not None and
             instance._context.cell_uuid != objects.CellMapping.CELL0_UUID and
             'system_metadata' not in instance and
             'host' in instance and instance.host is None and

@@ -79,6 +79,20 @@ def restore_volumes(cctxt, instance):
         return cell0_record.unsaved_bdms(instance, bdms)
 
 
+def is_deleted(cctxt, instance):
+    """Whether the owner of a server has deleted it, or is doing so.
+
+    :param cctxt: a context that is targeted at the cell of the server
+    :param instance: the Instance, of which that record is meant alone
+    """
+    row = models.Instance
+    with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
+        return session.query(row.id).filter(
+            row.id == instance.id, (row.deleted != 0) | row.task_state.in_(
+                (task_states.DELETING, task_states.SOFT_DELETING))
+        ).first() is not None
+
+
 def release_if_deleted(cctxt, instance):
     """Delete the attachments of a server that its owner deletes meanwhile.
 
@@ -89,13 +103,8 @@ def release_if_deleted(cctxt, instance):
     :param cctxt: a context that is targeted at the cell of the server
     :param instance: the Instance, which is not claimed any more
     """
-    row = models.Instance
-    with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
-        if not session.query(row.id).filter(
-                row.id == instance.id, (row.deleted != 0) | row.task_state.in_(
-                    (task_states.DELETING, task_states.SOFT_DELETING))
-        ).first():
-            return
+    if not is_deleted(cctxt, instance):
+        return
     volume_api = cinder.API()
     with utils.temporary_mutation(cctxt, read_deleted='yes'):
         _bdms, of_volumes = _all_bdms(cctxt, instance)

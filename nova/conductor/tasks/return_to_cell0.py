@@ -27,6 +27,7 @@ from oslo_utils import timeutils
 from oslo_utils import uuidutils
 
 from nova.compute import action_history
+from nova.compute import asked_devices
 from nova.compute import cell0_record
 from nova.compute import rebuild_in_cell0
 from nova.compute import task_states
@@ -220,12 +221,15 @@ def _ask_again(context, cell, instance, bdms=None, actions=None):
     spec = objects.RequestSpec.get_by_instance_uuid(context, instance.uuid)
     # In a cell it is that of the host.
     unsaved.availability_zone = spec.availability_zone
+    bdms = bdms or cell0_record.unsaved_bdms(instance)
+    if spec.rebuild_data is not None:
+        asked_devices.restore(
+            spec.rebuild_data.get('devices'), unsaved, bdms)
     if actions is not None:
         spec.rebuild_data = dict(spec.rebuild_data, actions=actions)
     return rebuild_in_cell0.unmap_and_create_build_request(
-        context, cell, unsaved, bdms or cell0_record.unsaved_bdms(instance),
-        instance.tags, instance.created_at, timeutils.utcnow(), spec,
-        owner=uuidutils.generate_uuid())
+        context, cell, unsaved, bdms, instance.tags, instance.created_at,
+        timeutils.utcnow(), spec, owner=uuidutils.generate_uuid())
 
 
 def _create_record(cctxt, build_request, exc):

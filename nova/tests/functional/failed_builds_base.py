@@ -113,6 +113,11 @@ class FailedBuildsBase(test_held_room.HeldRoomBase):
             nova_context.get_admin_context(), report.SchedulerReportClient(),
             age)
 
+    def recover_until_returned(self):
+        """Recover, however short ago the rebuild was asked for."""
+        self._wait_for_assert(lambda: self.assertEqual(
+            (1, 0), self.recover(age=600)))
+
     @contextlib.contextmanager
     def log_of_rebuilds(self):
         context = nova_context.get_admin_context()

@@ -33,6 +33,7 @@ from nova.objects import persisted_request
 from nova.objects import rebuilt_instance
 from nova.scheduler.client import query
 from nova.scheduler.client import report
+from nova.scheduler import utils as scheduler_utils
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional import failed_builds_base
@@ -95,6 +96,50 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.assertEqual('roomy', server['OS-EXT-SRV-ATTR:host'])
         self.assertEqual([self.provider('roomy')],
                          list(self.held()['allocations']))
+
+    def test_deleted_as_another_host_is_looked_for(self):
+        self.make_host()
+        self.make_room()
+        self.hold(host='bad')
+        self.deleted_before(manager.ComputeTaskManager, '_schedule_instances')
+
+    def test_deleted_as_another_host_is_claimed(self):
+        self.make_host('bad')
+        self.make_host('worse')
+        self.deleted_before(scheduler_utils, 'claim_resources')
+
+    def deleted_before(self, module, name):
+        """Delete the server just before another host is claimed for it."""
+        hosts = ['bad', 'worse']
+        released = getattr(module, name)
+        done = threading.Event()
+
+        def meet(*args, **kwargs):
+            if failed:
+                # In nova-api.
+                contextvars.Context().run(
+                    self.api.delete_server, self.server['id'])
+            return released(*args, **kwargs)
+
+        def fail(instance):
+            failed.append(instance.host)
+            return exception.InternalError(err='no such bridge')
+
+        def build(*args, **kwargs):
+            build_instances(*args, **kwargs)
+            if failed:
+                done.set()
+
+        failed = []
+        build_instances = manager.ComputeTaskManager.build_instances
+        with self.spawn_fails(hosts, fail), mock.patch.object(
+                module, name, meet), mock.patch.object(
+                manager.ComputeTaskManager, 'build_instances', build):
+            self.rebuild(self.server)
+            self.assertTrue(done.wait(30))
+        self._wait_until_deleted(self.server)
+        self.assertEqual(1, len(failed))
+        self.assertEqual({}, self.held()['allocations'])
 
     def test_no_more_tries_than_are_allowed(self):
         self.flags(max_attempts=2, group='scheduler')
@@ -414,11 +459,6 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self._wait_until_deleted(self.server)
 
     # Who dies, and who comes in between.
-
-    def recover_until_returned(self):
-        """Recover, however short ago the rebuild was asked for."""
-        self._wait_for_assert(lambda: self.assertEqual(
-            (1, 0), self.recover(age=600)))
 
     def test_conductor_dies_before_it_returns_the_server(self):
         self.left_by_the_conductor()

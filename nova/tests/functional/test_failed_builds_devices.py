@@ -1,0 +1,152 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import itertools
+
+import fixtures
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from nova import context as nova_context
+from nova import objects
+from nova.tests.fixtures import cinder as cinder_fixture
+from nova.tests.fixtures import glance as glance_fixture
+from nova.tests.functional import failed_builds_base
+from nova.virt import driver as virt_driver
+from nova.virt import fake
+from nova.virt.libvirt import blockinfo
+
+IMAGE = glance_fixture.GlanceFixture.image1['id']
+VOLUME = cinder_fixture.CinderFixture.IMAGE_BACKED_VOL
+
+INSTANCE = (
+    'root_device_name', 'default_ephemeral_device', 'default_swap_device')
+MAPPING = ('source_type', 'destination_type', 'guest_format', 'boot_index',
+           'volume_size', 'device_name', 'disk_bus', 'device_type')
+
+
+def name_as_libvirt(_driver, instance, _root, *lists):
+    """Do what the released driver of libvirt does."""
+    bdms = list(itertools.chain(*lists))
+    for bdm in bdms:
+        bdm.device_name = None
+    blockinfo.default_device_names(
+        'kvm', nova_context.get_admin_context(), instance,
+        virt_driver.get_block_device_info(instance, bdms),
+        instance.image_meta)
+
+
+class FailedBuildsDevicesTestCase(failed_builds_base.FailedBuildsBase):
+    """What a host has filled in does not outlive its build."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(
+            fake.FakeDriver, 'default_device_names_for_instance',
+            name_as_libvirt))
+        self.large = self.make_flavor(ephemeral=2000, swap=128)
+        self.make_host()
+
+    def make_flavor(self, ephemeral=0, swap=0):
+        return self._create_flavor(
+            vcpu=1, memory_mb=128, disk=1, ephemeral=ephemeral, swap=swap)
+
+    def waits(self, **server):
+        """Let a server wait; return what is stored of its devices."""
+        self.fill('bad')
+        self.server = self.bury(**server)
+        self.placement.delete('/allocations/%s' % uuids.filler)
+        return self.devices()
+
+    def fails(self):
+        with self.abort():
+            self.rebuild(self.server)
+            self.goes_back('no such disk')
+
+    def devices(self):
+        stored = self.stored(self.server)
+        instance, = stored['instances']
+        return ([instance[name] for name in INSTANCE], [
+            [row[name] for name in MAPPING] for row in sorted(
+                stored['block_device_mapping'], key=lambda row: row['id'])])
+
+    def is_built(self, **body):
+        """Rebuild the server; return its disks, by kind, size and bus."""
+        self.rebuild(self.server, **body)
+        self.wait_for(self.server, 'ACTIVE')
+        context = nova_context.get_admin_context()
+        with nova_context.target_cell(
+                context, self.cell_mappings['cell1']) as cctxt:
+            return sorted(
+                (bdm.guest_format or bdm.source_type, bdm.volume_size,
+                 bdm.disk_bus) for bdm
+                in objects.BlockDeviceMappingList.get_by_instance_uuid(
+                    cctxt, self.server['id']))
+
+    def test_as_it_was(self):
+        before = self.waits()
+        self.fails()
+        self.assertEqual(before, self.devices())
+        self.assertIsNone(self.admin_api.get_server(self.server['id'])[
+            'OS-EXT-SRV-ATTR:root_device_name'])
+        with self.abort():
+            self.rebuild(self.server)
+            self.wait_for(self.server, 'PENDING')
+        self.assertEqual(before, self.devices())
+
+    def test_what_the_owner_has_named(self):
+        before = self.waits(block_device_mapping_v2=[
+            {'boot_index': 0, 'source_type': 'image', 'uuid': IMAGE,
+             'destination_type': 'local', 'device_name': '/dev/sdq',
+             'disk_bus': 'scsi'},
+            {'boot_index': -1, 'source_type': 'blank', 'volume_size': 1999,
+             'destination_type': 'local', 'device_name': '/dev/vdr'},
+            {'boot_index': -1, 'source_type': 'volume', 'uuid': VOLUME,
+             'destination_type': 'volume', 'disk_bus': 'usb'}])
+        self.fails()
+        self.assertEqual(before, self.devices())
+        self.assertLessEqual({'/dev/sdq', '/dev/vdr'},
+                             {row[-3] for row in before[1]})
+        self.assertLessEqual({'scsi', 'usb'}, {row[-2] for row in before[1]})
+
+    def test_conductor_dies(self):
+        before = self.waits()
+        self.left_by_the_conductor()
+        self.recover_until_returned()
+        self.goes_back('no such disk')
+        self.assertEqual(before, self.devices())
+
+    def test_larger_flavor(self):
+        self.waits()
+        self.fails()
+        self.assertEqual(
+            [('blank', 2001, 'virtio'), ('image', None, 'virtio'),
+             ('swap', 512, 'virtio')],
+            self.is_built(flavorRef=self.make_flavor(2001, 512)))
+
+    def test_flavor_without_them(self):
+        self.waits()
+        self.fails()
+        self.assertEqual([('image', None, 'virtio')],
+                         self.is_built(flavorRef=self.make_flavor()))
+
+    def test_other_image(self):
+        self.waits()
+        self.fails()
+        image = self.glance.create(None, {
+            'name': 'scsi', 'status': 'active', 'disk_format': 'raw',
+            'container_format': 'raw', 'size': 1, 'min_ram': 0, 'min_disk': 0,
+            'properties': {
+                'hw_architecture': 'x86_64', 'hw_disk_bus': 'scsi',
+                'hw_scsi_model': 'virtio-scsi'}})['id']
+        self.assertEqual(
+            [('blank', 2000, 'scsi'), ('image', None, 'scsi'),
+             ('swap', 128, 'scsi')], self.is_built(imageRef=image))
