@@ -296,7 +296,8 @@ class Worker(cotyledon.Service):
     knows of a cloud would have to be read again.
     """
 
-    def __init__(self, number: types.WorkerId, conf: cfg.ConfigOpts) -> None:
+    def __init__(self, number: types.WorkerId,
+                 conf: reaper_conf.Configuration) -> None:
         super().__init__(number)
         self._conf = conf
         self._reaper = Reaper(conf)
@@ -321,7 +322,7 @@ class Worker(cotyledon.Service):
             self._reaper.reset()
 
 
-def mutate(conf: cfg.ConfigOpts) -> bool:
+def mutate(conf: reaper_conf.Configuration) -> bool:
     """Read the options that may change again.
 
     :returns: whether that could be done; if not they are as they were
@@ -335,7 +336,7 @@ def mutate(conf: cfg.ConfigOpts) -> bool:
     return True
 
 
-def run(conf: cfg.ConfigOpts) -> int:
+def run(conf: reaper_conf.Configuration) -> int:
     """Run the service until it is told to stop; returns its exit code."""
     def reload() -> None:
         # A worker that died is forked anew from this process.

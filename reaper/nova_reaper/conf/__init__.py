@@ -164,16 +164,44 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     return listed
 
 
+class _Group(cfg.ConfigOpts.GroupAttr):
+    """``[reaper]`` as it is now, also for who has had it for a while."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conf.current, name)
+
+
+class Configuration(cfg.ConfigOpts):
+    """Every option, and those of ``[reaper]`` may change while threads read.
+
+    A ConfigOpts whose files are read again may keep an old value for good: a
+    thread that looked it up before puts it into the cache afterwards. So the
+    values come from a ConfigOpts that nobody has read before the change.
+
+    :ivar current: the group ``[reaper]`` of the newest ConfigOpts
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        register_opts(self)
+        self.current = super().__getattr__('reaper')
+        self._reaper = _Group(self, self._get_group('reaper'))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == 'reaper':
+            return self._reaper
+        return super().__getattr__(name)
+
+
 def load(arguments: list[str], files: list[str] | None = None
-         ) -> cfg.ConfigOpts:
+         ) -> Configuration:
     """Read the configuration and set up logging.
 
     :param arguments: of the command line, those that oslo.config knows
     :param files: configuration files, None for those of the usual places
     :raises: oslo_config.cfg.Error where a value is none
     """
-    conf = cfg.ConfigOpts()
-    register_opts(conf)
+    conf = Configuration()
     log.register_options(conf)
     # Nobody wants to see each request twice; keystoneauth hides the tokens.
     log.set_defaults(default_log_levels=log.get_default_log_levels() + [
@@ -218,19 +246,22 @@ def check_login(conf: cfg.ConfigOpts) -> None:
             f'Keystone ({read})')
 
 
-def mutate(conf: cfg.ConfigOpts) -> None:
+def mutate(conf: Configuration) -> None:
     """Take over what may change of the configuration files.
 
     :raises: oslo_config.cfg.Error where a value is none; nothing has changed
         then
     """
-    wanted = cfg.ConfigOpts()
-    register_opts(wanted)
+    wanted = Configuration()
     log.register_options(wanted)
     wanted([], default_config_files=conf.config_file,
            default_config_dirs=conf.config_dir)
     check(wanted)
     conf.mutate_config_files()
+    for opt in OPTIONS['reaper']:
+        if not opt.mutable:
+            wanted.set_override(opt.dest, conf.reaper[opt.dest], 'reaper')
+    conf.current = wanted.current
 
 
 def options(conf: cfg.ConfigOpts) -> model.Options:

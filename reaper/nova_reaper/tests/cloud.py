@@ -505,10 +505,10 @@ class Nova:
         return server
 
 
-def configuration(*files: pathlib.Path, **options: Any) -> cfg.ConfigOpts:
+def configuration(*files: pathlib.Path, **options: Any
+                  ) -> reaper_conf.Configuration:
     """A configuration of files, with these options of the group reaper."""
-    conf = cfg.ConfigOpts()
-    reaper_conf.register_opts(conf)
+    conf = reaper_conf.Configuration()
     conf([], project='nova-reaper', default_config_files=[*map(str, files)])
     for name, value in options.items():
         conf.set_override(name, value, group='reaper')

@@ -15,6 +15,9 @@
 import dataclasses
 import datetime
 import pathlib
+import threading
+from typing import Any
+from unittest import mock
 
 import fixtures
 from oslo_config import cfg
@@ -65,6 +68,44 @@ class ConfTestCase(tests.TestCase):
         reaper_conf.mutate(conf)
         self.assertEqual(('preempt', ['youngest']),
                          (conf.reaper.mode, conf.reaper.scorers))
+
+    def test_what_is_looked_up_during_a_change(self) -> None:
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        file.write_text('[reaper]\nmode = preempt\n')
+        conf = cloud.configuration(file)
+        group = conf.reaper
+        found, changed = threading.Event(), threading.Event()
+        look_up = cfg.ConfigOpts._do_get
+
+        def look_up_slowly(*args: Any) -> Any:
+            answer = look_up(*args)
+            if threading.current_thread() is reader:
+                found.set()
+                changed.wait(60)
+            return answer
+
+        reader = threading.Thread(target=lambda: group.mode)
+        with mock.patch.object(cfg.ConfigOpts, '_do_get', look_up_slowly):
+            reader.start()
+            found.wait(60)
+            file.write_text('[reaper]\nmode = observe\n')
+            reaper_conf.mutate(conf)
+            changed.set()
+            reader.join()
+        self.assertEqual('observe', group.mode)
+        self.assertEqual('observe', conf['reaper']['mode'])
+
+    def test_what_may_not_change_is_as_it_was(self) -> None:
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        file.write_text('[reaper]\nworkers = 3\n')
+        conf = cloud.configuration(file)
+        for mode in ('fill', 'observe'):
+            file.write_text(f'[reaper]\nworkers = 4\nmode = {mode}\n')
+            reaper_conf.mutate(conf)
+            self.assertEqual((3, mode),
+                             (conf.reaper.workers, conf.reaper.mode))
 
     def refused(self, *lines: str) -> None:
         file = pathlib.Path(
