@@ -144,9 +144,13 @@ class Demo:
         reaper.change(self._cloud, self._processes, **options)
 
     def _wait_for_reaper(self, mode):
-        self._wait_until(
-            'nova-reaper works in the mode ' + mode,
-            lambda: reaper.is_ready(self._cloud, mode))
+        try:
+            self._wait_until(
+                'nova-reaper works in the mode ' + mode,
+                lambda: reaper.is_ready(self._cloud, mode))
+        except errors.StepFailed as failed:
+            raise errors.StepFailed('%s Its health: %s' % (
+                failed, reaper.health(self._cloud))) from failed
 
     def _prepare(self):
         # The client runs in the state directory.

@@ -16,7 +16,6 @@ import configparser
 import importlib.util
 import json
 import signal
-import urllib.error
 import urllib.request
 
 from tools.cloud import errors
@@ -120,20 +119,25 @@ def configure(cloud, **options):
         parser.write(file)
 
 
+def health(cloud):
+    """Return what it answers at /healthz, None if that is nothing."""
+    try:
+        with urllib.request.urlopen(
+                url(cloud) + '/healthz', timeout=5) as answer:
+            return json.load(answer)
+    except (OSError, ValueError):
+        return None
+
+
 def is_ready(cloud, mode=None):
     """Return whether the reaper has read the cloud, and is in a mode.
 
     :param mode: any if not given
     """
-    try:
-        with urllib.request.urlopen(
-                url(cloud) + '/healthz', timeout=5) as answer:
-            health = json.load(answer)
-    except (urllib.error.URLError, OSError, ValueError):
-        return False
-    return mode in (None, health['mode']) and any(
+    found = health(cloud)
+    return bool(found) and mode in (None, found['mode']) and any(
         check['name'] == 'lists' and check['detail'].startswith('last full')
-        for check in health['checks'])
+        for check in found['checks'])
 
 
 class Reaper:

@@ -204,9 +204,11 @@ class DemoTestCase(base.CloudTestCase):
         self.assertRaises(errors.Stopped, self.demo._wait_for, 'x', 'ACTIVE')
 
     def test_reaper_that_does_not_take_the_mode(self):
-        with mock.patch('tools.cloud.reaper.is_ready', return_value=False):
-            self.assertIn('works in the mode preempt', self.fails(
-                self.demo._wait_for_reaper, 'preempt'))
+        with mock.patch('tools.cloud.reaper.health', return_value={
+                'mode': 'fill', 'checks': []}):
+            failed = self.fails(self.demo._wait_for_reaper, 'preempt')
+        self.assertIn('works in the mode preempt', failed)
+        self.assertIn("'mode': 'fill'", failed)
 
     def test_reaper_is_told_its_mode(self):
         self.demo._let_reaper('preempt')
