@@ -28,7 +28,6 @@ from urllib import parse
 
 import fixtures
 from keystoneauth1 import plugin
-from oslo_config import cfg
 from oslo_utils import uuidutils
 from placement import deploy
 from placement.tests.functional.fixtures import placement as placement_fixture
