@@ -155,7 +155,9 @@ class Actor:
 
     def _hold(self, current: Attempt) -> Attempt | Outcome:
         """Hold the free room; what Placement offers for the host is exact."""
-        if self._allowed() == model.Mode.OBSERVE:
+        if self._allowed() == model.Mode.OBSERVE and not current.ended:
+            if current.held or current.unsure:
+                self._holds.release(current.id)
             return Outcome(current, Result.WITHDRAWN,
                            'The reaper only observes now.')
         for request in current.requests:

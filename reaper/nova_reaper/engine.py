@@ -93,6 +93,12 @@ class Engine:
         self.recovered = False
         # When to look again for what was left behind, if that has failed.
         self._sweep_at = math.inf
+        # Grows while another acts: what was begun before is nobody's since.
+        self._term = 0
+        # In which of them a list of all was begun, and one was read.
+        self._begun_in = self._read_in = -1
+        # What a step that was under way may not have seen any more.
+        self._woken: set[str] = set()
 
     def turn(self, longest: float = 1.0) -> None:
         """One turn: wait for something, then do what is to be done."""
@@ -137,6 +143,7 @@ class Engine:
         self.attempts.clear()
         self.decisions.clear()
         self.recovered = False
+        self._term += 1
         self._sweep_at = math.inf
         self._hosts.forget()
         self._calendar.resume = True
@@ -179,10 +186,10 @@ class Engine:
             self._read_one(hint.server)
         if hint.preemptible or hint.server in self._reader.preemptible:
             self.jobs.start(
-                f'server {hint.server}',
+                f'preemptible {hint.server}',
                 functools.partial(self._reader.read_server, hint.server),
                 lambda server: self._hosts.read_later(
-                    server.host if server else hint.host))
+                    server.host if server else hint.host), again=True)
 
     def _wake(self, server: str) -> None:
         """Go on with what waits for a server."""
@@ -190,6 +197,8 @@ class Engine:
             if key == server or any(victim.id == server
                                     for victim in current.victims):
                 self.attempts[key] = dataclasses.replace(current, wake_at=0.0)
+                if f'attempt {key}' in self.jobs:
+                    self._woken.add(key)
 
     def _refreshed(self, host: str, view: reader.HostView | None) -> None:
         known = self.world.views.get(host)
@@ -211,7 +220,7 @@ class Engine:
     def _read_one(self, server: str) -> None:
         self.jobs.start(f'server {server}', functools.partial(
             self._lists.read_one, server, self.world.classes()),
-            functools.partial(self._one, server))
+            functools.partial(self._one, server), again=True)
 
     def _one(self, server: str, found: tuple[nova.NovaServer, shapes.Answer] |
              None) -> None:
@@ -245,6 +254,8 @@ class Engine:
                 due, self._lists.read_all, self._full)
         if started:
             self._calendar.began(due)
+            if due != lists.WAITING:
+                self._begun_in = self._term if self.guard.active else -1
 
     def _waiting(self, found: lists.WaitingList, full: bool = False
                  ) -> None:
@@ -298,6 +309,7 @@ class Engine:
         self.world.forget_offers()
         self._calendar.read_at = found.read_at
         self._waiting(found.waiting, full=True)
+        self._read_in = self._begun_in
         if self.guard.active:
             self._sweep()
 
@@ -309,11 +321,19 @@ class Engine:
     def _sweep(self) -> None:
         """Look for what was left behind; at the start that is all there is."""
         self._sweep_at = math.inf
+        if self._read_in != self._term:
+            # Another may have given notices since; a list comes.
+            return
+        if not self.recovered and (self.jobs.runs('attempt ') or
+                                   'sweep' in self.jobs):
+            # Of before another was active: what it writes is to be seen.
+            self._sweep_at = time.monotonic() + act.AGAIN
+            return
         age = self._conf.reaper.hold_timeout if self.recovered else 0.0
         self.jobs.start('sweep', functools.partial(
             self._recovery.look, self.world.consumers(),
             set(self.world.servers), set(self.attempts), age,
-            self.guard.mode), self._found)
+            self.guard.mode), functools.partial(self._found, self._term))
 
     def _end_notices(self) -> None:
         if self._recovery.is_late:
@@ -321,8 +341,8 @@ class Engine:
                 self._recovery.withdraw_late, list(self.attempts.values())),
                 lambda _: None)
 
-    def _found(self, found: recovery.Found) -> None:
-        if not self.guard.active:
+    def _found(self, term: int, found: recovery.Found) -> None:
+        if term != self._term:
             return
         self.outcomes.show_holds(found.holds, found.oldest,
                                  self.attempts.values())
@@ -340,8 +360,10 @@ class Engine:
     # Decisions and attempts.
 
     def _use_mode(self) -> None:
+        # The mode first: an older one comes with newer limits at the worst.
+        mode = self.guard.mode
         options = dataclasses.replace(
-            reaper_conf.options(self._conf), mode=self.guard.mode)
+            reaper_conf.options(self._conf), mode=mode)
         self.world.max_misses = self._conf.reaper.max_misses
         self.world.forget_misses = self._conf.reaper.stuck_exclusion
         if options != self.world.options:
@@ -411,10 +433,15 @@ class Engine:
         self.outcomes.show(self.attempts.values())
 
     def _advanced(self, result: Attempt | Outcome) -> None:
+        current = result if isinstance(result, Attempt) else result.attempt
+        woken = current.id in self._woken
+        self._woken.discard(current.id)
         if isinstance(result, Attempt):
             before = self.attempts.get(result.id)
             if before is None:
                 return
+            if woken:
+                result = dataclasses.replace(result, wake_at=0.0)
             self.attempts[result.id] = result
             if before.step != result.step and result.step in (
                     Step.END, Step.REBUILD):

@@ -156,6 +156,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._hints: dict[Hint, Hint] = {}
+        self._woken = False
 
     def put(self, new: Sequence[Hint]) -> None:
         """Add hints; of two that are the same the first stays."""
@@ -167,14 +168,16 @@ class Mailbox:
     def take(self, timeout: float) -> list[Hint]:
         """All hints, waiting for the first at most so many seconds."""
         with self._changed:
-            if not self._hints:
+            if not self._hints and not self._woken:
                 self._changed.wait(max(timeout, 0))
+            self._woken = False
             taken, self._hints = list(self._hints.values()), {}
             return taken
 
     def wake(self) -> None:
-        """End a wait without a hint."""
+        """End a wait without a hint, or the next one."""
         with self._changed:
+            self._woken = True
             self._changed.notify_all()
 
 

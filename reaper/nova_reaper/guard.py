@@ -211,7 +211,7 @@ class Guard:
             f'and nobody is ended, both need {nova.PENDING_ROUTE}')
 
     def _check_lists(self) -> view.Check:
-        failure = next(iter(self.failures.values()), None)
+        failure = next(iter(list(self.failures.values())), None)
         if self._full_at is None:
             status = 'failed' if failure else 'degraded'
             return view.Check('lists', status,

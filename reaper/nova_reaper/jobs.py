@@ -14,6 +14,7 @@
 
 from collections.abc import Callable
 from concurrent import futures
+import functools
 import queue
 from typing import TypeVar
 
@@ -38,12 +39,17 @@ class Jobs:
         self._wake = wake
         self._failed = failed
         self._running: set[str] = set()
+        self._again: dict[str, Callable[[], bool]] = {}
         self._results: queue.SimpleQueue[Callable[[], None]] = (
             queue.SimpleQueue())
         self.stopping = False
 
     def __contains__(self, name: str) -> bool:
         return name in self._running
+
+    def runs(self, kind: str) -> bool:
+        """Whether one runs whose name begins so."""
+        return any(name.startswith(kind) for name in self._running)
 
     @property
     def waiting(self) -> bool:
@@ -56,12 +62,17 @@ class Jobs:
         return not self._running and not self.waiting
 
     def start(self, name: str, call: Callable[[], T],
-              done: Callable[[T], None]) -> bool:
+              done: Callable[[T], None], again: bool = False) -> bool:
         """Have a job done, unless one of its name runs.
 
         :param done: is called by :meth:`take` with what the job returned
+        :param again: whether it is to be done after the one that runs, which
+            may not see any more what it is done for
         :returns: whether it has begun
         """
+        if name in self._running and again:
+            self._again[name] = functools.partial(
+                self.start, name, call, done)
         if name in self._running or self.stopping:
             return False
         self._running.add(name)
@@ -77,7 +88,8 @@ class Jobs:
             why = str(error)
             self._put(name, lambda: self._failed(name, why))
         except Exception as error:
-            LOG.exception('%s failed.', name)
+            if not self.stopping:
+                LOG.exception('%s failed.', name)
             why = str(error)
             self._put(name, lambda: self._failed(name, why))
         else:
@@ -87,6 +99,9 @@ class Jobs:
         def finish() -> None:
             self._running.discard(name)
             result()
+            again = self._again.pop(name, None)
+            if again:
+                again()
 
         self._results.put(finish)
         self._wake()

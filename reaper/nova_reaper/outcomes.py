@@ -154,7 +154,7 @@ class Outcomes:
             self._metrics.pending_age.labels(state).observe((
                 world.utcnow() - current.waiting.created_at).total_seconds())
             if current.waiting.shelved:
-                self._reader.ended_at[current.id] = world.utcnow()
+                self._reader.has_returned(current.id, world.utcnow())
         elif current.ended:
             self._metrics.needless_victims.inc(current.ended)
             self._world.missed(current.waiting, outcome.reason)

@@ -83,7 +83,9 @@ class Reader:
         # Names of the flavors that bear the mark now.
         self._marked: frozenset[str] = frozenset()
         self.properties: Mapping[str, Mapping[str, str]] = {}
-        self.ended_at: dict[str, datetime.datetime] = {}
+        # What was read of one server while a list of all was.
+        self._meanwhile: dict[str, nova.NovaServer | None] = {}
+        self._ended_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
         self.shared: frozenset[str] = frozenset()
         # Grows with each change of what is known of traits and aggregates.
@@ -118,6 +120,8 @@ class Reader:
     def read_preemptible(self) -> dict[str, nova.NovaServer]:
         """All servers that may be ended, and those shelved for others."""
         found: dict[str, nova.NovaServer] = {}
+        with self._lock:
+            self._meanwhile = {}
         marked = [flavor for flavor in self.nova.flavors()
                   if facts.is_preemptible(flavor)]
         for flavor in marked:
@@ -132,9 +136,13 @@ class Reader:
                 found[server.id] = server
         with self._lock:
             self._marked = frozenset(flavor.name for flavor in marked)
-            self.preemptible = found
-            self.ended_at = {uuid: time for uuid, time
-                             in self.ended_at.items() if uuid in found}
+            for uuid, newer in self._meanwhile.items():
+                found.pop(uuid, None)
+                if newer:
+                    found[uuid] = newer
+            self.preemptible, self._meanwhile = found, {}
+            self._ended_at = {uuid: time for uuid, time
+                              in self._ended_at.items() if uuid in found}
         return found
 
     def read_changed(self, since: datetime.datetime
@@ -144,10 +152,8 @@ class Reader:
             **{'changes-since': since.isoformat()})}
         with self._lock:
             for server in found.values():
-                if server.status not in GONE and self._counts(server):
-                    self.preemptible[server.id] = server
-                else:
-                    self.preemptible.pop(server.id, None)
+                self._keep(server.id, server if server.status not in GONE and
+                           self._counts(server) else None)
         return found
 
     def read_properties(self) -> None:
@@ -163,11 +169,20 @@ class Reader:
         if server and not self._counts(server):
             server = None
         with self._lock:
-            if server:
-                self.preemptible[uuid] = server
-            else:
-                self.preemptible.pop(uuid, None)
+            self._keep(uuid, server)
         return server
+
+    def _keep(self, uuid: str, server: nova.NovaServer | None) -> None:
+        self._meanwhile[uuid] = server
+        if server:
+            self.preemptible[uuid] = server
+        else:
+            self.preemptible.pop(uuid, None)
+
+    def has_returned(self, uuid: str, at: datetime.datetime) -> None:
+        """One that was ended runs again: it is protected for a while."""
+        with self._lock:
+            self._ended_at[uuid] = at
 
     def _counts(self, server: nova.NovaServer) -> bool:
         """Whether a server may be ended, or was shelved for another."""
@@ -185,7 +200,9 @@ class Reader:
         :param again: whether to ask also for those that are known
         :returns: whether anything has changed
         """
-        before = {name: set(uuids) for name, uuids in self._having.items()}
+        # Another job may learn of more.
+        before = {name: set(uuids)
+                  for name, uuids in list(self._having.items())}
         names = set(_names(expressions))
         if again:
             names |= set(self._having)
@@ -288,7 +305,7 @@ class Reader:
             flavor=server.flavor.name, preemptible=True,
             priority=facts.priority(server.flavor, properties),
             launched_at=server.launched_at,
-            last_ended_at=self.ended_at.get(server.id),
+            last_ended_at=self._ended_at.get(server.id),
             action=facts.action(server),
             locked=(time.monotonic() < self._avoided.get(server.id, 0) or
                     self.locked_by_admin(server)),

@@ -252,12 +252,15 @@ class Recovery:
                         self._placement.consumer(uuid).amounts):
                     if self._keep(server):
                         continue
+                    # It may be one to look at anew after that.
+                    del self._late[uuid]
                     self._withdraw_from(server)
+                else:
+                    del self._late[uuid]
             except clients.RequestFailed as error:
                 LOG.warning('The notice to server %s is looked at later: %s',
                             uuid, error)
-                continue
-            del self._late[uuid]
+                self._late[uuid] = self._clock() + LATE
 
     def _keep(self, server: nova.NovaServer) -> bool:
         """Whether a reaper may wait at the moment for a notice to run out.

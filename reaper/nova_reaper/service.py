@@ -58,6 +58,8 @@ from nova_reaper import world
 LOG = log.getLogger(__name__)
 # Between two tries of what has to be there before anything else.
 AGAIN = 5.0
+# A bus that hangs is waited for no longer when the reaper ends.
+LEAVE = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,11 +138,13 @@ class Reaper:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
+        # A signal may come before it has begun.
+        self._stopping = threading.Event()
+        self._engine: engine_module.Engine | None = None
 
     def start(self) -> None:
         """Begin; nothing has been asked yet when it returns."""
         conf = self._conf
-        self._stopping = threading.Event()
         self._metrics = metrics.Metrics()
         self._announcer = announce.Announcer(conf)
         self._coordinator = coordinate.Coordinator(conf)
@@ -148,7 +152,6 @@ class Reaper:
         self._listens = False
         self._listening = threading.Lock()
         self._server: http.Server | None = None
-        self._engine: engine_module.Engine | None = None
         self._pool = futures.ThreadPoolExecutor(
             conf.reaper.workers, thread_name_prefix='asks')
         self._readers = futures.ThreadPoolExecutor(
@@ -175,7 +178,9 @@ class Reaper:
                 LOG.exception('The engine goes on with the next turn.')
                 self._stopping.wait(1.0)
         engine.jobs.stopping = True
-        self._leave()
+        leaving = self._leave()
+        if leaving:
+            leaving.join(LEAVE)
 
     def _connect(self) -> Services | None:
         while not self._stopping.is_set():
@@ -243,8 +248,12 @@ class Reaper:
             wanted = self._listener is listener
             self._listens = self._listens or wanted
         if not wanted:
-            listener.stop()
-            listener.wait()
+            self._end(listener)
+
+    @staticmethod
+    def _end(listener: Any) -> None:
+        listener.stop()
+        listener.wait()
 
     @staticmethod
     def _not_listening(error: Exception) -> None:
@@ -252,13 +261,18 @@ class Reaper:
         LOG.error('No notifications are listened to: %s. The reaper lives '
                   'from its lists.', type(error).__name__)
 
-    def _leave(self) -> None:
+    def _leave(self) -> threading.Thread | None:
+        """Listen no more; returns who sees to that, if there is anything."""
         with self._listening:
             listener, self._listener = self._listener, None
             listens = self._listens
-        if listener and listens:
-            listener.stop()
-            listener.wait()
+        if not listener or not listens:
+            return None
+        # A bus that hangs must not hold up who stands by.
+        thread = threading.Thread(target=self._end, args=(listener,),
+                                  name='leaves', daemon=True)
+        thread.start()
+        return thread
 
     @property
     def stopping(self) -> bool:
@@ -274,8 +288,9 @@ class Reaper:
     def wait(self) -> None:
         """Wait until it has stopped."""
         self._thread.join()
+        # A step that was begun is done; a list of all hosts is given up.
+        self._readers.shutdown(wait=False, cancel_futures=True)
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._readers.shutdown(wait=True, cancel_futures=True)
         if self._server:
             self._server.stop()
         self._coordinator.stop()
@@ -301,25 +316,36 @@ class Worker(cotyledon.Service):
         super().__init__(number)
         self._conf = conf
         self._reaper = Reaper(conf)
+        self._changed = threading.Event()
+        self._ended = threading.Event()
 
     def run(self) -> None:
         """Run until terminate().
 
         :raises: SystemExit if it ends by itself: it is forked anew then
         """
+        threading.Thread(target=self._read_again, name='configuration',
+                         daemon=True).start()
         self._reaper.start()
         self._reaper.wait()
+        self._ended.set()
         if not self._reaper.stopping:
             sys.exit(1)
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """SIGTERM; the process ends as soon as this returns."""
         self._reaper.stop()
+        self._ended.wait()
 
     def reload(self) -> None:
-        """SIGHUP."""
-        if mutate(self._conf):
-            self._reaper.reset()
+        """SIGHUP; one that comes before this returns is lost."""
+        self._changed.set()
+
+    def _read_again(self) -> None:
+        while self._changed.wait():
+            self._changed.clear()
+            if mutate(self._conf):
+                self._reaper.reset()
 
 
 def mutate(conf: reaper_conf.Configuration) -> bool:
@@ -329,7 +355,8 @@ def mutate(conf: reaper_conf.Configuration) -> bool:
     """
     try:
         reaper_conf.mutate(conf)
-    except (cfg.Error, OSError, ValueError) as error:
+    except Exception as error:
+        # Libraries raise what they like for a wrong file.
         LOG.error('The configuration is as it was, since it cannot be read '
                   'again: %s', error)
         return False

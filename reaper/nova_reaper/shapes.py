@@ -57,7 +57,8 @@ class Shapes:
         self._lock = threading.Lock()
         self._answers: dict[str, Answer] = {}
         self._own: dict[str, str] = {}
-        self._stale: set[str] = set()
+        # Since when, by the monotonic clock.
+        self._stale: dict[str, float] = {}
 
     def key(self, server: nova.NovaServer) -> str:
         """What tells apart servers for which Nova may answer differently."""
@@ -92,14 +93,14 @@ class Shapes:
         :param shared: the resource classes that sharing providers have
         :raises: clients.NotFound, clients.Conflict if it waits no more
         """
-        key = self.key(server)
+        key, asked_at = self.key(server), time.monotonic()
         if server.shelved or not self._nova.has_pending_route:
             requests: tuple[str, ...] = (facts.query(server),)
             shape = _shape(requests, key, hosts, classes, shared)
             if server.shelved:
                 # It waits for free room: it was ended to make some.
                 shape = dataclasses.replace(shape, fill_only=True)
-            answer = Answer(shape, requests, asked_at=time.monotonic())
+            answer = Answer(shape, requests, asked_at=asked_at)
         else:
             pending = self._nova.pending(server.id)
             # Where the scheduler cannot be asked, the flavor has to do.
@@ -109,11 +110,14 @@ class Shapes:
                        pending.reason == model.Reason.NOTHING_FITS), requests,
                 {item.host: item.refused_by for item in pending.hosts
                  if item.refused_by},
-                pending.reason, pending.message, pending.advice,
-                time.monotonic())
+                pending.reason, pending.message, pending.advice, asked_at)
         with self._lock:
+            known = self._answers.get(key)
+            if known and known.asked_at > asked_at:
+                return known
             self._answers[key] = answer
-            self._stale.discard(key)
+            if self._stale.get(key, asked_at) <= asked_at:
+                self._stale.pop(key, None)
         return answer
 
     def set_apart(self, server: str) -> None:
@@ -130,15 +134,16 @@ class Shapes:
         Until that is answered the last answer holds.
         """
         with self._lock:
-            self._stale |= (self._answers.keys() if server is None
-                            else {self.key(server)})
+            keys = (self._answers if server is None else [self.key(server)])
+            self._stale.update(dict.fromkeys(keys, time.monotonic()))
 
     def keep_only(self, keys: set[str], servers: set[str]) -> None:
         """Forget what nobody waits with any more."""
         with self._lock:
             self._answers = {key: answer for key, answer
                              in self._answers.items() if key in keys}
-            self._stale &= keys
+            self._stale = {key: since for key, since in self._stale.items()
+                           if key in keys}
             self._own = {server: key for server, key in self._own.items()
                          if server in servers}
 

@@ -83,6 +83,8 @@ class World:
         self.views: dict[str, reader.HostView] = {}
         self.servers: dict[str, nova.NovaServer] = {}
         self.told: dict[str, Told] = {}
+        # What the gauge of those that wait has.
+        self._shown: set[tuple[str, str]] = set()
         self.history: dict[str, History] = {}
         self.misses: dict[str, tuple[int, float]] = {}
         self.not_built: set[str] = set()
@@ -382,9 +384,12 @@ class World:
             counts[state, word] = counts.get((state, word), 0) + 1
             oldest[state] = max(oldest[state], (
                 now - server.created_at).total_seconds())
-        self._metrics.pending.clear()
+        # Whoever looks meanwhile is to see either what was or what is.
+        for labels in self._shown - counts.keys():
+            self._metrics.pending.remove(*labels)
         for (state, word), count in counts.items():
             self._metrics.pending.labels(state, word).set(count)
+        self._shown = set(counts)
         for state, seconds in oldest.items():
             self._metrics.oldest_pending.labels(state).set(seconds)
         self._metrics.hosts.set(len(self.views))

@@ -26,6 +26,7 @@ from oslo_log import log
 from nova_reaper.conf import reaper
 from nova_reaper import model
 
+LOG = log.getLogger(__name__)
 AUTH_GROUP = 'nova_reaper'
 
 notifications_opts = [
@@ -257,16 +258,20 @@ def mutate(conf: Configuration) -> None:
     wanted([], default_config_files=conf.config_file,
            default_config_dirs=conf.config_dir)
     check(wanted)
-    conf.mutate_config_files()
     for opt in OPTIONS['reaper']:
         if not opt.mutable:
             wanted.set_override(opt.dest, conf.reaper[opt.dest], 'reaper')
     conf.current = wanted.current
+    try:
+        conf.mutate_config_files()
+    except log.LogConfigError as error:
+        LOG.error('The log is written as before: %s', error)
 
 
 def options(conf: cfg.ConfigOpts) -> model.Options:
     """What of the configuration the queue and the choice need."""
-    group = conf.reaper
+    group = (conf.current if isinstance(conf, Configuration)
+             else conf.reaper)
     return model.Options(
         mode=model.Mode(group.mode),
         min_run_time=group.min_run_time,

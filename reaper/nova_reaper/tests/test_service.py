@@ -19,13 +19,18 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 from unittest import mock
 
+from cotyledon import _service_worker
 from cotyledon import types
 import fixtures
 from keystoneauth1 import exceptions
+from oslo_log import log
 
+from nova_reaper import conf as reaper_conf
 from nova_reaper import http
+from nova_reaper import jobs
 from nova_reaper import metrics
 from nova_reaper import service
 from nova_reaper import tests
@@ -95,15 +100,95 @@ class WrongOptionTestCase(tests.TestCase):
             self.runs(connect=mock.Mock(), build=mock.Mock())
 
 
+class BusHangsTestCase(tests.TestCase):
+    """Another is active, and the bus does not let go of the listener."""
+
+    def test_the_engine_does_not_wait_for_it(self) -> None:
+        reaper = service.Reaper(cloud.configuration())
+        gone = threading.Event()
+        self.addCleanup(gone.set)
+        reaper._listening = threading.Lock()
+        reaper._listens = True
+        reaper._listener = listener = mock.Mock()
+        left: list[bool] = []
+        listener.wait.side_effect = lambda: left.append(gone.wait(10))
+        reaper._coordinator = mock.Mock()
+        reaper._coordinator.active.is_set.return_value = False
+        reaper._take_part(mock.Mock())
+        self.assertEqual([], left)
+        gone.set()
+        for thread in threading.enumerate():
+            if thread.name == 'leaves':
+                thread.join(60)
+        self.assertEqual([True], left)
+
+
 class EndTestCase(tests.TestCase):
     """A worker whose engine has ended."""
 
-    def test_by_itself_is_a_failure(self) -> None:
+    def worker(self, **reaper: Any) -> service.Worker:
         worker = service.Worker(types.WorkerId(0), cloud.configuration())
-        worker._reaper = reaper = mock.Mock(stopping=True)
-        worker.run()
-        reaper.stopping = False
-        self.assertEqual(1, self.assertRaises(SystemExit, worker.run).code)
+        worker._reaper = mock.Mock(**reaper)
+        return worker
+
+    def test_by_itself_is_a_failure(self) -> None:
+        self.worker(stopping=True).run()
+        self.assertEqual(1, self.assertRaises(
+            SystemExit, self.worker(stopping=False).run).code)
+
+    def test_the_process_lives_until_it_has_stopped(self) -> None:
+        begun, stopped = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            begun.set()
+            stopped.wait(60)
+
+        worker = self.worker(stopping=True, wait=wait)
+        run = threading.Thread(target=worker.run)
+        run.start()
+        begun.wait(60)
+        ends = threading.Thread(target=worker.terminate)
+        ends.start()
+        ends.join(0.2)
+        self.assertTrue(ends.is_alive())
+        stopped.set()
+        ends.join(60)
+        self.assertFalse(ends.is_alive())
+        run.join()
+
+    def test_a_list_of_all_hosts_is_given_up(self) -> None:
+        reaper = service.Reaper(cloud.configuration())
+        begun, go_on = threading.Event(), threading.Event()
+        log = self.useFixture(fixtures.FakeLogger())
+
+        def read_host(host: int) -> None:
+            begun.set()
+            go_on.wait(60)
+            hosts.append(host)
+
+        def runs() -> None:
+            source = jobs.Jobs(reaper._pool, mock.Mock(), mock.Mock())
+            source.start('full list', lambda: list(
+                reaper._readers.map(read_host, range(1000))), mock.Mock())
+            begun.wait(60)
+            source.stopping = True
+
+        hosts: list[int] = []
+        with mock.patch.object(reaper, '_run', runs):
+            reaper.start()
+            begun.wait(60)
+            reaper.stop()
+            threading.Timer(0.2, go_on.set).start()
+            reaper.wait()
+        self.assertLess(len(hosts), 100)
+        self.assertNotIn('Traceback', log.output)
+
+    def test_signals_before_it_has_begun(self) -> None:
+        reaper = service.Reaper(cloud.configuration())
+        reaper.reset()
+        reaper.stop()
+        reaper.start()
+        reaper.wait()
 
     def test_it_is_told_to_stop(self) -> None:
         reaper = service.Reaper(cloud.configuration())
@@ -129,6 +214,63 @@ class MutateTestCase(tests.TestCase):
         file.mkdir()
         self.assertFalse(service.mutate(conf))
         self.assertEqual('fill', conf.reaper.mode)
+
+    def test_logging_that_cannot_be_configured(self) -> None:
+        # It is no reason to go on with the mode of before.
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        file.write_text('[reaper]\nmode = preempt\n')
+        conf = cloud.configuration(file)
+        hook = mock.Mock()
+        conf.register_mutate_hook(hook)
+        for error, mode in ((None, 'fill'), (log.LogConfigError('x', 'no'),
+                                             'observe')):
+            file.write_text(f'[reaper]\nmode = {mode}\n')
+            hook.side_effect = error
+            self.assertTrue(service.mutate(conf))
+            self.assertEqual(mode, conf.reaper.mode)
+
+    def test_a_signal_while_one_is_handled(self) -> None:
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        file.write_text('[reaper]\nmode = preempt\n')
+        conf = cloud.configuration(file)
+        runs = mock.Mock(spec=_service_worker.ServiceWorker)
+        runs._signal_lock = threading.Lock()
+        runs.service = worker = service.Worker(types.WorkerId(0), conf)
+        done, ended = threading.Semaphore(0), threading.Event()
+        worker._reaper = mock.Mock(stopping=True, wait=ended.wait,
+                                   reset=done.release)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(ended.set)
+        read, go_on = threading.Event(), threading.Event()
+        check = reaper_conf.check
+
+        def slowly(wanted: Any) -> None:
+            check(wanted)
+            read.set()
+            go_on.wait(60)
+
+        def hangup() -> threading.Thread:
+            signal = threading.Thread(
+                target=_service_worker.ServiceWorker._service_reload,
+                args=(runs,))
+            signal.start()
+            return signal
+
+        with mock.patch.object(reaper_conf, 'check', slowly):
+            file.write_text('[reaper]\nmode = fill\n')
+            first = hangup()
+            read.wait(60)
+            file.write_text('[reaper]\nmode = observe\n')
+            hangup().join()
+            go_on.set()
+            first.join()
+            for _ in range(2):
+                done.acquire(timeout=10)
+        self.assertEqual('observe', conf.reaper.mode)
 
 
 class SignalTestCase(tests.TestCase):

@@ -1,0 +1,504 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Answers that are late: what else has happened by then."""
+
+from collections.abc import Callable
+from concurrent import futures
+import datetime
+import functools
+from typing import Any
+from unittest import mock
+
+from nova_reaper import attempt
+from nova_reaper.attempt import Step
+from nova_reaper import clients
+from nova_reaper import conf as reaper_conf
+from nova_reaper import engine as engine_module
+from nova_reaper import events
+from nova_reaper import guard
+from nova_reaper import keystone
+from nova_reaper import model
+from nova_reaper import nova
+from nova_reaper import reader
+from nova_reaper import recovery
+from nova_reaper import shapes
+from nova_reaper import tests
+from nova_reaper.tests import acting
+from nova_reaper.tests import cloud
+from nova_reaper.tests import test_engine
+
+
+class Pool(test_engine.Immediate):
+    """Does at once what it is given, but for jobs that hang.
+
+    :ivar hang: names of jobs that hang from now on: they are done by let()
+    :ivar answered: names of those of them that have asked, and whose answer
+        is late
+    """
+
+    def __init__(self) -> None:
+        self.hang: set[str] = set()
+        self.answered: set[str] = set()
+        self._hanging: dict[str, functools.partial[Any]] = {}
+
+    def submit(self, call: Callable[..., Any], /,
+               *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        name = str(args[0]) if args else ''
+        if name not in self.hang:
+            return super().submit(call, *args, **kwargs)
+        if name in self.answered:
+            found = args[1]()
+            args = (name, lambda: found, args[2])
+        self._hanging[name] = functools.partial(call, *args, **kwargs)
+        return futures.Future()
+
+    def fail(self, name: str) -> None:
+        """Let one that hangs have no answer."""
+        call = self._hanging.pop(name)
+        call.func(name, mock.Mock(side_effect=clients.Unavailable(
+            'nova', 'servers', 'no answer')), *call.args[2:])
+
+    def let(self, *names: str) -> None:
+        """Let those that hang be done, in this order."""
+        self.hang.clear()
+        for name in names:
+            self._hanging.pop(name)()
+
+
+class LateTestCase(test_engine.EngineTestCase):
+    """What is shared."""
+
+    options: dict[str, Any] = {'hold_timeout': 1800}
+
+    def start(self) -> engine_module.Engine:
+        self.pool = Pool()
+        with mock.patch.object(test_engine, 'Immediate', lambda: self.pool):
+            return super().start()
+
+    def late(self, *names: str) -> None:
+        """Have jobs ask, and their answers come late."""
+        self.pool.hang.update(names)
+        self.pool.answered.update(names)
+
+    def stand_by(self) -> None:
+        """Another is the active one for a moment."""
+        self.engine.guard.active = False
+        self.turns(1)
+        self.engine.guard.active = True
+
+    def seconds(self, done: Callable[[], bool], most: int = 3600) -> float:
+        """After how many seconds something is so."""
+        begun = self.offset
+        while not done() and self.offset < begun + most:
+            self.turns(1)
+        return self.offset - begun
+
+    def until_active(self, server: str) -> float:
+        return self.seconds(lambda: self.status(server) == 'ACTIVE')
+
+
+class StandbyTestCase(LateTestCase):
+    """The lock is lost and won again while something is under way."""
+
+    def under_way(self, step: Step, **server: Any) -> str:
+        """A server whose attempt has come to a step, and no further."""
+        self.turns(5)
+        waiting = self.nova.add_server('w', 8)
+        self.hint(events.Kind.WAITS, server=waiting)
+        with self.staying_at(step):
+            self.turns(10)
+        self.assertEqual(step, self.engine.attempts[waiting].step)
+        return waiting
+
+    def test_sweep_of_before(self) -> None:
+        self.conf.set_override('stop_timeout', 60, 'reaper')
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.turns(5)
+        waiting = self.nova.add_server('w', 8)
+        self.hint(events.Kind.WAITS, server=waiting)
+        self.seconds(lambda: self.status(victim) == 'SHUTOFF', 40)
+        self.assertEqual('SHUTOFF', self.status(victim))
+        with self.staying_at(Step.END):
+            self.pool.hang.add('sweep')
+            self.engine._sweep()
+            self.stand_by()
+        self.pool.let('sweep')
+        self.assertLess(self.until_active(waiting), 120)
+
+    def test_sweep_of_before_that_fails(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.turns(5)
+        self.pool.hang.add('sweep')
+        self.engine._sweep()
+        self.stand_by()
+        self.pool.hang.add('full list')
+        self.turns(1)
+        self.pool.fail('sweep')
+        self.turns(20)
+        self.assertFalse(self.engine.recovered)
+        self.pool.let('full list')
+        self.turns(5)
+        self.assertTrue(self.engine.recovered)
+
+    def test_hold_of_before(self) -> None:
+        self.nova.add_host('h1', 8)
+        waiting = self.under_way(Step.HOLD)
+        self.pool.hang.add(f'attempt {waiting}')
+        self.late('sweep')
+        self.turns(1)
+        self.stand_by()
+        self.turns(2)
+        self.pool.let(*self.pool._hanging)
+        self.assertLess(self.until_active(waiting), 120)
+
+    def test_swap_of_before(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.under_way(Step.SWAP)
+        self.pool.hang.add(f'attempt {waiting}')
+        self.late('sweep')
+        self.turns(1)
+        self.stand_by()
+        self.turns(2)
+        self.pool.let(*self.pool._hanging)
+        self.assertLess(self.until_active(waiting), 120)
+
+    def test_list_of_before(self) -> None:
+        self.nova.add_host('h1', 8)
+        server = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.engine.guard.active = False
+        self.turns(5)
+        self.late('full list')
+        self.offset += 601
+        self.turns(1)
+        metadata = self.nova.servers[server]['metadata']
+        metadata.update({attempt.TERMINATE_AT: '2026-01-01T00:00:00Z',
+                         attempt.FOR: cloud.new_id()})
+        self.engine.guard.active = True
+        self.turns(2)
+        self.pool.let('full list')
+        self.assertLess(self.seconds(
+            lambda: not self.nova.servers[server]['metadata']), 120)
+
+
+class HintTestCase(LateTestCase):
+    """A notification comes while that of which it tells is read."""
+
+    mode = 'fill'
+
+    def test_of_one_that_waits(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.turns(5)
+        waiting = self.nova.add_server('w', 4)
+        self.nova.servers[waiting]['OS-EXT-STS:task_state'] = 'scheduling'
+        self.late(f'server {waiting}')
+        self.hint(events.Kind.WAITS, server=waiting)
+        self.turns(1)
+        self.nova.servers[waiting]['OS-EXT-STS:task_state'] = None
+        self.hint(events.Kind.WAITS, server=waiting)
+        self.turns(1)
+        self.pool.let(f'server {waiting}')
+        self.assertLess(self.until_active(waiting), 20)
+
+    def test_of_one_that_is_shelved(self) -> None:
+        self.nova.add_host('h1', 4)
+        self.nova.add_server('x', 4, 'h1')
+        shelved = self.nova.add_server(
+            's', 4, status='SHELVED_OFFLOADED', preemptible=True,
+            metadata={attempt.SHELVED_AT: cloud.NOW})
+        self.turns(5)
+        del self.nova.servers[shelved]
+        self.hint(events.Kind.ENDED, server=shelved, preemptible=True)
+        self.turns(2)
+        self.assertNotIn(shelved, self.engine._reader.preemptible)
+        self.hint(events.Kind.ENDED, server=shelved, preemptible=True)
+        self.turns(2)
+        self.assertNotIn(shelved, self.engine.world.servers)
+
+    def test_of_what_a_step_looks_at(self) -> None:
+        self.mode = 'preempt'
+        self.conf.set_override('mode', 'preempt', 'reaper')
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.turns(5)
+        self.conf.set_override('grace_period', 100, 'reaper')
+        waiting = self.nova.add_server('w', 8)
+        self.hint(events.Kind.WAITS, server=waiting)
+        self.seconds(lambda: waiting in self.engine.attempts and
+                     self.engine.attempts[waiting].step == Step.GRACE, 20)
+        self.late(f'attempt {waiting}')
+        self.engine._wake(waiting)
+        self.turns(1)
+        self.nova.delete(victim)
+        self.hint(events.Kind.ENDED, server=victim, host='h1',
+                  preemptible=True)
+        self.turns(1)
+        self.pool.let(f'attempt {waiting}')
+        self.assertLess(self.until_active(waiting), 10)
+
+    def test_what_comes_before_the_wait_ends_it(self) -> None:
+        mailbox = events.Mailbox()
+        with mock.patch.object(mailbox._changed, 'wait') as wait:
+            mailbox.wake()
+            mailbox.take(1.0)
+            wait.assert_not_called()
+            mailbox.take(1.0)
+            wait.assert_called_once_with(1.0)
+
+    def test_many_decisions_do_not_wait_for_each_other(self) -> None:
+        for number in range(3):
+            self.nova.add_host(f'h{number}', 1)
+        self.turns(5)
+        waiting = [self.nova.add_server(f'w{number}', 2 + number)
+                   for number in range(4)]
+        for server in waiting:
+            self.hint(events.Kind.WAITS, server=server)
+        take = self.engine.mailbox.take
+        woken = []
+
+        def taken(timeout: float) -> list[events.Hint]:
+            woken.append(self.engine.mailbox._woken)
+            return take(0.0)
+
+        with mock.patch.object(engine_module, 'DECISIONS', 1), (
+                mock.patch.object(self.engine.mailbox, 'take', taken)):
+            self.turns(6)
+        self.assertEqual(4, len(self.engine.world.told))
+        self.assertGreaterEqual(woken.count(True), 4)
+
+
+class OptionsTestCase(LateTestCase):
+    """SIGHUP comes while the engine takes the options over."""
+
+    mode = 'observe'
+
+    def test_a_new_mode_comes_with_its_limits(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.turns(5)
+        wanted = cloud.configuration(mode='preempt', repeat_protection=86400)
+        read = reaper_conf.options
+
+        def change(conf: Any) -> model.Options:
+            found = read(conf)
+            self.conf.current = wanted.current
+            return found
+
+        with mock.patch.object(reaper_conf, 'options', change):
+            self.engine._use_mode()
+        self.assertEqual(model.Mode.OBSERVE, self.engine.world.options.mode)
+
+
+class SeenTestCase(LateTestCase):
+    """Somebody looks while something changes."""
+
+    mode = 'observe'
+
+    def test_gauges_have_what_was_or_what_is(self) -> None:
+        self.nova.add_host('h1', 8)
+        server = self.nova.add_server('w', 4)
+        self.turns(3)
+        gauge = self.metrics.pending
+        with mock.patch.object(gauge, 'labels', side_effect=lambda *names: (
+                self.assertIn(b'nova_reaper_pending{', self.metrics.text()),
+                mock.DEFAULT)[1], wraps=gauge.labels) as labels:
+            self.engine.world.show()
+            labels.assert_called()
+        self.nova.delete(server)
+        self.offset += 100
+        self.turns(3)
+        self.engine.world.show()
+        self.assertNotIn(b'nova_reaper_pending{', self.metrics.text())
+
+    def test_health_while_something_fails(self) -> None:
+        safe = self.engine.guard
+        safe.failed('full list', 'no')
+
+        def preempted(values: Any, default: Any) -> Any:
+            safe.failed('sweep', 'no')
+            return next(values, default)
+
+        with mock.patch.object(guard, 'next', preempted, create=True):
+            self.assertIn('no', safe._check_lists().detail)
+
+
+class WithdrawnTestCase(acting.ActingTestCase):
+    """The reaper is told to observe while something is under way."""
+
+    def test_hold_whose_answer_was_lost(self) -> None:
+        self.nova.add_host('h1', 8)
+        waiting = self.nova.add_server('w', 4)
+        current = self.at(Step.HOLD, self.begin(waiting))
+        self.room.adapter.lost['POST'] = 504
+        result = self.actor.advance(current)
+        assert isinstance(result, attempt.Attempt)
+        self.assertTrue(result.unsure)
+        self.assertTrue(self.room.has(waiting))
+        self.mode = model.Mode.OBSERVE
+        outcome = self.actor.advance(result)
+        assert isinstance(outcome, attempt.Outcome)
+        self.assertEqual(attempt.Result.WITHDRAWN, outcome.result)
+        self.assertFalse(self.room.has(waiting))
+
+
+class StrictTestCase(acting.ActingTestCase):
+    """With strict accounting all have ended before room is held."""
+
+    options = {'strict_accounting': True}
+
+    def test_what_others_have_ended_for_is_brought_to_its_end(self) -> None:
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        current = self.at(Step.HOLD, self.begin(waiting, victims=(victim,)))
+        self.assertEqual(1, current.ended)
+        self.mode = model.Mode.OBSERVE
+        self.assertEqual(attempt.Result.ACTIVE, self.outcome(current).result)
+
+
+class ReaderTestCase(tests.TestCase):
+    """Two threads read."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova = mock.Mock()
+        self.flavor = nova.Flavor(
+            'p', 1, 1, 1, extra_specs={'reaper:preemptible': 'true'}, id='p')
+        self.nova.flavors.return_value = [self.flavor]
+        self.reader = reader.Reader(
+            self.nova, mock.Mock(), mock.Mock(spec=keystone.Keystone),
+            mock.Mock(spec=futures.Executor))
+
+    def server(self, uuid: str, status: str = 'ACTIVE', **metadata: str
+               ) -> nova.NovaServer:
+        now = datetime.datetime.now(datetime.UTC)
+        return nova.NovaServer(
+            uuid, uuid, 'p', 'u', status, '', None, 'h', self.flavor, 'i',
+            now, now, None, metadata, False)
+
+    def test_newer_answers_than_those_of_a_list_stay(self) -> None:
+        self.nova.servers.return_value = []
+        self.reader.read_preemptible()
+        answers = {'x': self.server('x', 'SHELVED_OFFLOADED'),
+                   'new': self.server('new')}
+        self.nova.server.side_effect = answers.__getitem__
+
+        def listed(**query: str) -> Any:
+            if 'flavor' not in query:
+                return
+            yield self.server('x')
+            yield self.server('y')
+            for uuid in answers:
+                self.reader.read_server(uuid)
+
+        self.nova.servers.side_effect = listed
+        found = self.reader.read_preemptible()
+        self.assertEqual({'x', 'y', 'new'}, found.keys())
+        self.assertEqual('SHELVED_OFFLOADED', found['x'].status)
+        self.assertEqual('SHELVED_OFFLOADED',
+                         self.reader.preemptible['x'].status)
+
+    def test_who_returns_waits_for_the_list(self) -> None:
+        self.nova.servers.return_value = [self.server('x')]
+        self.reader.read_preemptible()
+        now = datetime.datetime.now(datetime.UTC)
+        with mock.patch.object(self.reader, '_lock') as lock:
+            self.reader.has_returned('x', now)
+            lock.__enter__.assert_called_once_with()
+        self.reader.read_preemptible()
+        self.assertEqual({'x': now}, self.reader._ended_at)
+
+    def test_another_asks_for_more_traits(self) -> None:
+        self.reader._having = {f'T{number}': {'u'} for number in range(5)}
+        make = set
+
+        def preempted(*items: Any) -> set[Any]:
+            self.reader._having.setdefault('CUSTOM_B', make())
+            return make(*items)
+
+        with mock.patch.object(reader, 'set', preempted, create=True):
+            self.reader.read_having(['CUSTOM_A'])
+        self.assertIn('CUSTOM_A', self.reader._having)
+
+
+class ShapesTestCase(tests.TestCase):
+    """What filters refuse is asked for twice, and the first is late."""
+
+    def test_the_newer_answer_stays(self) -> None:
+        service = mock.Mock(has_pending_route=True)
+        forms = shapes.Shapes(service)
+        server = mock.Mock(shelved=False, id='w', project='p', kind='',
+                           status='PENDING', flavor=nova.Flavor('f', 1, 1, 1))
+
+        def answer(refused: str | None) -> mock.Mock:
+            return mock.Mock(
+                requests=('resources=VCPU:1',), message='', advice='',
+                hosts=[mock.Mock(host='h', refused_by=refused)],
+                reason=model.Reason.NO_ROOM)
+
+        def late(uuid: str) -> mock.Mock:
+            forms.forget()
+            service.pending.side_effect = [answer(None)]
+            forms.ask(server, {}, {'VCPU': 0})
+            return answer('AggregateFilter')
+
+        service.pending.side_effect = late
+        forms.ask(server, {}, {'VCPU': 0})
+        known = forms.fresh(server)
+        assert known is not None
+        self.assertEqual({}, known.refused)
+
+    def test_an_answer_of_before_is_asked_for_again(self) -> None:
+        service = mock.Mock(has_pending_route=True)
+        forms = shapes.Shapes(service)
+        server = mock.Mock(shelved=False, id='w', project='p', kind='',
+                           status='PENDING', flavor=nova.Flavor('f', 1, 1, 1))
+
+        def late(uuid: str) -> mock.Mock:
+            forms.forget(server)
+            return mock.Mock(
+                requests=('resources=VCPU:1',), message='', advice='',
+                hosts=[], reason=model.Reason.NO_ROOM)
+
+        service.pending.side_effect = late
+        forms.ask(server, {}, {'VCPU': 0})
+        self.assertIsNone(forms.fresh(server))
+        self.assertIsNotNone(forms.known(server))
+
+
+class NoticeTestCase(tests.TestCase):
+    """A notice is withdrawn from a guest that shuts down."""
+
+    def test_it_is_looked_at_anew(self) -> None:
+        finder = recovery.Recovery(
+            cloud.configuration(), mock.Mock(), mock.Mock(), mock.Mock(),
+            mock.Mock(later=set()), mock.Mock(), mock.Mock(), mock.Mock())
+        ends: Any = finder._ends
+        ends.find.return_value = mock.Mock(
+            id='s', task_state='powering-off', status='ACTIVE', metadata={
+                attempt.TERMINATE_AT: '2020-01-01T00:00:00Z',
+                attempt.FOR: 'w'})
+        room: Any = finder._placement
+        room.consumer.return_value.amounts = {'p': 1}
+
+        def withdraw(*args: Any) -> None:
+            ends.later.add('s')
+            # The engine looks at each turn.
+            self.assertFalse(finder.is_late)
+
+        ends.withdraw.side_effect = withdraw
+        finder._late['s'] = 0.0
+        with mock.patch.object(finder, '_victim'):
+            finder.withdraw_late([])
+        ends.withdraw.assert_called_once()
+        self.assertIn('s', finder._late)
