@@ -174,8 +174,13 @@ class Planner:
     def drop_ends(self, decision: model.Decision) -> None:
         """The ends of a decision are planned no more."""
         victims = set(decision.victims)
-        self._ends = collections.deque(
+        left = collections.deque(
             end for end in self._ends if end.server not in victims)
+        if len(left) < len(self._ends) and (
+                self._options.max_ends_per_project_hour):
+            # Others of these projects may be ended in their stead.
+            self.queue.wake_protected()
+        self._ends = left
 
     def record_end(self, server: str, project: str,
                    time: datetime.datetime) -> None:

@@ -274,6 +274,13 @@ class Queue:
                        if one not in demands]:
             self.wake(demand)
 
+    def wake_protected(self) -> None:
+        """Wake those for whom protected servers would have had to end."""
+        for demand in [*self._sleeping, *self._slept]:
+            sleep = self._sleeping.get(demand) or self._slept[demand]
+            if sleep.decision.hindrance is model.Hindrance.PROTECTED:
+                self.wake(demand)
+
     def wake_all(self) -> None:
         """Look at everything again."""
         for demand in [*self._sleeping, *self._slept]:

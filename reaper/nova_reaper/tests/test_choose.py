@@ -398,24 +398,24 @@ class BruteForceTestCase(tests.TestCase):
                 brute_force.makes_room(host, others, waiting.shape),
                 f'{victim.id} could be left out')
 
-    @hypothesis.settings(max_examples=300, deadline=None)
+    @hypothesis.settings(max_examples=300)
     @hypothesis.given(SEEDS)
     def test_as_brute_force(self, seed: int) -> None:
         self.check(seed)
 
-    @hypothesis.settings(max_examples=150, deadline=None)
+    @hypothesis.settings(max_examples=150)
     @hypothesis.given(SEEDS)
     def test_as_brute_force_in_parts_and_one_by_one(self, seed: int) -> None:
         # As if there were too many sets to build them side by side.
         with mock.patch.object(covering, 'MOST', 4):
             self.check(seed)
 
-    @hypothesis.settings(max_examples=50, deadline=None)
+    @hypothesis.settings(max_examples=50)
     @hypothesis.given(SEEDS)
     def test_as_brute_force_without_minimum_run_time(self, seed: int) -> None:
         self.check(seed, dataclasses.replace(PREEMPT, min_run_time=0))
 
-    @hypothesis.settings(max_examples=40, deadline=None)
+    @hypothesis.settings(max_examples=40)
     @hypothesis.given(SEEDS)
     def test_as_brute_force_with_many_victims(self, seed: int) -> None:
         rand = random.Random(seed)

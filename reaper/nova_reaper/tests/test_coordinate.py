@@ -13,6 +13,7 @@
 """One is active, others stand by."""
 
 import socket
+import threading
 import time
 from unittest import mock
 
@@ -85,11 +86,15 @@ class RedisTestCase(CoordinatorTestCase):
         keys = [key for key in server.keys('*')
                 if self.id().encode() in key]
         self.assertTrue(keys)
-        server.delete(*keys)
-        end = time.monotonic() + 10
-        while one.active.is_set() and time.monotonic() < end:
-            time.sleep(0.02)
-        self.assertFalse(one.active.is_set())
+        lost, lose = threading.Event(), one._lost
+
+        def tell(why: str) -> None:
+            lose(why)
+            lost.set()
+
+        with mock.patch.object(one, '_lost', tell):
+            server.delete(*keys)
+            self.assertTrue(lost.wait(60))
 
 
 class LeaseTestCase(tests.TestCase):

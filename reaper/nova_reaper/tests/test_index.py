@@ -178,7 +178,7 @@ class IndexTestCase(tests.TestCase):
 class SlotsTestCase(tests.TestCase):
     """The arrays are those of an index that was made anew."""
 
-    @hypothesis.settings(max_examples=40, deadline=None)
+    @hypothesis.settings(max_examples=40)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
     def test_any_history_leads_to_the_same(self, seed: int) -> None:
         rand = random.Random(seed)

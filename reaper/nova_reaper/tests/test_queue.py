@@ -271,7 +271,7 @@ class QueueTestCase(tests.TestCase):
         self.assertEqual(['w1'], [one.id for one in self.queue.expired(
             NOW + seconds(60))])
 
-    @hypothesis.settings(max_examples=60, deadline=None)
+    @hypothesis.settings(max_examples=60)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
     def test_order_is_total_and_nobody_is_lost(self, seed: int) -> None:
         rand = random.Random(seed)
@@ -434,7 +434,7 @@ class PlannerTestCase(tests.TestCase):
             hosts[step[1].server] = step[1].host, step[1].word
         self.assertEqual(('h1', None), hosts['last'])
 
-    @hypothesis.settings(max_examples=60, deadline=None)
+    @hypothesis.settings(max_examples=60)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
     def test_nobody_waits_for_whom_there_is_room(self, seed: int) -> None:
         rand = random.Random(seed)
@@ -454,7 +454,7 @@ class PlannerTestCase(tests.TestCase):
             len(set().union(*(each.victims for each
                               in planner.index.plans.values()))))
 
-    @hypothesis.settings(max_examples=60, deadline=None)
+    @hypothesis.settings(max_examples=60)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
     def test_nobody_sleeps_for_whom_something_has_changed(self, seed: int
                                                           ) -> None:
@@ -482,8 +482,13 @@ class PlannerTestCase(tests.TestCase):
                     self.assertEqual(model.Verdict.WAIT,
                                      planner.decide(one, NOW).verdict)
 
-    @hypothesis.settings(max_examples=100, deadline=None)
+    @hypothesis.settings(max_examples=100)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
+    @hypothesis.example(137400)
+    @hypothesis.example(1710651251)
+    @hypothesis.example(3502878567)
+    @hypothesis.example(2690727065)
+    @hypothesis.example(458349127)
     def test_a_look_at_what_has_changed_is_enough(self, seed: int) -> None:
         rand = random.Random(seed)
         world = brute_force.random_world(rand, 3, 4)
@@ -521,7 +526,7 @@ class PlannerTestCase(tests.TestCase):
                 for decision in gone:
                     planner.undo(decision, now)
 
-    @hypothesis.settings(max_examples=60, deadline=None)
+    @hypothesis.settings(max_examples=60)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
     def test_all_of_it_undone_is_as_if_nothing_was(self, seed: int) -> None:
         rand = random.Random(seed)

@@ -305,7 +305,7 @@ class SignalTestCase(tests.TestCase):
 
     def wait_for(self, text: str) -> str:
         """The first line of the log that has a text."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             for line in self.log:
                 if text in line:

@@ -434,7 +434,7 @@ class SimulateTestCase(tests.TestCase):
         self.assertEqual(['room', 'wait'],
                          [one['verdict'] for one in decide(given)])
 
-    @hypothesis.settings(max_examples=120, deadline=None)
+    @hypothesis.settings(max_examples=120)
     @hypothesis.given(SEEDS)
     def test_replayed_with_brute_force(self, seed: int) -> None:
         rand = random.Random(seed)
@@ -479,7 +479,7 @@ class SnapshotTestCase(tests.TestCase):
             NOW, model.Options(mode=model.Mode.PREEMPT, reserve=True),
             world.hosts, world.servers, waiting)
 
-    @hypothesis.settings(max_examples=50, deadline=None)
+    @hypothesis.settings(max_examples=50)
     @hypothesis.given(SEEDS)
     def test_read_again(self, seed: int) -> None:
         cloud = self.cloud(seed)
@@ -492,7 +492,7 @@ class SnapshotTestCase(tests.TestCase):
                          [host.inventory for host in again.hosts])
         self.assertEqual(simulate.simulate(cloud), simulate.simulate(again))
 
-    @hypothesis.settings(max_examples=50, deadline=None)
+    @hypothesis.settings(max_examples=50)
     @hypothesis.given(SEEDS)
     def test_hashed_decides_the_same(self, seed: int) -> None:
         cloud = self.cloud(seed)

@@ -48,6 +48,7 @@ class Stack:
         print('up', flush=True)
         time.sleep(60)
     def down(self):
+        print('down', flush=True)
         time.sleep(0.5)
         pathlib.Path(sys.argv[1]).touch()
 
@@ -365,7 +366,10 @@ class SignalTestCase(testtools.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.child.communicate)
         self.addCleanup(self.child.kill)
-        while self.child.stdout.readline() not in ('up\n', ''):
+        self.wait_for('up\n')
+
+    def wait_for(self, wanted):
+        while self.child.stdout.readline() not in (wanted, ''):
             pass
 
     def test_each_signal_takes_the_cloud_down(self):
@@ -376,7 +380,7 @@ class SignalTestCase(testtools.TestCase):
 
     def test_further_signals_do_not_interrupt_the_way_down(self):
         self.child.send_signal(signal.SIGINT)
-        time.sleep(0.1)
+        self.wait_for('down\n')
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(self.child.pid, signum)
         self.assertEqual(130, self.child.wait(20))

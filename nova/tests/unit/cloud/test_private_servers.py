@@ -103,7 +103,9 @@ class ServersTestCase(testtools.TestCase):
             self.useFixture(fixtures.MockPatch(
                 'tools.cloud.%s.check' % name,
                 lambda server, program=program: self.answers(program)))
-        self.useFixture(fixtures.MockPatch('tools.cloud.ports.answers'))
+        self.useFixture(fixtures.MockPatch(
+            'tools.cloud.ports.answers', lambda port: bool(
+                self.called('epmd'))))
         # All processes of a machine are looked at, other tests' too.
         self.processes = processes.Processes(
             self.state, 'cloud_' + uuidutils.generate_uuid(dashed=False))
@@ -111,8 +113,11 @@ class ServersTestCase(testtools.TestCase):
 
     def program(self, name, does):
         path = self.bin / name
-        path.write_text('#!/bin/sh\necho "$(env)" "$@" >> %s.calls\n%s\n' % (
-            path, does))
+        path.write_text(
+            '#!/bin/sh\necho "$(env)" "$@" > %(path)s.$$\n'
+            'cat %(path)s.calls >> %(path)s.$$ 2>/dev/null\n'
+            'mv %(path)s.$$ %(path)s.calls\n%(does)s\n' % {
+                'path': path, 'does': does})
         path.chmod(0o755)
 
     def answers(self, name):
