@@ -312,7 +312,7 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
         filters = index.refusals(shape)
         names = sorted({filters[_name(index, int(row))]
                         for row in np.flatnonzero(refused)})
-        return (model.Reason.REFUSED,
+        return (model.Reason.NO_ROOM if kept else model.Reason.REFUSED,
                 f'{could} those with room are refused by {", ".join(names)}'
                 f'{others}.')
     off = index.has_room(shape, fits) & ~index.enabled

@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # Who closed a pipe has seen enough.
         if not isinstance(error, BrokenPipeError):
-            print(f'nova-reaper: {error.strerror or error}', file=sys.stderr)
+            simulate.tell(f'nova-reaper: {error.strerror or error}')
     return 2
 
 

@@ -198,7 +198,8 @@ def time(value: Any, path: str) -> datetime.datetime:
         return result.astimezone(datetime.UTC)
     except (ValueError, OverflowError):
         raise BadInput(path, has_to_be(
-            'a time with its zone, as "2026-11-22T12:00:00Z"', value)
+            f'a time with its zone, as "2026-11-22T12:00:00Z", of the years '
+            f'{_FIRST_YEAR} to {_LAST_YEAR}', value)
         ) from None
 
 

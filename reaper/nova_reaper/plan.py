@@ -207,7 +207,7 @@ class Planner:
                 free = min(end.time for end in self._ends) + _HOUR
                 until = min(until, free) if until else free
         self.queue.sleep(waiting, decision, self.index, seen, now, until)
-        if self._options.reserve and decision.reason is model.Reason.NO_ROOM:
+        if self._options.reserve:
             self._reserve(waiting)
 
     def _plan(self, waiting: model.Waiting, decision: model.Decision,

@@ -12,6 +12,7 @@
 
 """What would happen, from a file and without a cloud."""
 
+import contextlib
 import datetime
 import json
 import pathlib
@@ -86,12 +87,11 @@ def run(path: str, as_json: bool, now: datetime.datetime) -> int:
     try:
         cloud = snapshot.parse(load(read(path)), now)
     except fields.BadInput as error:
-        print(f'nova-reaper simulate: {error}', file=sys.stderr)
-        return 2
+        return tell(f'nova-reaper simulate: {error}')
     except OSError as error:
-        print(f'nova-reaper simulate: {path}: {error.strerror}',
-              file=sys.stderr)
-        return 2
+        return tell(f'nova-reaper simulate: {path}: {error.strerror}')
+    if sys.stdout is None:
+        return tell('nova-reaper simulate: there is no standard output')
     decisions = simulate(cloud)
     if as_json:
         print(json.dumps({'decisions': [decision.to_dict()
@@ -100,6 +100,14 @@ def run(path: str, as_json: bool, now: datetime.datetime) -> int:
     else:
         print(table(decisions))
     return 0
+
+
+def tell(what: str) -> int:
+    """Tell what is wrong, if anybody can be told; returns the exit code."""
+    if sys.stderr:
+        with contextlib.suppress(OSError):
+            print(what, file=sys.stderr, flush=True)
+    return 2
 
 
 def table(decisions: list[model.Decision]) -> str:
@@ -147,15 +155,17 @@ def load(text: str) -> Any:
         return yaml.load(text, _Loader)
     except RecursionError:
         raise fields.BadInput('', 'is nested too deeply')
-    # The last three for a tag that the value after it does not fit.
-    except (yaml.YAMLError, ValueError, AttributeError, LookupError
+    except fields.BadInput:
+        raise
+    # All but the first for a tag that the value after it does not fit.
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError, TypeError
             ) as error:
-        if isinstance(error, fields.BadInput):
-            raise
         if text.lstrip()[:1] in '{[':
             raise fields.BadInput('', f'is no JSON: {not_json}')
-        raise fields.BadInput('', 'is neither JSON nor YAML: ' +
-                                ' '.join(str(error).split()))
+        why = (' '.join(str(error).split())
+               if isinstance(error, yaml.YAMLError)
+               else 'a tag does not fit the value after it')
+        raise fields.BadInput('', f'is neither JSON nor YAML: {why}')
 
 
 def _see_depth(text: str) -> None:
@@ -192,8 +202,12 @@ class _Loader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore
 
 
 def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    # What is written overrides what is merged.
+    _unique_keys([(loader.construct_object(key, deep=True), None)
+                  for key, _value in node.value
+                  if key.tag != 'tag:yaml.org,2002:merge'])
     loader.flatten_mapping(node)
-    return _unique_keys(loader.construct_pairs(node, deep=True))
+    return dict(loader.construct_pairs(node, deep=True))
 
 
 _Loader.add_constructor('tag:yaml.org,2002:map', _construct_mapping)

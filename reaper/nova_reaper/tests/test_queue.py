@@ -407,6 +407,23 @@ class PlannerTestCase(tests.TestCase):
         self.assertEqual([('w1', 'preempt', ('s1',))],
                          self.all(planner, NOW + seconds(600)))
 
+    def test_reserves_for_one_that_is_refused_elsewhere(self) -> None:
+        world = brute_force.world({'h1': {'VCPU': 4}, 'h2': {'VCPU': 4}}, [
+            model.Server('s1', 'h1', {'VCPU': 2})])
+        first, second = waits('first', 4, priority=1), waits('second', 2)
+        planner = self.planner(
+            world, first, second,
+            options=dataclasses.replace(OPTIONS, reserve=True))
+        planner.index.refuse(first.shape, {'h2': 'F'})
+        planner.index.refuse(second.shape, {'h2': 'G'})
+        self.assertEqual(
+            {'first': 'refused', 'second': 'reserved'},
+            {step[1].server: step[1].word for step in
+             iter(lambda: planner.next(NOW), None)})
+        decision = planner.queue.asleep(second.demand)
+        assert decision is not None
+        self.assertEqual(model.Reason.NO_ROOM, decision.reason)
+
     def test_reserves_for_the_first_that_cannot_be_placed(self) -> None:
         world = brute_force.world({'h1': {'VCPU': 8}, 'h2': {'VCPU': 4}}, [
             model.Server('s1', 'h1', {'VCPU': 6})])

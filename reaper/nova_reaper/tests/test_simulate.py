@@ -106,6 +106,17 @@ class CommandTestCase(tests.TestCase):
         self.assertEqual(expected, self.run_command('-', text=text))
         self.assertIn('preempt', expected[1])
 
+    def test_yaml_that_merges(self) -> None:
+        text = ("""
+            hosts:
+            - &small {name: h0, inventory: {VCPU: {total: 4}}}
+            - &large {<<: *small, name: h1, inventory: {VCPU: {total: 8}}}
+            - {<<: *large, name: h2}
+            waiting: [{id: w, resources: {VCPU: 8}, host: h2}]""")
+        code, out, _err = self.run_command('--json', '-', text=text)
+        self.assertEqual(0, code)
+        self.assertEqual('h2', json.loads(out)['decisions'][0]['host'])
+
     def test_nothing_waits(self) -> None:
         self.assertEqual((0, '{\n  "decisions": []\n}\n', ''),
                          self.run_command('--json', '-', text='{}'))
@@ -126,7 +137,9 @@ class CommandTestCase(tests.TestCase):
                      'hosts: &a [*a]', '{"now": ' + '9' * 5000 + '}',
                      '{"hosts": [], "hosts": []}', 'hosts: []\nhosts: []',
                      '!!python/object/apply:os.getcwd []',
-                     'x: !!timestamp foo', 'x: !!bool foo', 'x: !!int ""'):
+                     'x: !!timestamp foo', 'x: !!bool foo', 'x: !!int ""',
+                     'hosts: !!map [a]', 'hosts: !!map a', '!!map [a]',
+                     'a: &a {b: 1}\nc: {<<: *a, b: 1, b: 2}'):
             code, out, err = self.run_command('-', text=text)
             self.assertEqual((2, ''), (code, out), text[:20])
             self.assertIn('nova-reaper simulate: the document: ', err)
@@ -185,7 +198,14 @@ class OutputTestCase(tests.TestCase):
             self.run_process(redirect='>/dev/full'))
 
     def test_closed(self) -> None:
-        self.assertEqual((0, '', ''), self.run_process(redirect='>&-'))
+        self.assertEqual(
+            (2, '', 'nova-reaper simulate: there is no standard output\n'),
+            self.run_process(redirect='>&-'))
+        self.assertEqual((0, ''), self.run_process(redirect='2>&-')[::2])
+        self.assertEqual(
+            (2, '', ''), self.run_process(redirect='<&- 2>&-'))
+        self.assertEqual(
+            (2, '', ''), self.run_process(redirect='<&- 2>/dev/full'))
         self.assertEqual(
             (2, '', 'nova-reaper simulate: the document: there is no standard '
              'input\n'), self.run_process(redirect='<&-'))
