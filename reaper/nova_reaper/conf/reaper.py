@@ -112,8 +112,8 @@ compared with what others were given. 0: it is never forgotten.
         help="""
 Whether the first server that cannot be placed keeps those behind it in the
 queue from one host, that which lacks the least for it. Off, small servers pass
-large ones, which may then wait for long; on, room may lie idle: nobody is ended
-elsewhere for a server for which there is room on that host.
+large ones, which may then wait for long; on, room may lie idle: nobody is
+ended elsewhere for a server for which there is room on that host.
 """),
     cfg.ListOpt(
         'scorers', default=list(DEFAULTS.scorers), mutable=True,

@@ -15,7 +15,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 from unittest import mock
 
 import fixtures
