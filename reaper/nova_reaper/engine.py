@@ -239,6 +239,9 @@ class Engine:
 
     def _start_lists(self) -> None:
         due = self._calendar.due(self.guard.active, self.recovered)
+        if due == lists.CHANGES and self.jobs.runs('attempt '):
+            # Of before another was active: what it writes is to be seen.
+            return
         if due == lists.WAITING:
             started = self.jobs.start(due, functools.partial(
                 self._lists.read_waiting, self.world.classes()),
@@ -398,20 +401,21 @@ class Engine:
                 continue
             if self.world.options.mode == model.Mode.OBSERVE:
                 self.observed[waiting.id] = decision
-            else:
-                self._begin(waiting, decision)
+            elif not self._begin(waiting, decision):
+                return
         self.mailbox.wake()
 
     def _begin(self, waiting: model.Waiting, decision: model.Decision
-               ) -> None:
+               ) -> bool:
         made = self.outcomes.begin(waiting, decision,
                                    self._hosts.freed.get(
                                        decision.host or '', 0.0))
         if made is None:
             self.world.planner.undo(decision, world.utcnow())
-            return
+            return False
         self.attempts[waiting.id] = made
         self.decisions[waiting.id] = decision
+        return True
 
     def _go_on(self) -> None:
         now, group = time.monotonic(), self._conf.reaper

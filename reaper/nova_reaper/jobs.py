@@ -98,10 +98,12 @@ class Jobs:
     def _put(self, name: str, result: Callable[[], None]) -> None:
         def finish() -> None:
             self._running.discard(name)
-            result()
             again = self._again.pop(name, None)
-            if again:
-                again()
+            try:
+                result()
+            finally:
+                if again:
+                    again()
 
         self._results.put(finish)
         self._wake()

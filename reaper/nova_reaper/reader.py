@@ -138,7 +138,7 @@ class Reader:
             self._marked = frozenset(flavor.name for flavor in marked)
             for uuid, newer in self._meanwhile.items():
                 found.pop(uuid, None)
-                if newer:
+                if newer and self._counts(newer):
                     found[uuid] = newer
             self.preemptible, self._meanwhile = found, {}
             self._ended_at = {uuid: time for uuid, time
@@ -152,8 +152,8 @@ class Reader:
             **{'changes-since': since.isoformat()})}
         with self._lock:
             for server in found.values():
-                self._keep(server.id, server if server.status not in GONE and
-                           self._counts(server) else None)
+                self._keep(server.id,
+                           None if server.status in GONE else server)
         return found
 
     def read_properties(self) -> None:
@@ -166,18 +166,18 @@ class Reader:
             server: nova.NovaServer | None = self.nova.server(uuid)
         except clients.NotFound:
             server = None
-        if server and not self._counts(server):
-            server = None
         with self._lock:
-            self._keep(uuid, server)
-        return server
+            return self._keep(uuid, server)
 
-    def _keep(self, uuid: str, server: nova.NovaServer | None) -> None:
+    def _keep(self, uuid: str, server: nova.NovaServer | None
+              ) -> nova.NovaServer | None:
+        # A list that is being read may find its flavor marked by now.
         self._meanwhile[uuid] = server
-        if server:
+        if server and self._counts(server):
             self.preemptible[uuid] = server
-        else:
-            self.preemptible.pop(uuid, None)
+            return server
+        self.preemptible.pop(uuid, None)
+        return None
 
     def has_returned(self, uuid: str, at: datetime.datetime) -> None:
         """One that was ended runs again: it is protected for a while."""

@@ -275,6 +275,12 @@ class Reaper:
         return thread
 
     @property
+    def connected(self) -> bool:
+        """Whether something may be under way that is to be brought to an end.
+        """
+        return self._engine is not None
+
+    @property
     def stopping(self) -> bool:
         """Whether it was told to stop."""
         return self._stopping.is_set()
@@ -335,7 +341,8 @@ class Worker(cotyledon.Service):
     def terminate(self) -> None:
         """SIGTERM; the process ends as soon as this returns."""
         self._reaper.stop()
-        self._ended.wait()
+        if self._reaper.connected:
+            self._ended.wait()
 
     def reload(self) -> None:
         """SIGHUP; one that comes before this returns is lost."""
@@ -355,8 +362,9 @@ def mutate(conf: reaper_conf.Configuration) -> bool:
     """
     try:
         reaper_conf.mutate(conf)
-    except Exception as error:
-        # Libraries raise what they like for a wrong file.
+    except (Exception, SystemExit) as error:
+        # Libraries raise what they like for a wrong file; oslo.config ends
+        # the process for a value of an option of the command line.
         LOG.error('The configuration is as it was, since it cannot be read '
                   'again: %s', error)
         return False

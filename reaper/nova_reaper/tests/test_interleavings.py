@@ -192,6 +192,72 @@ class StandbyTestCase(LateTestCase):
             lambda: not self.nova.servers[server]['metadata']), 120)
 
 
+    def test_notice_of_before(self) -> None:
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.servers[victim]['updated'] = '2026-01-01T00:00:00Z'
+        self.conf.set_override('grace_period', 30, 'reaper')
+        waiting = self.under_way(Step.NOTICE)
+        self.pool.hang.add(f'attempt {waiting}')
+        self.turns(1)
+        self.stand_by()
+        self.turns(2)
+        self.nova.delete(waiting)
+        self.pool.let(f'attempt {waiting}')
+        metadata = self.nova.servers[victim]['metadata']
+        metadata[attempt.TERMINATE_AT] = '2026-01-01T00:00:00Z'
+        self.assertLess(self.seconds(lambda: not metadata), 120)
+
+
+class FirstListTestCase(LateTestCase):
+    """What of a preemptible server is read before its flavor is known."""
+
+    def test_it_is_known_afterwards(self) -> None:
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        listed = self.engine._reader.nova.servers
+
+        def listing(**query: str) -> Any:
+            found = list(listed(**query))
+            if not self.engine._reader._marked:
+                self.engine._reader.read_server(victim)
+            return found
+
+        with mock.patch.object(self.engine._reader.nova, 'servers', listing):
+            self.turns(3)
+        self.assertIn(victim, self.engine._reader.preemptible)
+
+
+class JobsTestCase(LateTestCase):
+    """A job is to be done once more."""
+
+    def test_though_nobody_can_use_what_it_found(self) -> None:
+        found: list[int] = []
+        running = self.engine.jobs
+        self.pool.hang.add('x')
+        running.start('x', lambda: 1, mock.Mock(side_effect=ValueError))
+        running.start('x', lambda: 2, found.append, again=True)
+        self.pool.let('x')
+        self.assertRaises(ValueError, running.take)
+        running.take()
+        self.assertEqual([2], found)
+
+    def test_a_decision_that_cannot_be_carried_out(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.turns(5)
+        waiting = self.nova.add_server('w', 8)
+        self.hint(events.Kind.WAITS, server=waiting)
+        with mock.patch.object(self.engine.outcomes, 'begin',
+                               return_value=None) as begin:
+            self.turns(1)
+            self.engine.jobs.take()
+            begin.reset_mock()
+            self.turns(1)
+            begin.assert_called_once()
+            self.assertFalse(self.engine.mailbox._woken)
+        self.assertLess(self.until_active(waiting), 20)
+
+
 class HintTestCase(LateTestCase):
     """A notification comes while that of which it tells is read."""
 

@@ -143,7 +143,7 @@ class EndTestCase(tests.TestCase):
             begun.set()
             stopped.wait(60)
 
-        worker = self.worker(stopping=True, wait=wait)
+        worker = self.worker(stopping=True, wait=wait, connected=True)
         run = threading.Thread(target=worker.run)
         run.start()
         begun.wait(60)
@@ -155,6 +155,11 @@ class EndTestCase(tests.TestCase):
         ends.join(60)
         self.assertFalse(ends.is_alive())
         run.join()
+
+    def test_nothing_has_been_begun_without_a_cloud(self) -> None:
+        reaper = service.Reaper(cloud.configuration())
+        self.assertFalse(reaper.connected)
+        self.worker(stopping=True, connected=False).terminate()
 
     def test_a_list_of_all_hosts_is_given_up(self) -> None:
         reaper = service.Reaper(cloud.configuration())
@@ -214,6 +219,15 @@ class MutateTestCase(tests.TestCase):
         file.mkdir()
         self.assertFalse(service.mutate(conf))
         self.assertEqual('fill', conf.reaper.mode)
+
+    def test_a_value_of_the_command_line(self) -> None:
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        file.write_text('')
+        conf = cloud.configuration(file)
+        file.write_text('[DEFAULT]\ndebug = maybe\n[reaper]\nmode = fill\n')
+        self.assertFalse(service.mutate(conf))
+        self.assertEqual('observe', conf.reaper.mode)
 
     def test_logging_that_cannot_be_configured(self) -> None:
         # It is no reason to go on with the mode of before.
