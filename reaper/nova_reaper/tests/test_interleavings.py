@@ -191,7 +191,6 @@ class StandbyTestCase(LateTestCase):
         self.assertLess(self.seconds(
             lambda: not self.nova.servers[server]['metadata']), 120)
 
-
     def test_notice_of_before(self) -> None:
         self.nova.add_host('h1', 8)
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
