@@ -15,7 +15,6 @@
 import argparse
 import datetime
 import io
-import os
 import sys
 import types
 
@@ -65,8 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         return code
     except OSError as error:
         if sys.stdout:
-            # It is not tried again at the exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            simulate.give_up(sys.stdout)
         # Who closed a pipe has seen enough.
         if not isinstance(error, BrokenPipeError):
             simulate.tell(f'nova-reaper: {error.strerror or error}')

@@ -12,12 +12,12 @@
 
 """What would happen, from a file and without a cloud."""
 
-import contextlib
 import datetime
 import json
+import os
 import pathlib
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import prettytable
 import yaml
@@ -105,9 +105,16 @@ def run(path: str, as_json: bool, now: datetime.datetime) -> int:
 def tell(what: str) -> int:
     """Tell what is wrong, if anybody can be told; returns the exit code."""
     if sys.stderr:
-        with contextlib.suppress(OSError):
+        try:
             print(what, file=sys.stderr, flush=True)
+        except OSError:
+            give_up(sys.stderr)
     return 2
+
+
+def give_up(output: TextIO) -> None:
+    """See that what could not be written is not tried again at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
 def table(decisions: list[model.Decision]) -> str:
