@@ -76,7 +76,7 @@ def _candidates(workload, query):
             'allocation_requests']]
 
 
-def contend(workload, size, rate, claim_rate, is_held):
+def contend(workload, size, rate, together, claim_rate, is_held):
     """Rebuild servers while others that would fit into their room are created.
 
     There is room for the servers that wait and for nobody else.
@@ -84,6 +84,7 @@ def contend(workload, size, rate, claim_rate, is_held):
     :param workload: the workload.Workload
     :param size: how many servers wait
     :param rate: how many others are created a second, at most
+    :param together: how many of them one request asks for
     :param claim_rate: how many others' claims are made a second, at most: what
         a scheduler does for a create, without the rest of Nova, which a small
         machine has no time for at such a rate
@@ -100,7 +101,7 @@ def contend(workload, size, rate, claim_rate, is_held):
     if is_held:
         for server in waiting:
             hold(workload, server)
-    others = _Others(workload, rate)
+    others = _Others(workload, rate, together)
     claims = _Claims(workload, claim_rate, _query(workload, waiting[0]))
     start = time.perf_counter()
     with others, claims:
@@ -108,24 +109,25 @@ def contend(workload, size, rate, claim_rate, is_held):
             workload.rebuild(server)
         workload.wait_for_none(waiting, 'BUILD')
     seconds = time.perf_counter() - start
-    workload.wait_for_none(others.servers, 'BUILD')
+    everybody = workload.ids()
+    workload.wait_for_none(everybody, 'BUILD')
     active = workload.ids('ACTIVE')
-    landed = len(active & set(waiting)), len(active & set(others.servers))
-    workload.remove([*waiting, *others.servers])
+    landed = len(active & set(waiting)), len(active - set(waiting))
+    workload.remove(everybody)
     for consumer in [*fillers, *claims.taken]:
         _placement(workload, 'DELETE', '/allocations/' + consumer)
-    return Contention(is_held, size, len(others.servers),
-                      len(others.servers) / seconds, claims.tried,
-                      claims.tried / seconds,
+    created = len(everybody) - size
+    return Contention(is_held, size, created, created / seconds,
+                      claims.tried, claims.tried / seconds,
                       (landed[0], landed[1] + len(claims.taken)), seconds)
 
 
 class _AtRate:
-    """Does something, within it, at a rate or as fast as it is answered."""
+    """Does something at a rate, or as fast as it is answered, or never."""
 
     def __init__(self, workload, rate):
         self._workload = workload
-        self._every = 1 / rate
+        self._every = 1 / rate if rate else 0.0
         self._ends = threading.Event()
         self._threads = futures.ThreadPoolExecutor(workload.at_once)
 
@@ -133,7 +135,8 @@ class _AtRate:
         self._next = time.perf_counter()
         self._lock = threading.Lock()
         self._running = [self._threads.submit(self._go_on)
-                         for _ in range(self._workload.at_once)]
+                         for _ in range(self._workload.at_once)
+                         if self._every]
 
     def __exit__(self, *_exc):
         self._ends.set()
@@ -156,12 +159,12 @@ class _AtRate:
 class _Others(_AtRate):
     """Creates servers."""
 
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.servers = []
+    def __init__(self, workload, rate, together):
+        super().__init__(workload, rate / together)
+        self._together = together
 
     def do(self):
-        self.servers.append(self._workload.create()[0])
+        self._workload.create(self._together)
 
 
 class _Claims(_AtRate):

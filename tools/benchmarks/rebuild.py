@@ -12,8 +12,9 @@
 
 """What a rebuild in cell0 costs beside a create, and beside delete + create.
 
-    python -m tools.benchmarks.rebuild [--rounds N] [--batch N] [--holds N]
-        [--creates N] [--claims N] [--part creates|holds]
+    python -m tools.benchmarks.rebuild [--rounds N] [--batch N] [--at-once N]
+        [--holds N] [--creates N] [--together N] [--claims N]
+        [--part creates|holds]
 
 It brings up the local cloud (tools/cloud: each service a process of its own,
 MariaDB, RabbitMQ) and does three things in turn, so that a busy machine slows
@@ -200,6 +201,9 @@ def main():
                         'others are created; 0 for none (default: 100)')
     parser.add_argument('--creates', type=float, default=20,
                         help='how many others a second (default: 20)')
+    parser.add_argument('--together', type=int, default=1,
+                        help='how many of them one request asks for '
+                        '(default: 1)')
     parser.add_argument('--claims', type=float, default=20,
                         help='how many claims of others in Placement a second '
                         '(default: 20)')
@@ -225,7 +229,7 @@ def main():
                 if arguments.holds:
                     holds.show(holds.contend(
                         workload, arguments.holds, arguments.creates,
-                        arguments.claims, is_held)
+                        arguments.together, arguments.claims, is_held)
                         for is_held in (True, False))
 
 

@@ -90,12 +90,15 @@ class Workload:
                 'resource_provider_generation':
                     found['resource_provider_generation']})
 
-    def create(self):
-        """Ask for a server.
+    def create(self, count=1):
+        """Ask for servers.
 
-        :returns: the server, and the ID of the request
+        :param count: how many, in one request
+        :returns: the first server, and the ID of the request
         """
-        answer = self.nova(self.owner, 'POST', '/servers', self._body)
+        body = {'server': {**self._body['server'], 'min_count': 1,
+                           'max_count': count}}
+        answer = self.nova(self.owner, 'POST', '/servers', body)
         return (answer.json()['server']['id'],
                 answer.headers['x-openstack-request-id'])
 
@@ -155,14 +158,16 @@ class Workload:
         while self.ids(status) & set(servers):
             time.sleep(10 * POLL_SECONDS)
 
-    def ids(self, status):
-        """Return the IDs of the servers that have a status."""
+    def ids(self, status=None):
+        """Return the IDs of the servers, or of those that have a status."""
         found, page = set(), None
+        query = '/servers?limit=1000'
+        if status:
+            query += '&status=' + status
         while page is None or page:
             marker = '&marker=' + page[-1]['id'] if page else ''
             page = self.nova(
-                self.owner, 'GET', '/servers?limit=1000&status=%s%s' % (
-                    status, marker)).json()['servers']
+                self.owner, 'GET', query + marker).json()['servers']
             found |= {server['id'] for server in page}
         return found
 
