@@ -76,15 +76,15 @@ def _candidates(workload, query):
             'allocation_requests']]
 
 
-def contend(workload, size, rate, together, claim_rate, is_held):
+def contend(workload, size, create, rate, claim_rate, is_held):
     """Rebuild servers while others that would fit into their room are created.
 
     There is room for the servers that wait and for nobody else.
 
     :param workload: the workload.Workload
     :param size: how many servers wait
-    :param rate: how many others are created a second, at most
-    :param together: how many of them one request asks for
+    :param create: asks for others, with one request
+    :param rate: how many such requests are made a second, at most
     :param claim_rate: how many others' claims are made a second, at most: what
         a scheduler does for a create, without the rest of Nova, which a small
         machine has no time for at such a rate
@@ -101,7 +101,7 @@ def contend(workload, size, rate, together, claim_rate, is_held):
     if is_held:
         for server in waiting:
             hold(workload, server)
-    others = _Others(workload, rate, together)
+    others = _AtRate(workload, rate, create)
     claims = _Claims(workload, claim_rate, _query(workload, waiting[0]))
     start = time.perf_counter()
     with others, claims:
@@ -125,8 +125,9 @@ def contend(workload, size, rate, together, claim_rate, is_held):
 class _AtRate:
     """Does something at a rate, or as fast as it is answered, or never."""
 
-    def __init__(self, workload, rate):
+    def __init__(self, workload, rate, do):
         self._workload = workload
+        self._do = do
         self._every = 1 / rate if rate else 0.0
         self._ends = threading.Event()
         self._threads = futures.ThreadPoolExecutor(workload.at_once)
@@ -153,30 +154,19 @@ class _AtRate:
                 pause = self._next - now
             if self._ends.wait(pause):
                 return
-            self.do()
-
-
-class _Others(_AtRate):
-    """Creates servers."""
-
-    def __init__(self, workload, rate, together):
-        super().__init__(workload, rate / together)
-        self._together = together
-
-    def do(self):
-        self._workload.create(self._together)
+            self._do()
 
 
 class _Claims(_AtRate):
     """Claims room in Placement for servers that are not there."""
 
     def __init__(self, workload, rate, query):
-        super().__init__(workload, rate)
+        super().__init__(workload, rate, self._claim)
         self._query = query
         self.tried = 0
         self.taken = []
 
-    def do(self):
+    def _claim(self):
         for allocations in _candidates(self._workload, self._query):
             consumer = uuidutils.generate_uuid()
             if _put(self._workload, consumer, allocations, 'INSTANCE',

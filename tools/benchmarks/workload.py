@@ -41,10 +41,10 @@ class Workload:
         self._cloud = cloud
         self.owner = identity.connect(cloud, configuration.OWNER)
         self.admin = identity.connect(cloud, configuration.ADMIN)
-        self._body = self._prepare()
+        self._server = self._prepare()
 
     def _prepare(self):
-        """Make what a server needs, and return the body of its create."""
+        """Make what a server needs, and return what its create asks for."""
         owner, admin = self.owner, self.admin
         project = owner.get_project_id()
         self.nova(admin, 'PUT', '/os-quota-sets/' + project, {'quota_set': {
@@ -71,10 +71,10 @@ class Workload:
             'cidr': '10.0.0.0/16'}})
         self.nova(owner, 'POST', '/os-keypairs', {'keypair': {
             'name': 'benchmark', 'type': 'ssh', 'public_key': _public_key()}})
-        return {'server': {
+        return {
             'name': 'benchmark', 'imageRef': image, 'flavorRef': flavor,
             'networks': [{'uuid': network}], 'key_name': 'benchmark',
-            'tags': ['blue'], 'metadata': {'purpose': 'benchmark'}}}
+            'tags': ['blue'], 'metadata': {'purpose': 'benchmark'}}
 
     def set_room(self, room):
         """Say whether any host has room for a server."""
@@ -90,15 +90,19 @@ class Workload:
                 'resource_provider_generation':
                     found['resource_provider_generation']})
 
-    def create(self, count=1):
+    def create(self, count=1, bare=False):
         """Ask for servers.
 
         :param count: how many, in one request
+        :param bare: whether without a network, a keypair, tags and metadata
         :returns: the first server, and the ID of the request
         """
-        body = {'server': {**self._body['server'], 'min_count': 1,
-                           'max_count': count}}
-        answer = self.nova(self.owner, 'POST', '/servers', body)
+        server = {**self._server, 'min_count': 1, 'max_count': count}
+        if bare:
+            server['networks'] = 'none'
+            for name in ('key_name', 'tags', 'metadata'):
+                del server[name]
+        answer = self.nova(self.owner, 'POST', '/servers', {'server': server})
         return (answer.json()['server']['id'],
                 answer.headers['x-openstack-request-id'])
 
