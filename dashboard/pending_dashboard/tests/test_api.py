@@ -156,7 +156,8 @@ class APITestCase(helpers.TestCase):
         for answer in ({'status_code': 500},
                        {'exc': exceptions.ConnectTimeout}):
             self.http.get(REAPER + '/v1/pending', **answer)
-            [found], _more = api.list_servers(self.request, 20)
+            with self.assertLogs(api.LOG, 'WARNING'):
+                [found], _more = api.list_servers(self.request, 20)
             self.assertEqual('no_room', found.reason)
 
     def test_silence_is_waited_for_once_a_page(self):
@@ -165,10 +166,12 @@ class APITestCase(helpers.TestCase):
         self.explains(0)
         asked = self.http.get(re.compile('^' + REAPER),
                               exc=exceptions.ConnectTimeout)
-        api.list_servers(self.request, 20)
-        self.assertIsNone(api.list_notices(self.request))
-        self.assertIsNone(api.overview(self.request))
+        with self.assertLogs(api.LOG, 'WARNING') as said:
+            api.list_servers(self.request, 20)
+            self.assertIsNone(api.list_notices(self.request))
+            self.assertIsNone(api.overview(self.request))
         self.assertEqual(1, asked.call_count)
+        self.assertEqual(1, len(said.records))
 
     def test_cloud_without_waiting_servers(self):
         self.versions('2.104')
@@ -225,8 +228,11 @@ class APITestCase(helpers.TestCase):
                       exceptions.ConnectFailure('no answer')):
             fails = mock.Mock(status='ERROR')
             with mock.patch.object(_nova, 'computeclient',
-                                   side_effect=error):
+                                   side_effect=error), \
+                    self.assertLogs(api.LOG, 'WARNING') as said:
                 api.show_waiting(self.request, [fails])
+            # Its traceback is for the operator.
+            self.assertIs(error, said.records[0].exc_info[1])
             self.assertEqual('ERROR', fails.status)
 
     def test_one_in_error_of_which_nova_says_nonsense(self):
