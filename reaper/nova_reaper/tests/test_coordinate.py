@@ -12,10 +12,15 @@
 
 """One is active, others stand by."""
 
+from collections.abc import Callable
+import shutil
+import signal
 import socket
+import subprocess
 import threading
 import time
 from unittest import mock
+import urllib.request
 
 import fixtures
 import tooz
@@ -43,6 +48,12 @@ class CoordinatorTestCase(tests.TestCase):
         self.addCleanup(made.stop)
         return made
 
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        end = time.monotonic() + 60
+        while not ready():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+
     def test_a_single_one(self) -> None:
         self.assertTrue(self.coordinator(None).active.is_set())
 
@@ -58,10 +69,7 @@ class CoordinatorTestCase(tests.TestCase):
 
     def test_a_backend_that_does_not_answer(self) -> None:
         one = self.coordinator('file:///proc/nothing/can/be/made')
-        end = time.monotonic() + 10
-        while one.error is None and time.monotonic() < end:
-            time.sleep(0.05)
-        self.assertIsNotNone(one.error)
+        self.wait_until(lambda: one.error is not None)
         self.assertFalse(one.active.is_set())
 
 
@@ -95,6 +103,86 @@ class RedisTestCase(CoordinatorTestCase):
         with mock.patch.object(one, '_lost', tell):
             server.delete(*keys)
             self.assertTrue(lost.wait(60))
+
+
+class EtcdTestCase(CoordinatorTestCase):
+    """With an etcd of the test's own, whose leases last five seconds."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        etcd = shutil.which('etcd') or ''
+        if not etcd:
+            self.do_without('etcd is missing; it is in the package '
+                            '"etcd-server" of Debian.')
+        self.server, peers = self.addresses(2)
+        self.process = subprocess.Popen(
+            [etcd, '--data-dir', self.useFixture(fixtures.TempDir()).path,
+             '--listen-client-urls', f'http://{self.server}',
+             '--advertise-client-urls', f'http://{self.server}',
+             '--listen-peer-urls', f'http://{peers}',
+             '--initial-advertise-peer-urls', f'http://{peers}',
+             '--initial-cluster', f'default=http://{peers}'],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(self.process.wait)
+        self.addCleanup(self.process.kill)
+        self.wait_until(self.answers)
+
+    @staticmethod
+    def addresses(number: int) -> list[str]:
+        sockets = [socket.create_server(('127.0.0.1', 0))
+                   for _ in range(number)]
+        try:
+            return ['%s:%d' % each.getsockname() for each in sockets]
+        finally:
+            for each in sockets:
+                each.close()
+
+    def answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(
+                    f'http://{self.server}/health', timeout=5) as answer:
+                return b'"true"' in answer.read()
+        except OSError:
+            return False
+
+    def url(self) -> str:
+        return f'etcd3+http://{self.server}?timeout=5'
+
+    def test_one_that_dies(self) -> None:
+        first = self.coordinator(self.url())
+        self.assertTrue(first.active.wait(10))
+        second = self.coordinator(self.url())
+        with mock.patch.object(first, '_close'):
+            first.stop()
+        self.assertTrue(second.active.wait(60))
+
+    def test_one_that_hangs_beyond_its_lease(self) -> None:
+        first = self.coordinator(self.url())
+        self.assertTrue(first.active.wait(10))
+        second = self.coordinator(self.url())
+        beat = first._backend.heartbeat
+
+        def late() -> int:
+            second.active.wait(60)
+            return int(beat())
+
+        with mock.patch.object(first._backend, 'heartbeat', late):
+            self.assertTrue(second.active.wait(60))
+            self.wait_until(lambda: not first.active.is_set())
+        # What it gives back as it ends is no longer its own.
+        time.sleep(0.5)
+        self.assertTrue(second.active.is_set())
+        self.assertFalse(first.active.is_set())
+
+    def test_the_server_hangs(self) -> None:
+        one = self.coordinator(self.url())
+        self.assertTrue(one.active.wait(10))
+        self.process.send_signal(signal.SIGSTOP)
+        self.wait_until(lambda: not one.active.is_set())
+        self.assertIsNotNone(one.error)
+        self.process.send_signal(signal.SIGCONT)
+        self.assertTrue(one.active.wait(60))
+        self.wait_until(lambda: one.error is None)
 
 
 class LeaseTestCase(tests.TestCase):
