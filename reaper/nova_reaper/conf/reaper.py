@@ -225,7 +225,7 @@ than twice ``full_list_interval`` where that is longer.
         'notice_url', schemes=['http', 'https'], mutable=True,
         help="""
 Where to POST each notice to a preemptible server, as JSON: ``server``,
-``project_id``, ``terminate_at``, ``action``, ``for``. A failure is logged and
-changes nothing.
+``project_id``, ``action``, ``terminate_at``, ``for``, ``host``. A failure is
+logged and changes nothing.
 """),
 ]
