@@ -326,6 +326,7 @@ def with_query(path: str, **query: Any) -> str:
 def _failure(service: str, what: str, response: requests.Response
              ) -> RequestFailed:
     message, code = response.reason or '', ''
+    body = None
     try:
         body = response.json()
         if not isinstance(body, dict):
@@ -338,7 +339,12 @@ def _failure(service: str, what: str, response: requests.Response
     except (ValueError, AttributeError, LookupError, StopIteration):
         pass
     status = response.status_code
-    return _kind(status)(service, what, message, status, code)
+    kind = _kind(status)
+    if kind in (NotFound, Conflict) and not isinstance(body, dict):
+        # A page of a proxy or of a server that does not have the service:
+        # nobody may be taken for gone by it.
+        kind = Unavailable
+    return kind(service, what, message, status, code)
 
 
 def _kind(status: int) -> type[RequestFailed]:

@@ -124,10 +124,17 @@ class ClientTestCase(tests.TestCase):
             self.assertEqual(times, broken.call_count, method)
 
     def test_a_failure_in_no_form(self) -> None:
-        for text in ('', '<html>', '[]', '{"x": 1}', 'null'):
-            self.requests.post(f'{URL}/x', status_code=409, text=text)
-            self.assertRaises(clients.Conflict, self.client.request, 'POST',
-                              '/x')
+        for status, kind, page in (
+                (400, clients.BadRequest, clients.BadRequest),
+                (403, clients.Forbidden, clients.Forbidden),
+                (404, clients.NotFound, clients.Unavailable),
+                (409, clients.Conflict, clients.Unavailable)):
+            self.requests.post(f'{URL}/x', status_code=status, text='{"x": 1}')
+            self.assertRaises(kind, self.client.request, 'POST', '/x')
+            for text in ('', '<html>', '[]', 'null'):
+                # Not of the service, as far as it can be told.
+                self.requests.post(f'{URL}/x', status_code=status, text=text)
+                self.assertRaises(page, self.client.request, 'POST', '/x')
 
     def test_an_answer_of_something_else(self) -> None:
         for text in ('<html>We are back soon.</html>', '[]', '"so"'):
