@@ -38,6 +38,8 @@ from nova_reaper import view
 
 LOG = log.getLogger(__name__)
 PAGE = 1000
+# Bytes of the head of a request, and of a body that nothing here reads.
+LONGEST = 64 * 1024
 
 StartResponse = Callable[..., Any]
 WsgiApp = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
@@ -266,6 +268,8 @@ class Server:
         self._server = wsgi.Server(
             (group.listen, group.port), app, numthreads=group.threads,
             server_name='nova-reaper')
+        self._server.max_request_header_size = LONGEST
+        self._server.max_request_body_size = LONGEST
         if group.certificate:
             try:
                 self._server.ssl_adapter = builtin.BuiltinSSLAdapter(

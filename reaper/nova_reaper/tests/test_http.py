@@ -239,18 +239,31 @@ class RootTestCase(tests.TestCase):
 class ServerTestCase(tests.TestCase):
     """Over a socket."""
 
-    def test_it_answers_and_ends(self) -> None:
+    def start(self) -> str:
         conf = with_keystone()
         conf.set_override('port', 0, 'http')
         server = http.Server(conf, http.application(
             conf, Source(), metrics.Metrics()))
         port = server.start()
         self.addCleanup(server.stop)
-        url = f'http://127.0.0.1:{port}'
+        return f'http://127.0.0.1:{port}'
+
+    def test_it_answers_and_ends(self) -> None:
+        url = self.start()
         self.assertEqual(200, requests.get(
             f'{url}/healthz', timeout=10).status_code)
         self.assertEqual(401, requests.get(
             f'{url}/v1/pending', timeout=10).status_code)
+
+    def test_what_is_too_long_is_not_read(self) -> None:
+        url = self.start()
+        for answer in (
+                requests.get(f'{url}/{"a" * http.LONGEST}', timeout=10),
+                requests.get(f'{url}/healthz', timeout=10, headers={
+                    'X-Auth-Token': 'a' * http.LONGEST}),
+                requests.post(f'{url}/healthz', timeout=10,
+                              data='a' * (http.LONGEST + 1))):
+            self.assertIn(answer.status_code, (413, 414))
 
     def test_a_certificate_that_is_none_is_named(self) -> None:
         conf = cloud.configuration()
