@@ -77,7 +77,8 @@ class Engine:
         self.metrics = meters
         self._lists = lists.Lists(source, forms)
         self.mailbox = events.Mailbox()
-        self.jobs = jobs.Jobs(pool, self.mailbox.wake, self._failed)
+        few = max(1, conf.reaper.workers // 4)
+        self.jobs = jobs.Jobs(pool, self.mailbox.wake, self._failed, few)
         self.lock = threading.RLock()
         self.attempts: dict[str, Attempt] = {}
         self.observed: dict[str, model.Decision] = {}
@@ -88,7 +89,7 @@ class Engine:
         self._written: dict[str, float] = {}
         # Those that attempts wait for must not stand in line behind others.
         self._hosts = hosts.Hosts(source, known, self.jobs, self._refreshed,
-                                  max(1, conf.reaper.workers // 4))
+                                  few)
         self._calendar = lists.Calendar(conf)
         self.recovered = False
         # When to look again for what was left behind, if that has failed.
@@ -185,11 +186,11 @@ class Engine:
                 hint.server not in self.attempts):
             self._read_one(hint.server)
         if hint.preemptible or hint.server in self._reader.preemptible:
-            self.jobs.start(
+            self.jobs.line_up(
                 f'preemptible {hint.server}',
                 functools.partial(self._reader.read_server, hint.server),
                 lambda server: self._hosts.read_later(
-                    server.host if server else hint.host), again=True)
+                    server.host if server else hint.host))
 
     def _wake(self, server: str) -> None:
         """Go on with what waits for a server."""
@@ -218,9 +219,9 @@ class Engine:
         return self.world.put_host(view, wake=bool(shown))
 
     def _read_one(self, server: str) -> None:
-        self.jobs.start(f'server {server}', functools.partial(
+        self.jobs.line_up(f'server {server}', functools.partial(
             self._lists.read_one, server, self.world.classes()),
-            functools.partial(self._one, server), again=True)
+            functools.partial(self._one, server))
 
     def _one(self, server: str, found: tuple[nova.NovaServer, shapes.Answer] |
              None) -> None:

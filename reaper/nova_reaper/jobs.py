@@ -31,21 +31,26 @@ class Jobs:
 
     :param wake: is called when there is a result to take
     :param failed: is told the name of a job that failed, and why
+    :param at_once: how many of those that may stand in line run at a time
     """
 
     def __init__(self, pool: futures.Executor, wake: Callable[[], None],
-                 failed: Callable[[str, str], None]) -> None:
+                 failed: Callable[[str, str], None], at_once: int = 4
+                 ) -> None:
         self._pool = pool
         self._wake = wake
         self._failed = failed
+        self._at_once = at_once
         self._running: set[str] = set()
+        self._in_line: dict[str, Callable[[], bool]] = {}
+        self._from_line: set[str] = set()
         self._again: dict[str, Callable[[], bool]] = {}
         self._results: queue.SimpleQueue[Callable[[], None]] = (
             queue.SimpleQueue())
         self.stopping = False
 
     def __contains__(self, name: str) -> bool:
-        return name in self._running
+        return name in self._running or name in self._in_line
 
     def runs(self, kind: str) -> bool:
         """Whether one runs whose name begins so."""
@@ -59,7 +64,21 @@ class Jobs:
     @property
     def idle(self) -> bool:
         """Whether nothing runs and nothing is to be taken."""
-        return not self._running and not self.waiting
+        return not (self._running or self._in_line or self.waiting)
+
+    def line_up(self, name: str, call: Callable[[], T],
+                done: Callable[[T], None]) -> None:
+        """Have a job done when it is its turn; once, if it is so already.
+
+        Whatever is heard of many servers at once must not keep the steps of
+        attempts from the pool. If one of its name runs, it is done after that.
+        """
+        if name in self._running:
+            self.start(name, call, done, again=True)
+        elif not self.stopping:
+            self._in_line[name] = functools.partial(
+                self.start, name, call, done)
+            self._go_on()
 
     def start(self, name: str, call: Callable[[], T],
               done: Callable[[T], None], again: bool = False) -> bool:
@@ -108,7 +127,16 @@ class Jobs:
         self._results.put(finish)
         self._wake()
 
+    def _go_on(self) -> None:
+        """Begin what stands in line, as long as it is its turn."""
+        self._from_line &= self._running
+        while self._in_line and len(self._from_line) < self._at_once:
+            name = next(iter(self._in_line))
+            if self._in_line.pop(name)():
+                self._from_line.add(name)
+
     def take(self) -> None:
         """Make the calls for all results that there are."""
         while not self._results.empty():
             self._results.get()()
+        self._go_on()

@@ -16,11 +16,14 @@ They are read by a thread of their own, and applied by the engine: a long list
 holds nobody up. What was read of a host meanwhile is newer, and stays.
 """
 
+import collections
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import datetime
 import math
+import operator
 import time
 
 from oslo_config import cfg
@@ -39,6 +42,10 @@ WAITING = 'list of servers that wait'
 CHANGES = 'list of what has changed'
 SHAPES = 'list of what filters say'
 TRIES = 3  # of the changes, before everything is read
+# Seconds in which what servers ask for is asked for one list, and how many
+# may fail one after another before it is Nova that fails.
+ASKING = 60.0
+FAILURES = 5
 PAUSE = 10.0  # a flood of changes of aggregates is one
 # Between two of them so many times as long as the first has taken: Nova's
 # schedulers are asked about all hosts, and have others to serve.
@@ -113,17 +120,63 @@ class Lists:
         if shelved:
             servers |= {server.id: server
                         for server in self._reader.shelved()}
-        answers = {}
-        for server in servers.values():
-            answer = self.answer(server, classes)
-            if answer:
-                answers[server.id] = answer
+        answers = self._answers(servers.values(), classes)
         self._shapes.keep_only({self._shapes.key(server)
                                 for server in servers.values()},
                                set(servers))
         self._learn(answers.values())
         return WaitingList(servers, answers, read_at,
                            time.monotonic() - begun)
+
+    def _answers(self, servers: Iterable[nova.NovaServer],
+                 classes: Mapping[str, int]) -> dict[str, shapes.Answer]:
+        """What servers ask for, as far as Nova says so in the time there is.
+
+        Hints, which owners may make up for each server, and servers over which
+        Nova fails must not keep all others from being known: what is left
+        over has the answer of before, if any, until the next list.
+
+        :raises: clients.RequestFailed where Nova fails over one after another
+        """
+        answers, unknown = {}, []
+        for server in servers:
+            known = self._shapes.fresh(server)
+            if known:
+                answers[server.id] = known
+            else:
+                unknown.append(server)
+        end = time.monotonic() + ASKING
+        failed: set[str] = set()
+        in_a_row = 0
+        for server in self._by_turns(unknown):
+            key = self._shapes.key(server)
+            answer = self._shapes.known(server)
+            if key not in failed and time.monotonic() < end:
+                try:
+                    answer, in_a_row = self.answer(server, classes), 0
+                except (clients.RequestFailed, ValueError) as error:
+                    failed.add(key)
+                    in_a_row += 1
+                    LOG.warning('What server %s asks for is looked at later: '
+                                '%s', server.id, error)
+                    if in_a_row >= FAILURES:
+                        raise
+            if answer:
+                answers[server.id] = answer
+        return answers
+
+    def _by_turns(self, servers: Collection[nova.NovaServer]
+                  ) -> list[nova.NovaServer]:
+        """First those nothing is known of; of each project one after another.
+        """
+        turns: collections.Counter[str] = collections.Counter()
+        places = []
+        for server in servers:
+            turns[server.project] += 1
+            places.append((self._shapes.known(server) is not None,
+                           turns[server.project]))
+        return [server for _place, server in sorted(
+            zip(places, servers), key=operator.itemgetter(0))]
 
     def read_one(self, uuid: str, classes: Mapping[str, int]
                  ) -> tuple[nova.NovaServer, shapes.Answer] | None:
@@ -175,7 +228,7 @@ class Lists:
             self._reader.keep_hypervisors(hypervisors)
         self._reader.read_properties()
         self._reader.read_preemptible()
-        self._reader.read_having((), again=True)
+        self._reader.read_having(self._shapes.expressions(), again=True)
         self._reader.read_shared(hypervisors)
         hosts = self._reader.read_hosts(hypervisors)
         classes = {name: 0 for view in hosts.values() if view
@@ -227,7 +280,7 @@ class Lists:
         names |= {name for name, item in hypervisors.items()
                   if name not in views or known.get(name) != item}
         if anew:
-            self._reader.read_having((), again=True)
+            self._reader.read_having(self._shapes.expressions(), again=True)
             self._shapes.forget()
         hosts = self._reader.read_hosts(
             {name: hypervisors[name] for name in names if name in hypervisors})

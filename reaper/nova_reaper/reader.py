@@ -25,6 +25,7 @@ import datetime
 import functools
 import threading
 import time
+import uuid
 
 from oslo_log import log
 from oslo_utils import uuidutils
@@ -136,13 +137,14 @@ class Reader:
                 found[server.id] = server
         with self._lock:
             self._marked = frozenset(flavor.name for flavor in marked)
-            for uuid, newer in self._meanwhile.items():
-                found.pop(uuid, None)
+            for server_id, newer in self._meanwhile.items():
+                found.pop(server_id, None)
                 if newer and self._counts(newer):
-                    found[uuid] = newer
+                    found[server_id] = newer
             self.preemptible, self._meanwhile = found, {}
-            self._ended_at = {uuid: time for uuid, time
-                              in self._ended_at.items() if uuid in found}
+            for kept in (self._ended_at, self._locked, self._avoided):
+                for gone in kept.keys() - found.keys():
+                    del kept[gone]
         return found
 
     def read_changed(self, since: datetime.datetime
@@ -197,20 +199,22 @@ class Reader:
         One request for each, not for each host.
 
         :param expressions: of ``required`` and ``member_of`` of shapes
-        :param again: whether to ask also for those that are known
+        :param again: whether to ask also for those that are known, and forget
+            those that nobody asks for any more: owners make names up
         :returns: whether anything has changed
         """
         # Another job may learn of more.
-        before = {name: set(uuids)
-                  for name, uuids in list(self._having.items())}
+        before = dict(self._having)
         names = set(_names(expressions))
         if again:
-            names |= set(self._having)
+            for name in before.keys() - names:
+                del self._having[name]
+        changed = False
         for name in sorted(names):
             if name in self._having and not again:
                 continue
             self._having[name] = self._read_one(name)
-        changed = before != self._having
+            changed |= before.get(name) != self._having[name]
         self.learned += changed
         return changed
 
@@ -337,7 +341,8 @@ class Reader:
     def notices(self) -> list[Notice]:
         """The notices that metadata of preemptible servers shows.
 
-        Owners write metadata, too: what cannot be a notice is none.
+        Owners write metadata, too: what cannot be a notice is none, nor is one
+        for an ID that is not written as Nova writes it.
         """
         with self._lock:
             servers = list(self.preemptible.values())
@@ -345,7 +350,7 @@ class Reader:
                        server.metadata[attempt.TERMINATE_AT])
                 for server in servers
                 if attempt.TERMINATE_AT in server.metadata and
-                uuidutils.is_uuid_like(server.metadata.get(attempt.FOR))]
+                _is_id(server.metadata.get(attempt.FOR))]
 
     def on_hosts(self, names: Collection[str]) -> list[nova.NovaServer]:
         """The preemptible servers on some hosts."""
@@ -365,6 +370,10 @@ class Reader:
         with self._lock:
             servers = list(self.preemptible.values())
         return [server for server in servers if ending.is_back(server)]
+
+
+def _is_id(text: str | None) -> bool:
+    return uuidutils.is_uuid_like(text) and text == str(uuid.UUID(text))
 
 
 def _is_aggregate(name: str) -> bool:

@@ -128,6 +128,12 @@ class Shapes:
         with self._lock:
             self._own[server] = f'server {server}'
 
+    def expressions(self) -> set[str]:
+        """The traits and aggregates that somebody asks for."""
+        with self._lock:
+            return {name for answer in self._answers.values() for name in
+                    answer.shape.required | answer.shape.member_of}
+
     def forget(self, server: nova.NovaServer | None = None) -> None:
         """Ask again for the shape of a server, or for all shapes.
 

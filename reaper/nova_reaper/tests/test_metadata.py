@@ -41,6 +41,14 @@ class OwnersMarksTestCase(test_engine.EngineTestCase):
         other = self.nova.add_server('o', 1, 'h2')
         self.serve(**{'for': other, 'terminate_at': 'x'})
 
+    def test_for_one_whose_id_is_written_otherwise(self) -> None:
+        other = self.nova.add_server('o', 99).upper()
+        self.nova.add_host('h1', 8)
+        self.nova.add_server('s', 8, 'h1', preemptible=True, metadata={
+            'reaper:for': other, 'reaper:terminate_at': 'x'})
+        self.engine._reader.read_preemptible()
+        self.assertEqual([], self.engine._reader.notices())
+
     def test_one_that_waits_itself(self) -> None:
         self.conf.set_override('mode', 'fill', 'reaper')
         self.nova.add_host('h1', 8)
