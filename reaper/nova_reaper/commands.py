@@ -155,7 +155,7 @@ def _work_off(engine: engine_module.Engine, timeout: float) -> bool:
     calm = 0
     while time.monotonic() < end:
         engine.turn(0.5)
-        busy = engine.attempts or not engine.jobs.idle or (
+        busy = engine.attempts.under_way or not engine.jobs.idle or (
             not engine.recovered)
         calm = 0 if busy else calm + 1
         if calm >= 3:

@@ -28,10 +28,8 @@ from oslo_config import cfg
 from oslo_log import log
 
 from nova_reaper import act
-from nova_reaper.attempt import Attempt
-from nova_reaper.attempt import Outcome
-from nova_reaper.attempt import Result
 from nova_reaper.attempt import Step
+from nova_reaper import attempts
 from nova_reaper import conf as reaper_conf
 from nova_reaper import events
 from nova_reaper import guard
@@ -49,15 +47,12 @@ from nova_reaper import world
 
 LOG = log.getLogger(__name__)
 DECISIONS = 200  # in one turn; then hints are looked at again
-ASKING = frozenset({Step.HOLD, Step.REBUILD, Step.WATCH})
-HELD = frozenset({Step.END, Step.REBUILD, Step.WATCH})
-ENDING = frozenset(Step) - ASKING - {Step.CHECK}
 
 
 class Engine:
     """Runs a reaper; everything that it needs is given to it.
 
-    :ivar attempts: what is under way, by the ID of the server that waits
+    :ivar attempts: what is under way
     :ivar recovered: whether all is known, and what was begun is found
     """
 
@@ -69,8 +64,6 @@ class Engine:
                  ) -> None:
         self._conf = conf
         self._reader = source
-        self._shapes = forms
-        self._actor = actor
         self._recovery = finder
         self.guard = safe
         self.world = known
@@ -80,16 +73,15 @@ class Engine:
         few = max(1, conf.reaper.workers // 4)
         self.jobs = jobs.Jobs(pool, self.mailbox.wake, self._failed, few)
         self.lock = threading.RLock()
-        self.attempts: dict[str, Attempt] = {}
         self.observed: dict[str, model.Decision] = {}
-        self.decisions: dict[str, model.Decision] = {}
         self.outcomes = outcomes.Outcomes(conf, source, known, meters,
                                           announcer)
-        # Since when what was planned for a server is written in Placement.
-        self._written: dict[str, float] = {}
         # Those that attempts wait for must not stand in line behind others.
         self._hosts = hosts.Hosts(source, known, self.jobs, self._refreshed,
                                   few)
+        self.attempts = attempts.Attempts(
+            conf, known, actor, self.outcomes, forms, self._hosts, self.jobs,
+            self._read_one)
         self._calendar = lists.Calendar(conf)
         self.recovered = False
         # When to look again for what was left behind, if that has failed.
@@ -98,8 +90,6 @@ class Engine:
         self._term = 0
         # In which of them a list of all was begun, and one was read.
         self._begun_in = self._read_in = -1
-        # What a step that was under way may not have seen any more.
-        self._woken: set[str] = set()
 
     def turn(self, longest: float = 1.0) -> None:
         """One turn: wait for something, then do what is to be done."""
@@ -115,20 +105,21 @@ class Engine:
             if time.monotonic() >= self._sweep_at:
                 self._sweep()
             self._hosts.go_on(any(current.step is not Step.WATCH for current
-                                  in self.attempts.values()))
+                                  in self.attempts.under_way.values()))
             self._use_mode()
             if self.recovered:
                 self._plan()
-                self._go_on()
+                self.attempts.go_on()
                 self._end_notices()
-            self._give_up()
+            self.attempts.give_up()
 
     def _pause(self, longest: float) -> float:
         if self.jobs.waiting:
             return 0.0
         now = time.monotonic()
         due = [self._calendar.pending, self._calendar.full]
-        due += [current.wake_at for server, current in self.attempts.items()
+        due += [current.wake_at for server, current
+                in self.attempts.under_way.items()
                 if f'attempt {server}' not in self.jobs]
         return min([longest] + [when - now for when in due if when > now])
 
@@ -136,13 +127,9 @@ class Engine:
         """What is under way is another's now; lists keep what is known."""
         if self.recovered:
             LOG.info('%d attempts are left to the active reaper.',
-                     len(self.attempts))
+                     len(self.attempts.under_way))
         self._undo_observed()
-        for server in self.attempts:
-            self.world.leave(server, self.decisions.get(server))
-            self._written.pop(server, None)
-        self.attempts.clear()
-        self.decisions.clear()
+        self.attempts.stand_by()
         self.recovered = False
         self._term += 1
         self._sweep_at = math.inf
@@ -158,10 +145,7 @@ class Engine:
             self._sweep_at = time.monotonic() + act.AGAIN
         if name.startswith('host '):
             self._hosts.failed(name.removeprefix('host '))
-        current = self.attempts.get(name.removeprefix('attempt '))
-        if current is not None:
-            self.attempts[current.id] = dataclasses.replace(
-                current, wake_at=time.monotonic() + act.AGAIN)
+        self.attempts.failed(name)
 
     # Hints.
 
@@ -173,7 +157,7 @@ class Engine:
             if self.world.has_room(hint.host):
                 self._hosts.read_later(hint.host)
         elif hint.kind == events.Kind.WAITS:
-            self._wake(hint.server)
+            self.attempts.wake(hint.server)
             self._read_one(hint.server)
         elif hint.kind == events.Kind.SHAPE:
             self._calendar.read_soon()
@@ -181,9 +165,9 @@ class Engine:
             self._server_changed(hint)
 
     def _server_changed(self, hint: events.Hint) -> None:
-        self._wake(hint.server)
+        self.attempts.wake(hint.server)
         if hint.server in self.world.servers and (
-                hint.server not in self.attempts):
+                hint.server not in self.attempts.under_way):
             self._read_one(hint.server)
         if hint.preemptible or hint.server in self._reader.preemptible:
             self.jobs.line_up(
@@ -191,15 +175,6 @@ class Engine:
                 functools.partial(self._reader.read_server, hint.server),
                 lambda server: self._hosts.read_later(
                     server.host if server else hint.host))
-
-    def _wake(self, server: str) -> None:
-        """Go on with what waits for a server."""
-        for key, current in self.attempts.items():
-            if key == server or any(victim.id == server
-                                    for victim in current.victims):
-                self.attempts[key] = dataclasses.replace(current, wake_at=0.0)
-                if f'attempt {key}' in self.jobs:
-                    self._woken.add(key)
 
     def _refreshed(self, host: str, view: reader.HostView | None) -> None:
         known = self.world.views.get(host)
@@ -210,25 +185,22 @@ class Engine:
 
     def _put_host(self, view: reader.HostView) -> bool:
         """A host as it was read; returns whether it has changed."""
-        shown = [server for server in self.world.index.planned(view.host.name)
-                 if self._written.get(server, math.inf) <= view.read_at]
-        for server in shown:
-            # What was planned shows in the host itself from now on.
-            self.world.index.drop_plan(server)
-            del self._written[server]
-        return self.world.put_host(view, wake=bool(shown))
+        shown = self.attempts.drop_written(view)
+        return self.world.put_host(view, wake=shown)
 
     def _read_one(self, server: str) -> None:
         self.jobs.line_up(f'server {server}', functools.partial(
             self._lists.read_one, server, self.world.classes()),
-            functools.partial(self._one, server))
+            functools.partial(self._take_server, server))
 
-    def _one(self, server: str, found: tuple[nova.NovaServer, shapes.Answer] |
-             None) -> None:
+    def _take_server(self, server: str,
+                     found: tuple[nova.NovaServer, shapes.Answer] | None
+                     ) -> None:
         self.world.learn()
         if found:
-            self.world.put_server(*found, busy=server in self.attempts)
-        elif server not in self.attempts and server not in (
+            self.world.put_server(
+                *found, busy=server in self.attempts.under_way)
+        elif server not in self.attempts.under_way and server not in (
                 item.id for item in self._reader.shelved()):
             self._forget(server)
 
@@ -246,23 +218,23 @@ class Engine:
         if due == lists.WAITING:
             started = self.jobs.start(due, functools.partial(
                 self._lists.read_waiting, self.world.classes()),
-                self._waiting)
+                self._take_waiting)
         elif due in (lists.CHANGES, lists.SHAPES):
             anew = due == lists.SHAPES
             started = self.jobs.start(lists.FULL, functools.partial(
                 self._lists.read_changes, self._calendar.read_at,
                 dict(self.world.views), anew),
-                functools.partial(self._changes, anew))
+                functools.partial(self._take_changes, anew))
         else:
             started = due == lists.FULL and self.jobs.start(
-                due, self._lists.read_all, self._full)
+                due, self._lists.read_all, self._take_full)
         if started:
             self._calendar.began(due)
             if due != lists.WAITING:
                 self._begun_in = self._term if self.guard.active else -1
 
-    def _waiting(self, found: lists.WaitingList, full: bool = False
-                 ) -> None:
+    def _take_waiting(self, found: lists.WaitingList, full: bool = False
+                      ) -> None:
         self.metrics.last_list.labels('pending').set_to_current_time()
         if not full:
             self.metrics.list.labels('pending').observe(found.seconds)
@@ -271,11 +243,11 @@ class Engine:
         for uuid, server in found.servers.items():
             answer = found.answers.get(uuid)
             if answer and self.world.put_server(
-                    server, answer, uuid in self.attempts) and (
+                    server, answer, uuid in self.attempts.under_way) and (
                         self.recovered):
                 self.metrics.poll_only_finds.labels('waits').inc()
         for uuid in set(self.world.servers) - set(found.servers):
-            if uuid in self.attempts:
+            if uuid in self.attempts.under_way:
                 continue
             if self.world.servers[uuid].updated_at > (
                     found.read_at - lists.SKEW):
@@ -289,7 +261,7 @@ class Engine:
         if self.guard.active:
             self.world.show()
 
-    def _full(self, found: lists.FullList, whole: bool = True) -> None:
+    def _take_full(self, found: lists.FullList, whole: bool = True) -> None:
         self.metrics.last_list.labels('full').set_to_current_time()
         self.metrics.list.labels('full').observe(found.seconds)
         believed = self.guard.judge(len(found.hypervisors), found.unknown,
@@ -312,15 +284,15 @@ class Engine:
                 self.metrics.poll_only_finds.labels('host').inc()
         self.world.forget_offers()
         self._calendar.read_at = found.read_at
-        self._waiting(found.waiting, full=True)
+        self._take_waiting(found.waiting, full=True)
         self._read_in = self._begun_in
         if self.guard.active:
             self._sweep()
 
-    def _changes(self, anew: bool, found: lists.FullList) -> None:
+    def _take_changes(self, anew: bool, found: lists.FullList) -> None:
         if anew:
             self._calendar.took(found.seconds)
-        self._full(found, whole=False)
+        self._take_full(found, whole=False)
 
     def _sweep(self) -> None:
         """Look for what was left behind; at the start that is all there is."""
@@ -336,32 +308,32 @@ class Engine:
         age = self._conf.reaper.hold_timeout if self.recovered else 0.0
         self.jobs.start('sweep', functools.partial(
             self._recovery.look, self.world.consumers(),
-            set(self.world.servers), set(self.attempts), age,
-            self.guard.mode), functools.partial(self._found, self._term))
+            set(self.world.servers), set(self.attempts.under_way), age,
+            self.guard.mode), functools.partial(self._take_sweep, self._term))
 
     def _end_notices(self) -> None:
         if self._recovery.is_late:
             self.jobs.start('notices', functools.partial(
-                self._recovery.withdraw_late, list(self.attempts.values())),
-                lambda _: None)
+                self._recovery.withdraw_late,
+                list(self.attempts.under_way.values())), lambda _: None)
 
-    def _found(self, term: int, found: recovery.Found) -> None:
+    def _take_sweep(self, term: int, found: recovery.Found) -> None:
         if term != self._term:
             return
         self.outcomes.show_holds(found.holds, found.oldest,
-                                 self.attempts.values())
+                                 self.attempts.under_way.values())
         for current in found.attempts:
-            if current.id not in self.attempts:
-                self.attempts[current.id] = current
+            if current.id not in self.attempts.under_way:
+                self.attempts.under_way[current.id] = current
                 self.world.queue.discard(current.id)
         for host in found.changed:
             self._hosts.read(host)
         if not self.recovered:
             self.recovered = True
             LOG.info('%d servers wait; %d attempts go on.',
-                     len(self.world.servers), len(self.attempts))
+                     len(self.world.servers), len(self.attempts.under_way))
 
-    # Decisions and attempts.
+    # Decisions.
 
     def _use_mode(self) -> None:
         # The mode first: an older one comes with newer limits at the worst.
@@ -372,7 +344,7 @@ class Engine:
         self.world.forget_misses = self._conf.reaper.stuck_exclusion
         if options != self.world.options:
             self._undo_observed()
-            self.world.use(options, self.attempts.keys())
+            self.world.use(options, self.attempts.under_way.keys())
 
     def _undo_observed(self) -> None:
         """What was only looked at may be decided otherwise now."""
@@ -384,15 +356,13 @@ class Engine:
         group = self._conf.reaper
         for _ in range(DECISIONS):
             # Those that end others take their turn apart, and slowly.
-            with_victims = [bool(current.victims)
-                            for current in self.attempts.values()
-                            if current.step == Step.CHECK]
-            if with_victims.count(False) > group.max_rebuilds:
+            others, with_victims = self.attempts.to_check()
+            if others > group.max_rebuilds:
                 return
             begun = time.perf_counter()
             found = self.world.planner.next(
                 world.utcnow(),
-                may_end=with_victims.count(True) < group.max_preemptions)
+                may_end=with_victims < group.max_preemptions)
             if found is None:
                 return
             self.metrics.decision.observe(time.perf_counter() - begun)
@@ -402,85 +372,6 @@ class Engine:
                 continue
             if self.world.options.mode == model.Mode.OBSERVE:
                 self.observed[waiting.id] = decision
-            elif not self._begin(waiting, decision):
+            elif not self.attempts.begin(waiting, decision):
                 return
         self.mailbox.wake()
-
-    def _begin(self, waiting: model.Waiting, decision: model.Decision
-               ) -> bool:
-        made = self.outcomes.begin(waiting, decision,
-                                   self._hosts.freed.get(
-                                       decision.host or '', 0.0))
-        if made is None:
-            self.world.planner.undo(decision, world.utcnow())
-            return False
-        self.attempts[waiting.id] = made
-        self.decisions[waiting.id] = decision
-        return True
-
-    def _go_on(self) -> None:
-        now, group = time.monotonic(), self._conf.reaper
-        asking = sum(current.step in ASKING
-                     for current in self.attempts.values())
-        ending = sum(bool(current.victims) and current.step in ENDING
-                     for current in self.attempts.values())
-        for server, current in list(self.attempts.items()):
-            if current.wake_at > now or f'attempt {server}' in self.jobs:
-                continue
-            if current.step == Step.CHECK:
-                if current.victims and ending >= group.max_preemptions or (
-                        asking >= group.max_rebuilds):
-                    continue
-                ending += bool(current.victims)
-                asking += not current.victims
-            self.jobs.start(f'attempt {server}', functools.partial(
-                self._actor.advance, current), self._advanced)
-        self.outcomes.show(self.attempts.values())
-
-    def _advanced(self, result: Attempt | Outcome) -> None:
-        current = result if isinstance(result, Attempt) else result.attempt
-        woken = current.id in self._woken
-        self._woken.discard(current.id)
-        if isinstance(result, Attempt):
-            before = self.attempts.get(result.id)
-            if before is None:
-                return
-            if woken:
-                result = dataclasses.replace(result, wake_at=0.0)
-            self.attempts[result.id] = result
-            if before.step != result.step and result.step in (
-                    Step.END, Step.REBUILD):
-                self._hosts.freed.pop(result.host, None)
-                if result.held:
-                    self._written[result.id] = time.monotonic()
-            return
-        server = result.attempt.id
-        if self.attempts.pop(server, None) is None:
-            return
-        self.outcomes.finish(result, self.decisions.pop(server, None))
-        if result.apart:
-            self._shapes.set_apart(server)
-        self._written.pop(server, None)
-        item = self.world.servers.get(server)
-        if item is None:
-            if server in self.world.index.plans:
-                self._written[server] = time.monotonic()
-        else:
-            if result.refused_by:
-                self._shapes.forget(item)
-            self._read_one(server)
-        # Where nothing came of it the host may not be what it was taken for.
-        self._hosts.read(result.attempt.host, result.result != Result.ACTIVE)
-
-    def _give_up(self) -> None:
-        for waiting, reason in self.outcomes.hopeless(self.attempts):
-            self.jobs.start(f'give up {waiting.id}', functools.partial(
-                self._actor.give_up, waiting), functools.partial(
-                    self._gave_up, waiting, reason))
-
-    def _gave_up(self, waiting: model.Waiting, reason: str, done: bool
-                 ) -> None:
-        if done:
-            self.outcomes.gave_up(waiting, reason)
-        else:
-            self._read_one(waiting.id)

@@ -51,7 +51,7 @@ class Shown:
                ) -> view.Entry:
         known = self._engine.world
         told = known.told.get(waiting.id)
-        current = self._engine.attempts.get(waiting.id)
+        current = self._engine.attempts.under_way.get(waiting.id)
         due = queue.due_at(waiting, known.options)
         if due and due <= world.utcnow():
             due = None
@@ -80,7 +80,7 @@ class Shown:
                 view.NoticeEntry(victim.id, victim.name, victim.project,
                                  victim.action, current.terminate_at,
                                  current.id, current.host)
-                for current in self._engine.attempts.values()
+                for current in self._engine.attempts.under_way.values()
                 for victim in current.victims
                 if current.terminate_at and not victim.ended and
                 victim.stage != attempt.Stage.CHOSEN]
@@ -94,7 +94,7 @@ class Shown:
                 return None
             # Its room is planned in the index, and its victims are taken.
             decision = (self._engine.observed.get(server) or
-                        self._engine.decisions.get(server))
+                        self._engine.attempts.decisions.get(server))
             if decision is None:
                 decision = choose.decide(
                     known.index, waiting, dataclasses.replace(

@@ -61,7 +61,7 @@ class CapTestCase(test_engine.EngineTestCase):
         self.cap(1, grace_period=100000)
         first = self.nova.add_server('w', 8, project='other')
         self.turns(5)
-        self.assertIn(first, self.engine.attempts)
+        self.assertIn(first, self.engine.attempts.under_way)
         self.nova.delete(first)
         self.turns(30)
         self.cap(1, grace_period=0)

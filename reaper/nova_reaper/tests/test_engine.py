@@ -86,14 +86,14 @@ class EngineTestCase(tests.TestCase):
 
     def staying_at(self, step: attempt.Step) -> Any:
         """Have attempts come to a step, and no further."""
-        advance = self.engine._actor.advance
+        advance = self.engine.attempts._actor.advance
 
         def stay(current: attempt.Attempt
                  ) -> attempt.Attempt | attempt.Outcome:
             return (current.at(step, 0.0) if current.step == step
                     else advance(current))
 
-        return mock.patch.object(self.engine._actor, 'advance', stay)
+        return mock.patch.object(self.engine.attempts._actor, 'advance', stay)
 
     def hint(self, kind: events.Kind, **what: Any) -> None:
         self.engine.mailbox.put([events.Hint(kind, **what)])
@@ -120,7 +120,7 @@ class FillTestCase(EngineTestCase):
         self.turns()
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual(1, self.value('rebuilds_total', result='active'))
-        self.assertEqual({}, self.engine.attempts)
+        self.assertEqual({}, self.engine.attempts.under_way)
         self.assertEqual([], list(self.shown.entries()))
 
     def test_each_runs_that_fits(self) -> None:
@@ -172,7 +172,7 @@ class FillTestCase(EngineTestCase):
         after = self.nova.add_server('v', 8)
         self.turns(30, 61)
         self.assertEqual('ACTIVE', self.status(after))
-        self.assertEqual({}, self.engine._written)
+        self.assertEqual({}, self.engine.attempts._written)
 
     def test_a_plan_ends_with_its_host(self) -> None:
         self.nova.add_host('h1', 8)
@@ -186,7 +186,7 @@ class FillTestCase(EngineTestCase):
         first = self.nova.add_server('w1', 4)
         with self.staying_at(attempt.Step.WATCH):
             self.turns(20)
-            self.assertIn(first, self.engine.attempts)
+            self.assertIn(first, self.engine.attempts.under_way)
             self.hint(events.Kind.HOST, host='h1')
             self.turns(3)
             self.conf.set_override('mode', 'preempt', 'reaper')
@@ -194,7 +194,7 @@ class FillTestCase(EngineTestCase):
             second = self.nova.add_server('w2', 4)
             self.hint(events.Kind.WAITS, server=second)
             self.turns(20)
-            self.assertIn(second, self.engine.attempts)
+            self.assertIn(second, self.engine.attempts.under_way)
 
     def test_a_host_that_could_not_be_read_is_read_again(self) -> None:
         self.nova.add_host('h1', 8)
@@ -218,7 +218,7 @@ class FillTestCase(EngineTestCase):
         self.nova.servers[waiting]['updated'] = '2100-01-01T00:00:00Z'
         self.hint(events.Kind.WAITS, server=waiting)
         self.turns(3)
-        self.engine._waiting(found)
+        self.engine._take_waiting(found)
         self.assertIn(waiting, self.engine.world.servers)
 
     def test_all_that_fit_nowhere_are_given_up(self) -> None:
@@ -292,7 +292,7 @@ class FillTestCase(EngineTestCase):
         self.nova.add_host('h1', 8)
         first = self.nova.add_server('w1', 8)
         second = self.nova.add_server('w2', 8)
-        advance = self.engine._actor.advance
+        advance = self.engine.attempts._actor.advance
 
         def delete_it(current: attempt.Attempt
                       ) -> attempt.Attempt | attempt.Outcome:
@@ -300,7 +300,8 @@ class FillTestCase(EngineTestCase):
                 self.nova.delete(first)
             return advance(current)
 
-        with mock.patch.object(self.engine._actor, 'advance', delete_it):
+        with mock.patch.object(self.engine.attempts._actor, 'advance',
+                               delete_it):
             self.turns(30)
         self.assertEqual('ACTIVE', self.status(second))
 
@@ -557,8 +558,8 @@ class FillTestCase(EngineTestCase):
         waiting = self.nova.add_server('w', 4)
         item = self.nova.nova.server(waiting)
         self.turns(1)
-        self.engine._shapes.forget()
-        self.assertIsNone(self.engine._shapes.fresh(item))
+        self.engine.attempts._shapes.forget()
+        self.assertIsNone(self.engine.attempts._shapes.fresh(item))
         self.turns(20)
         self.assertEqual('ACTIVE', self.status(waiting))
 
@@ -799,12 +800,13 @@ class NonsenseTestCase(EngineTestCase):
             metadata={'reaper:shelved_at': cloud.NOW})
         self.nova.add_server('w', 4)
         with mock.patch.object(
-                self.engine._actor._placement, 'candidate',
+                self.engine.attempts._actor._placement, 'candidate',
                 side_effect=clients.BadRequest('placement', 'GET', 'no', 400)):
             self.turns(30)
             # One may be at its next try.
             self.assertEqual(set(), {
-                current.step for current in self.engine.attempts.values()
+                current.step for current
+                in self.engine.attempts.under_way.values()
                 } - {attempt.Step.CHECK})
         self.assertEqual('SHELVED_OFFLOADED', self.status(shelved))
 

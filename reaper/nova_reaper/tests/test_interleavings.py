@@ -117,7 +117,7 @@ class StandbyTestCase(LateTestCase):
         self.hint(events.Kind.WAITS, server=waiting)
         with self.staying_at(step):
             self.turns(10)
-        self.assertEqual(step, self.engine.attempts[waiting].step)
+        self.assertEqual(step, self.engine.attempts.under_way[waiting].step)
         return waiting
 
     def test_sweep_of_before(self) -> None:
@@ -300,10 +300,11 @@ class HintTestCase(LateTestCase):
         self.conf.set_override('grace_period', 100, 'reaper')
         waiting = self.nova.add_server('w', 8)
         self.hint(events.Kind.WAITS, server=waiting)
-        self.seconds(lambda: waiting in self.engine.attempts and
-                     self.engine.attempts[waiting].step == Step.GRACE, 20)
+        under_way = self.engine.attempts.under_way
+        self.seconds(lambda: waiting in under_way and
+                     under_way[waiting].step == Step.GRACE, 20)
         self.late(f'attempt {waiting}')
-        self.engine._wake(waiting)
+        self.engine.attempts.wake(waiting)
         self.turns(1)
         self.nova.delete(victim)
         self.hint(events.Kind.ENDED, server=victim, host='h1',

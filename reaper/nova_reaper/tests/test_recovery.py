@@ -43,7 +43,7 @@ class CrashingTestCase(test_engine.EngineTestCase):
 
     def until(self, step: Step) -> None:
         """Let it work until a step comes next, and kill it there."""
-        actor = self.engine._actor
+        actor = self.engine.attempts._actor
         advance = actor.advance
 
         def killed(current: Attempt) -> Attempt | Outcome:
@@ -127,7 +127,8 @@ class CrashTestCase(CrashingTestCase):
         self.turns(2)
         self.conf.set_override('min_run_time', 7, 'reaper')
         self.turns(5)
-        self.assertEqual(Step.END, self.engine.attempts[waiting].step)
+        self.assertEqual(
+            Step.END, self.engine.attempts.under_way[waiting].step)
         self.nova.finish(victim)
         self.nova.slow = False
         self.runs(victim, waiting)
@@ -200,19 +201,19 @@ class CrashTestCase(CrashingTestCase):
         """One that chose the same server for another that waits."""
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
         first = self.nova.add_server('w1', 8)
-        killed = self.engine
+        killed = self.engine.attempts
         self.nova.slow = True
         self.until(Step.SWAP)
         second = self.nova.add_server('w2', 8)
         self.nova.servers[second]['created'] = '2000-01-01T00:00:00Z'
-        actor = self.start()._actor
+        actor = self.start().attempts._actor
         advance = actor.advance
         swapped: list[Attempt | Outcome] = []
 
         def swap_after_the_other(current: Attempt) -> Attempt | Outcome:
             if current.step == Step.SWAP and not swapped:
                 self.assertEqual(second, current.id)
-                swapped.append(killed._actor.advance(killed.attempts[first]))
+                swapped.append(killed._actor.advance(killed.under_way[first]))
             return advance(current)
 
         with mock.patch.object(actor, 'advance', swap_after_the_other):
@@ -454,7 +455,7 @@ class SweepTestCase(test_engine.EngineTestCase):
         notice = dict(server['metadata'])
         self.assertIn('reaper:for', notice)
         second = self.start()
-        with mock.patch.object(second._actor, 'advance',
+        with mock.patch.object(second.attempts._actor, 'advance',
                                lambda current: current):
             self.turns(5)
         self.assertEqual(notice, server['metadata'])
@@ -462,7 +463,7 @@ class SweepTestCase(test_engine.EngineTestCase):
         for time in ('2026-01-01T00:00:00Z', '2100-01-01T00:00:00Z', 'soon'):
             server['metadata'] = notice | {'reaper:terminate_at': time}
             self.start()
-            with mock.patch.object(self.engine._actor, 'advance',
+            with mock.patch.object(self.engine.attempts._actor, 'advance',
                                    lambda current: current):
                 self.turns(5)
             self.assertEqual({}, server['metadata'])

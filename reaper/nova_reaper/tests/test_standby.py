@@ -142,16 +142,16 @@ class StandbyTestCase(test_engine.EngineTestCase):
         self.engine.guard.active = True
         self.turns(5)
         with mock.patch.object(
-                self.engine._actor, 'advance',
+                self.engine.attempts._actor, 'advance',
                 side_effect=lambda current: current.at(
                     attempt.Step.CHECK, 0.0)):
             self.nova.delete(self.filler['h3'])
             self.offset += 600
             self.turns(3)
-        self.assertIn(self.waiting, self.engine.attempts)
+        self.assertIn(self.waiting, self.engine.attempts.under_way)
         self.engine.guard.active = False
         self.turns(3)
-        self.assertEqual({}, self.engine.attempts)
+        self.assertEqual({}, self.engine.attempts.under_way)
         self.engine.guard.active = True
         self.turns()
         self.assertEqual('ACTIVE', self.status(self.waiting))
@@ -197,10 +197,10 @@ class StandbyTestCase(test_engine.EngineTestCase):
         with self.staying_at(Step.REBUILD):
             self.hint(events.Kind.HOST, host='h3')
             self.turns(5)
-            self.assertIn(self.waiting, self.engine._written)
+            self.assertIn(self.waiting, self.engine.attempts._written)
             self.engine.guard.active = False
             self.turns(3)
-        self.assertEqual({}, self.engine._written)
+        self.assertEqual({}, self.engine.attempts._written)
 
     def test_lists_fail(self) -> None:
         def fail() -> cloud.Answer:

@@ -84,7 +84,8 @@ class TurnsTestCase(test_engine.EngineTestCase):
         small = self.nova.add_server('small', 2, project='q')
         self.turns(40)
         self.assertEqual('ACTIVE', self.status(small))
-        steps = [current.step for current in self.engine.attempts.values()]
+        steps = [current.step
+                 for current in self.engine.attempts.under_way.values()]
         self.assertEqual(2, steps.count(Step.GRACE))
         self.assertEqual(2, steps.count(Step.CHECK))
         self.assertTrue(any('for others first' in told.decision.detail
