@@ -30,9 +30,11 @@ from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper import metrics
 from nova_reaper import model
+from nova_reaper import once
 from nova_reaper import service
 from nova_reaper import simulate
 from nova_reaper import snapshot
+from nova_reaper import wiring
 
 # As Nagios and its like have it.
 STATUS_CODES = {'ok': 0, 'degraded': 1, 'failed': 2}
@@ -97,9 +99,9 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _connect(conf: cfg.ConfigOpts, meters: metrics.Metrics
-             ) -> service.Services:
+             ) -> wiring.Services:
     try:
-        return service.connect(conf, meters)
+        return wiring.connect(conf, meters)
     except (clients.RequestFailed, exceptions.ClientException):
         raise
     except Exception as error:
@@ -116,7 +118,7 @@ def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     services = _connect(conf, meters)
     if options.do:
         return _once_done(conf, services, meters, options.timeout)
-    decisions = [decision for _, decision in service.once(conf, services)]
+    decisions = [decision for _, decision in once.once(conf, services)]
     if options.json:
         print(json.dumps({'decisions': [decision.to_dict()
                                         for decision in decisions]}))
@@ -125,7 +127,7 @@ def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     return 0
 
 
-def _once_done(conf: cfg.ConfigOpts, services: service.Services,
+def _once_done(conf: cfg.ConfigOpts, services: wiring.Services,
                meters: metrics.Metrics, timeout: int) -> int:
     if conf.reaper.mode == model.Mode.OBSERVE:
         print('The mode is "observe": nothing is done.', file=sys.stderr)
@@ -133,7 +135,7 @@ def _once_done(conf: cfg.ConfigOpts, services: service.Services,
     with futures.ThreadPoolExecutor(conf.reaper.workers) as pool, (
             futures.ThreadPoolExecutor(conf.placement.concurrency)) as hosts:
         announcer = announce.Announcer(conf)
-        engine = service.build(conf, services, meters, pool, hosts, announcer)
+        engine = wiring.build(conf, services, meters, pool, hosts, announcer)
         done = _work_off(engine, timeout)
         engine.jobs.stopping = True
     announcer.flush()
@@ -164,7 +166,7 @@ def _work_off(engine: engine_module.Engine, timeout: float) -> bool:
 
 
 def _snapshot(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
-    cloud = service.take_snapshot(conf, _connect(conf, metrics.Metrics()))
+    cloud = once.take_snapshot(conf, _connect(conf, metrics.Metrics()))
     if options.hash:
         cloud = snapshot.hashed(cloud, secrets.token_bytes(32))
     text = json.dumps(snapshot.to_document(cloud), indent=1) + '\n'

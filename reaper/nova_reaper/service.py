@@ -17,120 +17,30 @@ listener of notifications, the coordinator, and the HTTP server.
 """
 
 from concurrent import futures
-import dataclasses
-import functools
 import multiprocessing
 import sys
 import threading
-import time
-from typing import Any
 
 import cotyledon
 from cotyledon import types
 from oslo_config import cfg
 from oslo_log import log
 
-from nova_reaper import act
 from nova_reaper import announce
-from nova_reaper import clients
 from nova_reaper import conf as reaper_conf
 from nova_reaper import coordinate
-from nova_reaper import ending
 from nova_reaper import engine as engine_module
-from nova_reaper import events
-from nova_reaper import guard
-from nova_reaper import holds
 from nova_reaper import http
-from nova_reaper import keystone
-from nova_reaper import lists
+from nova_reaper import listening
 from nova_reaper import metrics
-from nova_reaper import model
-from nova_reaper import nova
-from nova_reaper import owners
-from nova_reaper import placement
-from nova_reaper import reader
-from nova_reaper import recovery
-from nova_reaper import shapes
 from nova_reaper import shown
-from nova_reaper import snapshot
-from nova_reaper import world
+from nova_reaper import wiring
 
 LOG = log.getLogger(__name__)
 # Between two tries of what has to be there before anything else.
 AGAIN = 5.0
 # A bus that hangs is waited for no longer when the reaper ends.
 LEAVE = 5.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Services:
-    """The three services that are asked, and who the reaper is to them."""
-
-    nova: nova.Nova
-    owners: owners.Owners
-    placement: placement.Placement
-    keystone: keystone.Keystone
-    project: str
-    user: str
-
-
-def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
-    """Find Nova, Placement and Keystone by the configuration.
-
-    :raises: clients.RequestFailed; keystoneauth1's ClientException where
-        Keystone refuses or does not answer
-    """
-    session = reaper_conf_session(conf)
-
-    def client(name: str, oldest: str | None = None,
-               newest: str | None = None) -> clients.Client:
-        return clients.load_client(
-            conf, session, name, oldest=oldest, newest=newest,
-            observe=meters.observe_request)
-
-    compute = nova.Nova(client('nova', nova.OLDEST, nova.NEWEST))
-    project = session.get_project_id() or ''
-    return Services(
-        compute, owners.Owners(compute, project, functools.partial(
-            clients.log_in, conf, session)),
-        placement.Placement(client('placement', placement.OLDEST,
-                                   placement.NEWEST)),
-        keystone.Keystone(client('keystone')),
-        project, session.get_user_id() or '')
-
-
-def reaper_conf_session(conf: cfg.ConfigOpts) -> Any:
-    """The session with Keystone; a test puts another in its place."""
-    return clients.load_session(conf)
-
-
-def build(conf: cfg.ConfigOpts, services: Services,
-          meters: metrics.Metrics, pool: futures.Executor,
-          readers: futures.Executor, announcer: announce.Announcer
-          ) -> engine_module.Engine:
-    """An engine, ready for its first turn.
-
-    :param readers: a pool of their own for hosts: a job of the first pool
-        waits for it
-    """
-    def clock() -> float:
-        return time.monotonic()
-
-    source = reader.Reader(services.nova, services.placement,
-                           services.keystone, readers)
-    forms = shapes.Shapes(services.nova)
-    held = holds.Holds(services.placement, services.project, services.user)
-    ends = ending.Victims(conf, services.nova, announcer, meters,
-                          source.locked_by_admin, clock)
-    safe = guard.Guard(conf, services.nova, held, meters)
-    known = world.World(reaper_conf.options(conf), source, forms, meters)
-    actor = act.Actor(conf, services.nova, services.placement, held, ends,
-                      services.owners, meters, lambda: safe.mode, clock)
-    finder = recovery.Recovery(conf, services.nova, services.placement, held,
-                               ends, source, meters, known.waiting, clock)
-    return engine_module.Engine(
-        conf, source, forms, actor, finder, safe, known,
-        meters, pool, announcer)
 
 
 class Reaper:
@@ -148,9 +58,7 @@ class Reaper:
         self._metrics = metrics.Metrics()
         self._announcer = announce.Announcer(conf)
         self._coordinator = coordinate.Coordinator(conf)
-        self._listener: Any = None
-        self._listens = False
-        self._listening = threading.Lock()
+        self._listening = listening.Listening(conf, self._metrics)
         self._server: http.Server | None = None
         self._pool = futures.ThreadPoolExecutor(
             conf.reaper.workers, thread_name_prefix='asks')
@@ -165,8 +73,8 @@ class Reaper:
             return
         # One that cannot ask the cloud must not have the place.
         self._coordinator.start()
-        engine = build(self._conf, services, self._metrics, self._pool,
-                       self._readers, self._announcer)
+        engine = wiring.build(self._conf, services, self._metrics,
+                              self._pool, self._readers, self._announcer)
         self._engine = engine
         self._serve(engine)
         while not self._stopping.is_set():
@@ -178,14 +86,14 @@ class Reaper:
                 LOG.exception('The engine goes on with the next turn.')
                 self._stopping.wait(1.0)
         engine.jobs.stopping = True
-        leaving = self._leave()
+        leaving = self._listening.leave()
         if leaving:
             leaving.join(LEAVE)
 
-    def _connect(self) -> Services | None:
+    def _connect(self) -> wiring.Services | None:
         while not self._stopping.is_set():
             try:
-                return connect(self._conf, self._metrics)
+                return wiring.connect(self._conf, self._metrics)
             except Exception as error:
                 # Libraries raise what they like for a wrong option or file.
                 LOG.error('The cloud cannot be asked: %s',
@@ -213,66 +121,12 @@ class Reaper:
         """Listen if this is the one that acts, and only then."""
         active = self._coordinator.active.is_set()
         engine.guard.active = active
-        if active and self._listener is None and (
-                self._conf.notifications.enabled):
-            self._listen(engine)
-        elif not active:
-            self._leave()
+        if active:
+            self._listening.listen(engine.mailbox, engine.guard)
+        else:
+            self._listening.leave()
         engine.guard.show()
         engine.guard.tell()
-
-    def _listen(self, engine: engine_module.Engine) -> None:
-        def observe(kind: events.Kind) -> None:
-            self._metrics.events.labels(kind.value).inc()
-            engine.guard.event()
-
-        try:
-            self._listener = events.listener(
-                self._conf, engine.mailbox, observe)
-        except Exception as error:
-            self._not_listening(error)
-            self._listener = False
-            return
-        # Without a bus it tries for ever.
-        self._listens = False
-        threading.Thread(target=self._begin_to_listen, args=(self._listener,),
-                         name='listens', daemon=True).start()
-
-    def _begin_to_listen(self, listener: Any) -> None:
-        try:
-            listener.start()
-        except Exception as error:
-            self._not_listening(error)
-            return
-        with self._listening:
-            wanted = self._listener is listener
-            self._listens = self._listens or wanted
-        if not wanted:
-            self._end(listener)
-
-    @staticmethod
-    def _end(listener: Any) -> None:
-        listener.stop()
-        listener.wait()
-
-    @staticmethod
-    def _not_listening(error: Exception) -> None:
-        # The text may hold the URL with its password.
-        LOG.error('No notifications are listened to: %s. The reaper lives '
-                  'from its lists.', type(error).__name__)
-
-    def _leave(self) -> threading.Thread | None:
-        """Listen no more; returns who sees to that, if there is anything."""
-        with self._listening:
-            listener, self._listener = self._listener, None
-            listens = self._listens
-        if not listener or not listens:
-            return None
-        # A bus that hangs must not hold up who stands by.
-        thread = threading.Thread(target=self._end, args=(listener,),
-                                  name='leaves', daemon=True)
-        thread.start()
-        return thread
 
     @property
     def connected(self) -> bool:
@@ -386,54 +240,3 @@ def run(conf: reaper_conf.Configuration) -> int:
     except SystemExit as stopped:
         return int(stopped.code or 0)
     return 0
-
-
-def once(conf: cfg.ConfigOpts, services: Services
-         ) -> list[tuple[model.Waiting, model.Decision]]:
-    """What would be decided now, in order; nothing is done.
-
-    :raises: clients.RequestFailed
-    """
-    known = look(conf, services)
-    decided = []
-    while (item := known.planner.next(world.utcnow(), everybody=True)):
-        decided.append(item)
-    return decided
-
-
-def look(conf: cfg.ConfigOpts, services: Services) -> world.World:
-    """The cloud as it is now.
-
-    :raises: clients.RequestFailed
-    """
-    with futures.ThreadPoolExecutor(conf.placement.concurrency) as pool:
-        source = reader.Reader(services.nova, services.placement,
-                               services.keystone, pool)
-        forms = shapes.Shapes(services.nova)
-        found = lists.Lists(source, forms).read_all()
-    known = world.World(reaper_conf.options(conf), source, forms,
-                        metrics.Metrics())
-    for view in found.hosts.values():
-        if view:
-            known.put_host(view)
-    for uuid, answer in found.waiting.answers.items():
-        known.put_server(found.waiting.servers[uuid], answer)
-    return known
-
-
-def take_snapshot(conf: cfg.ConfigOpts, services: Services
-                  ) -> snapshot.Snapshot:
-    """The cloud as it is now, as a file for ``simulate`` has it.
-
-    :raises: clients.RequestFailed
-    """
-    known = look(conf, services)
-    waiting = known.queue.in_order()
-    return snapshot.Snapshot(
-        now=world.utcnow(), options=known.options,
-        hosts=[view.host for view in known.views.values()],
-        servers=[server for view in known.views.values()
-                 for server in view.servers],
-        waiting=waiting,
-        refusals={item.shape: known.index.refusals(item.shape)
-                  for item in waiting if known.index.refusals(item.shape)})

@@ -25,11 +25,13 @@ import requests
 from requests_mock.contrib import fixture
 
 from nova_reaper import commands
+from nova_reaper import once
 from nova_reaper import service
 from nova_reaper import snapshot
 from nova_reaper import tests
 from nova_reaper.tests import brute_force
 from nova_reaper.tests import cloud
+from nova_reaper import wiring
 
 
 class CommandTestCase(tests.TestCase):
@@ -104,10 +106,16 @@ class CloudTestCase(CommandTestCase):
 
     def is_there(self) -> None:
         cloud = snapshot.Snapshot(brute_force.NOW)
-        for name, found in (('connect', None), ('take_snapshot', cloud),
-                            ('once', [])):
-            self.useFixture(fixtures.MockPatchObject(
-                service, name, return_value=found))
+        self.found: dict[str, mock.Mock] = {}
+        for module, name, found in (
+                (wiring, 'connect', None), (once, 'take_snapshot', cloud),
+                (once, 'once', [])):
+            self.found[name] = self.useFixture(fixtures.MockPatchObject(
+                module, name, return_value=found)).mock
+
+    def asked(self, **times: int) -> None:
+        self.assertEqual(times, {name: found.call_count
+                                 for name, found in self.found.items()})
 
     def test_a_file_that_cannot_be_written(self) -> None:
         self.is_there()
@@ -116,6 +124,7 @@ class CloudTestCase(CommandTestCase):
             self.run_command('snapshot', '/nowhere/cloud'))
         self.assertEqual(0, self.run_command(
             'snapshot', str(self.file.parent / 'cloud'))[0])
+        self.asked(connect=2, take_snapshot=2, once=0)
 
     def test_an_output_that_is_full_is_not_the_clouds(self) -> None:
         self.is_there()
@@ -125,6 +134,7 @@ class CloudTestCase(CommandTestCase):
                 self.assertRaises(OSError, commands.main, self.options(name))
             with contextlib.redirect_stdout(None):
                 self.assertEqual(0, commands.main(self.options(name)))
+        self.asked(connect=4, take_snapshot=2, once=2)
 
 
 class StatusTestCase(CommandTestCase):

@@ -27,11 +27,11 @@ from nova_reaper import holds
 from nova_reaper import keystone
 from nova_reaper import metrics
 from nova_reaper import model
-from nova_reaper import service
 from nova_reaper import shown
 from nova_reaper import tests
 from nova_reaper.tests import cloud
 from nova_reaper import view
+from nova_reaper import wiring
 from nova_reaper import world
 
 
@@ -71,8 +71,8 @@ class EngineTestCase(tests.TestCase):
         identity.project_properties.return_value = {}
         self.metrics = metrics.Metrics()
         pool = Immediate()
-        self.engine = service.build(
-            self.conf, service.Services(
+        self.engine = wiring.build(
+            self.conf, wiring.Services(
                 self.nova.nova, self.nova.owners, self.room.placement,
                 identity, cloud.SERVICE, 'reaper'), self.metrics, pool, pool,
             announce.Announcer(self.conf))

@@ -31,10 +31,12 @@ from oslo_log import log
 from nova_reaper import conf as reaper_conf
 from nova_reaper import http
 from nova_reaper import jobs
+from nova_reaper import listening
 from nova_reaper import metrics
 from nova_reaper import service
 from nova_reaper import tests
 from nova_reaper.tests import cloud
+from nova_reaper import wiring
 
 # It goes on trying to log in.
 _CONFIGURATION = '''
@@ -54,27 +56,62 @@ class NoBusTestCase(tests.TestCase):
         listener = mock.Mock(start=mock.Mock(side_effect=connected.wait))
         self.useFixture(fixtures.MockPatch(
             'nova_reaper.events.listener', return_value=listener))
-        reaper = service.Reaper(cloud.configuration())
-        reaper._metrics = metrics.Metrics()
-        reaper._coordinator = mock.Mock()
-        reaper._listener, reaper._listens = None, False
-        reaper._listening = threading.Lock()
-        engine = mock.Mock()
-        reaper._take_part(engine)
+        listens = listening.Listening(cloud.configuration(),
+                                      metrics.Metrics())
+        listens.listen(mock.Mock(), mock.Mock())
         # It is not stopped while it begins, which would wait for it, too.
-        reaper._leave()
+        self.assertIsNone(listens.leave())
         listener.stop.assert_not_called()
         connected.set()
         for thread in threading.enumerate():
             if thread.name == 'listens':
                 thread.join(10)
         listener.stop.assert_called_once_with()
-        reaper._take_part(engine)
+        listens.listen(mock.Mock(), mock.Mock())
         for thread in threading.enumerate():
             if thread.name == 'listens':
                 thread.join(10)
-        reaper._leave()
+        leaving = listens.leave()
+        assert leaving
+        leaving.join(10)
         self.assertEqual(2, listener.stop.call_count)
+
+
+class TakePartTestCase(tests.TestCase):
+    """The active one listens."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.listener: mock.Mock = self.useFixture(fixtures.MockPatch(
+            'nova_reaper.events.listener')).mock
+        self.reaper = service.Reaper(cloud.configuration())
+        with mock.patch.object(self.reaper, '_run'):
+            self.reaper.start()
+        self.addCleanup(self.reaper.wait)
+        self.engine = mock.Mock()
+
+    def take_part(self, active: bool) -> int:
+        """How often there was a listener, after three turns."""
+        place = self.reaper._coordinator.active
+        (place.set if active else place.clear)()
+        for _ in range(3):
+            self.reaper._take_part(self.engine)
+        self.assertIs(active, self.engine.guard.active)
+        for thread in threading.enumerate():
+            if thread.name in ('listens', 'leaves'):
+                thread.join(10)
+        return self.listener.call_count
+
+    def test_it_listens_while_it_is_active(self) -> None:
+        self.assertEqual([0, 1, 1, 2], [
+            self.take_part(active) for active in (False, True, False, True)])
+        self.listener.return_value.stop.assert_called_once_with()
+
+    def test_one_that_cannot_be_made_is_tried_again_when_it_was_left(
+            self) -> None:
+        self.listener.side_effect = ValueError
+        self.assertEqual([1, 1, 2], [
+            self.take_part(active) for active in (True, False, True)])
 
 
 class WrongOptionTestCase(tests.TestCase):
@@ -83,12 +120,14 @@ class WrongOptionTestCase(tests.TestCase):
 
     def runs(self, **patches: mock.Mock) -> None:
         reaper = service.Reaper(cloud.configuration())
-        with mock.patch.multiple(service, **patches):
+        with mock.patch.multiple(wiring, **patches):
             reaper.start()
             self.addCleanup(reaper.wait)
             self.addCleanup(reaper.stop)
             reaper._thread.join(1)
             self.assertTrue(reaper._thread.is_alive())
+        for patch in patches.values():
+            patch.assert_called()
 
     def test_of_the_session(self) -> None:
         self.runs(connect=mock.Mock(side_effect=OSError('no certificate')))
@@ -96,30 +135,32 @@ class WrongOptionTestCase(tests.TestCase):
     def test_of_the_tokens_that_are_shown(self) -> None:
         with mock.patch.object(
                 http, 'application',
-                side_effect=exceptions.NoMatchingPlugin('pasword')):
+                side_effect=exceptions.NoMatchingPlugin('pasword')) as made:
             self.runs(connect=mock.Mock(), build=mock.Mock())
+        made.assert_called_once()
 
 
 class BusHangsTestCase(tests.TestCase):
     """Another is active, and the bus does not let go of the listener."""
 
     def test_the_engine_does_not_wait_for_it(self) -> None:
-        reaper = service.Reaper(cloud.configuration())
         gone = threading.Event()
         self.addCleanup(gone.set)
-        reaper._listening = threading.Lock()
-        reaper._listens = True
-        reaper._listener = listener = mock.Mock()
         left: list[bool] = []
-        listener.wait.side_effect = lambda: left.append(gone.wait(10))
-        reaper._coordinator = mock.Mock()
-        reaper._coordinator.active.is_set.return_value = False
-        reaper._take_part(mock.Mock())
+        self.useFixture(fixtures.MockPatch(
+            'nova_reaper.events.listener', return_value=mock.Mock(
+                wait=lambda: left.append(gone.wait(10)))))
+        listens = listening.Listening(cloud.configuration(),
+                                      metrics.Metrics())
+        listens.listen(mock.Mock(), mock.Mock())
+        for thread in threading.enumerate():
+            if thread.name == 'listens':
+                thread.join(10)
+        leaving = listens.leave()
         self.assertEqual([], left)
         gone.set()
-        for thread in threading.enumerate():
-            if thread.name == 'leaves':
-                thread.join(60)
+        assert leaving
+        leaving.join(60)
         self.assertEqual([True], left)
 
 
