@@ -10,10 +10,10 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""Sessions with Keystone, and requests that are limited, repeated and counted.
+"""Requests that are limited, repeated and counted.
 
-All requests to OpenStack go this way; nova.py, placement.py and keystone.py
-say what is asked.
+All requests to OpenStack go this way, with the sessions of sessions.py;
+nova.py, placement.py and keystone.py say what is asked.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,9 @@ from urllib import parse
 from keystoneauth1 import adapter
 from keystoneauth1 import discover
 from keystoneauth1 import exceptions
-from keystoneauth1 import loading
 from keystoneauth1 import plugin
-from oslo_config import cfg
 from oslo_log import log
 import requests
-
-from nova_reaper import conf as reaper_conf
 
 LOG = log.getLogger(__name__)
 PAGE = 1000
@@ -350,61 +346,3 @@ def _failure(service: str, what: str, response: requests.Response
 def _kind(status: int) -> type[RequestFailed]:
     return FAILURES.get(status, Unavailable if status >= 500 or status == 429
                         else RequestFailed)
-
-
-def load_session(conf: cfg.ConfigOpts) -> Any:
-    """A session with Keystone, by the options of [nova_reaper].
-
-    :raises: keystoneauth1.exceptions.ClientException where they are wrong
-    """
-    auth = loading.load_auth_from_conf_options(conf, reaper_conf.AUTH_GROUP)
-    return loading.load_session_from_conf_options(
-        conf, reaper_conf.AUTH_GROUP, auth=auth)
-
-
-def log_in(conf: cfg.ConfigOpts, session: Any, project: str
-           ) -> plugin.BaseAuthPlugin:
-    """A token of another project for the user of [nova_reaper].
-
-    :raises: Unavailable if Keystone does not answer, Forbidden if it gives
-        none
-    """
-    group = conf[reaper_conf.AUTH_GROUP].auth_section or reaper_conf.AUTH_GROUP
-    scope = dict.fromkeys((
-        'project_name', 'project_domain_id', 'project_domain_name',
-        'tenant_id', 'tenant_name', 'domain_id', 'domain_name',
-        'system_scope', 'trust_id')) | {'project_id': project}
-    known = {option.dest for option
-             in loading.get_plugin_options(conf[group].auth_type)}
-    what = 'token of a project'
-    if 'project_id' not in known:
-        raise Forbidden('keystone', what, f'the auth_type '
-                        f'{conf[group].auth_type} knows no projects')
-    try:
-        auth = loading.load_auth_from_conf_options(
-            conf, reaper_conf.AUTH_GROUP, **{
-                name: value for name, value in scope.items()
-                if name in known})
-        got = auth.get_access(session).project_id
-    except exceptions.ClientException as error:
-        refused = isinstance(error, exceptions.AuthPluginException) or (
-            isinstance(error, exceptions.HTTPClientError) and
-            error.http_status != 429)
-        raise (Forbidden if refused else Unavailable)(
-            'keystone', what, str(error)) from error
-    if got != project:
-        raise Forbidden('keystone', what, f'the auth_type '
-                        f'{conf[group].auth_type} is bound to project {got}')
-    return auth
-
-
-def load_client(conf: cfg.ConfigOpts, session: Any, name: str, *,
-                oldest: str | None = None, newest: str | None = None,
-                observe: Observer | None = None) -> Client:
-    """The client of the service whose options are in the group name."""
-    group = conf[name]
-    service = loading.load_adapter_from_conf_options(
-        conf, name, session=session, auth=session.auth,
-        concurrency=group.concurrency)
-    return Client(name, service, oldest=oldest, newest=newest,
-                  rate_limit=group.rate_limit, observe=observe)

@@ -51,7 +51,7 @@ class Owners:
     """Asks Nova in the name of projects; safe for threads.
 
     :param project: the reaper's own
-    :param log_in: gives a token of a project; see clients.log_in
+    :param log_in: gives a token of a project; see sessions.log_in
     """
 
     def __init__(self, compute: nova.Nova, project: str,

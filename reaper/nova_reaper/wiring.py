@@ -34,6 +34,7 @@ from nova_reaper import owners
 from nova_reaper import placement
 from nova_reaper import reader
 from nova_reaper import recovery
+from nova_reaper import sessions
 from nova_reaper import shapes
 from nova_reaper import world
 
@@ -56,11 +57,11 @@ def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
     :raises: clients.RequestFailed; keystoneauth1's ClientException where
         Keystone refuses or does not answer
     """
-    session = clients.load_session(conf)
+    session = sessions.load_session(conf)
 
     def client(name: str, oldest: str | None = None,
                newest: str | None = None) -> clients.Client:
-        return clients.load_client(
+        return sessions.load_client(
             conf, session, name, oldest=oldest, newest=newest,
             observe=meters.observe_request)
 
@@ -68,7 +69,7 @@ def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
     project = session.get_project_id() or ''
     return Services(
         compute, owners.Owners(compute, project, functools.partial(
-            clients.log_in, conf, session)),
+            sessions.log_in, conf, session)),
         placement.Placement(client('placement', placement.OLDEST,
                                    placement.NEWEST)),
         keystone.Keystone(client('keystone')),

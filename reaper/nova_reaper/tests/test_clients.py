@@ -33,6 +33,7 @@ from nova_reaper import clients
 from nova_reaper import conf as reaper_conf
 from nova_reaper import metrics
 from nova_reaper import nova
+from nova_reaper import sessions
 from nova_reaper import tests
 
 URL = 'http://nova/v2.1'
@@ -293,8 +294,8 @@ project_id = {'0' * 32}
         logged = self.useFixture(fixtures.FakeLogger(
             level=logging.DEBUG, format='%(name)s %(message)s'))
 
-        client = clients.load_client(
-            conf, clients.load_session(conf), 'nova', oldest=nova.OLDEST,
+        client = sessions.load_client(
+            conf, sessions.load_session(conf), 'nova', oldest=nova.OLDEST,
             newest=nova.NEWEST)
         error = self.assertRaises(
             clients.Forbidden, client.request, 'GET', '/x')

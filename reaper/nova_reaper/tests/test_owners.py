@@ -26,6 +26,7 @@ from nova_reaper.attempt import Step
 from nova_reaper import clients
 from nova_reaper import model
 from nova_reaper import owners
+from nova_reaper import sessions
 from nova_reaper import tests
 from nova_reaper.tests import acting
 from nova_reaper.tests import cloud
@@ -271,7 +272,7 @@ class LogInTestCase(tests.TestCase):
                            group='nova_reaper')
         for name, value in options.items():
             conf.set_override(name, value, group='nova_reaper')
-        return clients.log_in(conf, session.Session(), 'p2')
+        return sessions.log_in(conf, session.Session(), 'p2')
 
     def password(self) -> Any:
         return self.log_in(auth_url=self.URL, username='reaper',
