@@ -114,7 +114,10 @@ class Actor:
             return found
         if current.waiting.shelved:
             return current.at(Step.HOLD, self._clock())
-        refusal = self._verdict(current, found)
+        refusal = verdict.ask(
+            current, self._nova, self._owners, lambda: found,
+            lambda why: Outcome(current, Result.GONE, f'It {why}.'),
+            has_route=self._nova.has_pending_route)
         if refusal:
             return refusal
         if current.victims:
@@ -134,24 +137,6 @@ class Actor:
             return server
         return Outcome(current, Result.GONE,
                        f'It is {server.status} and does not wait any more.')
-
-    def _verdict(self, current: Attempt, server: nova.NovaServer
-                 ) -> Outcome | None:
-        """Why Nova would not build the server on the host that was chosen."""
-        needed = None
-        if self._nova.has_pending_route:
-            try:
-                answer = self._nova.pending(current.id, [current.host])
-            except clients.NotFound:
-                return Outcome(current, Result.GONE, 'It waits no more.')
-            except clients.Conflict:
-                return Outcome(current, Result.GONE, 'It is being rebuilt.')
-            refusal = verdict.refusal(current, answer)
-            if refusal:
-                return refusal
-            needed = answer.token_required
-        objection = self._owners.objection(server, needed)
-        return preempt.needs_owner(current, objection) if objection else None
 
     def _hold(self, current: Attempt) -> Attempt | Outcome:
         """Hold the free room; what Placement offers for the host is exact."""
@@ -260,7 +245,7 @@ class Actor:
         kind = (nova.Refusal.of(error) if isinstance(error, clients.Forbidden)
                 else None)
         if kind == nova.Refusal.VOLUMES:
-            return preempt.needs_owner(current, error.message)
+            return verdict.needs_owner(current, error.message)
         return Outcome(
             current, Result.REFUSED, error.message, model.Reason.QUOTA
             if kind == nova.Refusal.QUOTA else model.Reason.REFUSED)

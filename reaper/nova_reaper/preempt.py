@@ -334,22 +334,12 @@ class Preempt:
 
     def _refusal(self, current: Attempt) -> Outcome | None:
         """Nova's verdict once more: quota and hosts change in a grace."""
-        try:
-            answer = self._nova.pending(current.id, [current.host])
-            server = self._nova.server(current.id)
-        except clients.NotFound:
-            return self._undo(current, 'the server waits no more',
-                              Result.GONE)
-        except clients.Conflict:
-            return self._undo(current, 'the server is being rebuilt',
-                              Result.GONE)
-        refused = verdict.refusal(current, answer)
-        if not refused:
-            objection = self._owners.objection(server, answer.token_required)
-            refused = needs_owner(current, objection) if objection else None
-        if not refused:
-            return None
-        self._undo(current, 'the server would be refused', Result.REFUSED)
+        refused = verdict.ask(
+            current, self._nova, self._owners,
+            lambda: self._nova.server(current.id),
+            lambda why: self._undo(current, f'the server {why}', Result.GONE))
+        if refused and refused.result != Result.GONE:
+            self._undo(current, 'the server would be refused', Result.REFUSED)
         return refused
 
     def _objection(self, current: Attempt, kept: Sequence[Victim],
@@ -396,9 +386,3 @@ class Preempt:
     @staticmethod
     def _ids(some: Sequence[Victim]) -> tuple[str, ...]:
         return tuple(victim.id for victim in some)
-
-
-def needs_owner(current: Attempt, why: str) -> Outcome:
-    """Nothing is done for a server that its owner alone can rebuild."""
-    return Outcome(current, Result.REFUSED, why, model.Reason.REFUSED,
-                   hindrance=model.Hindrance.NEEDS_OWNER)

@@ -12,12 +12,44 @@
 
 """What follows from Nova's answer for a server that waits."""
 
+from collections.abc import Callable
+
 from nova_reaper.attempt import Attempt
 from nova_reaper.attempt import Outcome
 from nova_reaper.attempt import Result
 from nova_reaper import clients
 from nova_reaper import model
 from nova_reaper import nova
+from nova_reaper import owners
+
+
+def ask(current: Attempt, compute: nova.Nova, named: owners.Owners,
+        read: Callable[[], nova.NovaServer], gone: Callable[[str], Outcome],
+        has_route: bool = True) -> Outcome | None:
+    """Why Nova would not build the server on the host that was chosen.
+
+    :param read: gives the server; it is called after Nova's answer
+    :param gone: gives the outcome for a server that waits no more; it is told
+        what the server does instead
+    :param has_route: whether Nova can be asked; if not the token alone counts
+    :returns: None if nothing speaks against it
+    :raises: clients.RequestFailed if it cannot be found out
+    """
+    answer = None
+    try:
+        if has_route:
+            answer = compute.pending(current.id, [current.host])
+        server = read()
+    except clients.NotFound:
+        return gone('waits no more')
+    except clients.Conflict:
+        return gone('is being rebuilt')
+    refused = refusal(current, answer) if answer else None
+    if refused:
+        return refused
+    objection = named.objection(
+        server, answer.token_required if answer else None)
+    return needs_owner(current, objection) if objection else None
 
 
 def refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
@@ -53,3 +85,9 @@ def refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
         return Outcome(current, Result.REFUSED, 'Nova does not know '
                        'the host.', model.Reason.REFUSED)
     return None
+
+
+def needs_owner(current: Attempt, why: str) -> Outcome:
+    """Nothing is done for a server that its owner alone can rebuild."""
+    return Outcome(current, Result.REFUSED, why, model.Reason.REFUSED,
+                   hindrance=model.Hindrance.NEEDS_OWNER)
