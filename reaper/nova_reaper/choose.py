@@ -111,10 +111,10 @@ def decide(index: index_module.Index, waiting: model.Waiting,
                      _why_nothing_fits(index, shape))
     enabled = fits & index.enabled
     seems = room = enabled & index.has_room(shape, fits)
-    not_offered = index.not_offered(shape)
+    not_offered = index.exclusions.not_offered(shape)
     if not_offered is not None:
         room = room & ~not_offered
-    refused = index.refused(shape)
+    refused = index.exclusions.refused(shape)
     eligible = enabled if refused is None else enabled & ~refused
     allowed = _without(index, eligible, reserved)
     nobody = np.flatnonzero(room & allowed)
@@ -219,7 +219,7 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
     """
     shape = waiting.shape
     eligible = index.fits(shape) & index.enabled
-    refused = index.refused(shape)
+    refused = index.exclusions.refused(shape)
     if refused is not None:
         eligible &= ~refused
     rows = np.flatnonzero(eligible)
@@ -309,7 +309,7 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
     others = (', but for one that is kept for a server that waits before it'
               if kept else '')
     if refused.any():
-        filters = index.refusals(shape)
+        filters = index.exclusions.refusals(shape)
         names = sorted({filters[_name(index, int(row))]
                         for row in np.flatnonzero(refused)})
         return (model.Reason.NO_ROOM if kept else model.Reason.REFUSED,

@@ -22,6 +22,7 @@ import itertools
 
 import numpy as np
 
+from nova_reaper import exclusions
 from nova_reaper import model
 from nova_reaper import slots
 
@@ -71,6 +72,7 @@ class Index:
 
     Arrays have one element for each row; a row is a host, or empty.
 
+    :ivar exclusions: where others say that a shape is not to go
     :ivar version: grows with every change
     :ivar changed: the version at which each host changed last
     :ivar known: whether there is a host
@@ -88,6 +90,7 @@ class Index:
         self.rows: dict[str, int] = {}
         self.hosts: list[model.Host | None] = [None] * _ROWS
         self.slots = slots.Slots(self.classes, options)
+        self.exclusions = exclusions.Exclusions(self.rows, self.hosts)
         self.plans: dict[str, Plan] = {}
         self.version = 0
         self.changed = np.zeros(_ROWS, np.int64)
@@ -102,9 +105,6 @@ class Index:
         self._plans_of: dict[str, dict[str, Plan]] = {}
         self._members: dict[tuple[str, str], slots.Bools] = {}
         self._masks: dict[model.Shape, _Mask] = {}
-        self._refusals: dict[model.Shape, Mapping[str, str]] = {}
-        self._refused: dict[model.Shape, slots.Bools] = {}
-        self._not_offered: dict[model.Shape, slots.Bools] = {}
         self._fit_changes: list[int] = []
         for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
             self._add_class(name)
@@ -125,9 +125,7 @@ class Index:
             row = self._add_row(host.name)
         before = self.hosts[row]
         self.hosts[row] = host
-        if self._not_offered and before != host:
-            for mask in self._not_offered.values():
-                mask[row:row + 1] = False
+        self.exclusions.put(row, before, host)
         if (before is None or before.inventory != host.inventory or
                 before.traits != host.traits or
                 before.aggregates != host.aggregates):
@@ -173,40 +171,6 @@ class Index:
         """The servers for which room on a host is planned."""
         return list(self._plans_of.get(host, ()))
 
-    def refuse(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
-        """Say which filter of Nova's refuses a shape, by the host's name.
-
-        It replaces what was said of the shape before; {} forgets it.
-        """
-        self._refused.pop(shape, None)
-        if by_host:
-            self._refusals[shape] = by_host
-        else:
-            self._refusals.pop(shape, None)
-
-    def keep_only(self, shapes: Collection[model.Shape]) -> None:
-        """Forget what was said of other shapes."""
-        for said in (self._refusals, self._refused, self._not_offered):
-            for shape in said.keys() - shapes:
-                del said[shape]
-
-    def refusals(self, shape: model.Shape) -> Mapping[str, str]:
-        """The filters that refuse a shape, by the host's name."""
-        return self._refusals.get(shape, {})
-
-    def refused(self, shape: model.Shape) -> slots.Bools | None:
-        """The hosts on which Nova's filters refuse a shape, None for none."""
-        by_host = self._refusals.get(shape)
-        if by_host is None:
-            return None
-        mask = self._refused.get(shape)
-        if mask is None or len(mask) != len(self.hosts):
-            mask = np.zeros(len(self.hosts), np.bool_)
-            mask[[self.rows[name] for name in by_host
-                  if name in self.rows]] = True
-            self._refused[shape] = mask
-        return mask
-
     def fits(self, shape: model.Shape) -> slots.Bools:
         """The hosts that could take a shape if they were empty.
 
@@ -227,41 +191,15 @@ class Index:
             del self._masks[next(iter(self._masks))]
         return mask.fits
 
-    def offer(self, shape: model.Shape, hosts: Collection[str]) -> None:
-        """Say that Placement has room for a shape on no other hosts.
-
-        It holds of each host until that changes, or everything is asked
-        again. What was said before is not taken back, so that who asks again
-        and again comes to an end.
-        """
-        mask = np.ones(len(self.hosts), np.bool_)
-        mask[[self.rows[name] for name in hosts if name in self.rows]] = False
-        before = self.not_offered(shape)
-        self._not_offered[shape] = mask if before is None else before | mask
-
-    def not_offered(self, shape: model.Shape) -> slots.Bools | None:
-        """The hosts without room by Placement's word, None for none."""
-        mask = self._not_offered.get(shape)
-        if mask is not None and len(mask) != len(self.hosts):
-            mask = slots.wider(mask, len(self.hosts), False)
-            self._not_offered[shape] = mask
-        return mask
-
-    def forget_offers(self) -> bool:
-        """Ask Placement anew; returns whether it had said anything."""
-        said = bool(self._not_offered)
-        self._not_offered.clear()
-        return said
-
     def could_take(self, shape: model.Shape, row: int) -> bool:
         """Whether one host could take a shape if it were empty."""
         host = self.hosts[row]
         if (host is None or not self.enabled[row] or
-                host.name in self.refusals(shape)):
+                host.name in self.exclusions.refusals(shape)):
             return False
         only = slice(row, row + 1)
         fits = self._fits(shape, only)
-        not_offered = self.not_offered(shape)
+        not_offered = self.exclusions.not_offered(shape)
         if not_offered is not None and not_offered[row]:
             # Only Placement knows that it has no room where it seems to.
             return bool(fits[0] and not self.has_room(shape, fits, only)[0])
@@ -407,8 +345,7 @@ class Index:
         row = self._empty_rows.pop()
         self.rows[name] = row
         self.known[row] = True
-        # What was said by name has to be looked up again.
-        self._refused.clear()
+        self.exclusions.add_row()
         return row
 
     def _add_class(self, name: str) -> None:

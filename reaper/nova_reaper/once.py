@@ -74,5 +74,5 @@ def take_snapshot(conf: cfg.ConfigOpts, services: wiring.Services
         servers=[server for view in known.views.values()
                  for server in view.servers],
         waiting=waiting,
-        refusals={item.shape: known.index.refusals(item.shape)
-                  for item in waiting if known.index.refusals(item.shape)})
+        refusals={item.shape: by_host for item in waiting if (
+            by_host := known.index.exclusions.refusals(item.shape))})

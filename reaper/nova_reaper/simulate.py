@@ -46,7 +46,7 @@ def simulate(cloud: snapshot.Snapshot) -> list[model.Decision]:
     for host in cloud.hosts:
         index.put(host, servers.get(host.name, ()))
     for shape, by_host in cloud.refusals.items():
-        index.refuse(shape, by_host)
+        index.exclusions.refuse(shape, by_host)
     queue = queue_module.Queue(cloud.options)
     late = []
     for waiting in cloud.waiting:

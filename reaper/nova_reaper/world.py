@@ -177,10 +177,10 @@ class World:
         new = server.id not in self.servers
         self.servers[server.id] = server
         shape = self._shape(answer.shape)
-        known = self.index.refusals(shape)
+        known = self.index.exclusions.refusals(shape)
         # Of those of one shape all but the first have the same object.
         if known is not answer.refused:
-            self.index.refuse(shape, answer.refused)
+            self.index.exclusions.refuse(shape, answer.refused)
             if dict(known) != dict(answer.refused):
                 self.queue.wake_shape(shape)
         if server.id not in self.history:
@@ -193,8 +193,8 @@ class World:
         """A filter was found to refuse a server's shape on a host."""
         waiting = self.waiting(server)
         if waiting:
-            known = self.index.refusals(waiting.shape)
-            self.index.refuse(waiting.shape, {**known, host: name})
+            known = self.index.exclusions.refusals(waiting.shape)
+            self.index.exclusions.refuse(waiting.shape, {**known, host: name})
 
     def offer(self, server: str, host: str, providers: Collection[str]
               ) -> bool:
@@ -208,12 +208,12 @@ class World:
             return False
         hosts = {name for name, view in self.views.items()
                  if view.host.uuid in providers and name != host}
-        self.index.offer(waiting.shape, hosts)
+        self.index.exclusions.offer(waiting.shape, hosts)
         return bool(hosts)
 
     def forget_offers(self) -> None:
         """What Placement said is old: try again what it had no room for."""
-        if self.index.forget_offers():
+        if self.index.exclusions.forget_offers():
             self.queue.wake_all()
 
     def waiting(self, server: str) -> model.Waiting | None:
@@ -246,7 +246,7 @@ class World:
         self._least.clear()
         for shape in shapes:
             self._lower(shape)
-        self.index.keep_only(shapes)
+        self.index.exclusions.keep_only(shapes)
         self.queue.keep_only(demands)
         for demand, servers in demands.items():
             known = self.queue.asleep(demand)

@@ -262,7 +262,7 @@ class ReasonTestCase(tests.TestCase):
                options: model.Options = PREEMPT,
                reserved: str | None = None) -> tuple[str | None, str]:
         index = brute_force.World(hosts, []).index(options)
-        index.refuse(waiting.shape, refused or {})
+        index.exclusions.refuse(waiting.shape, refused or {})
         decision = choose.decide(index, waiting, options, brute_force.NOW,
                                  reserved=reserved)
         return decision.word, decision.detail

@@ -85,7 +85,7 @@ class DecisionTestCase(tests.TestCase):
             {'VCPU': vcpus, 'DISK_GB': disk},
             elsewhere=frozenset({elsewhere})))
         if offered is not None:
-            index.offer(waiting.shape, offered.split())
+            index.exclusions.offer(waiting.shape, offered.split())
         return choose.decide(index, waiting, options, brute_force.NOW)
 
     def test_each_host_is_judged_by_what_it_has(self) -> None:
@@ -119,7 +119,7 @@ class DecisionTestCase(tests.TestCase):
             model.Server('s', 'h', {'VCPU': 4})])
         index = world.index(model.Options())
         shape = model.Shape.of({'VCPU': 2})
-        index.offer(shape, ())
+        index.exclusions.offer(shape, ())
         # It has none, which the index knows itself.
         self.assertTrue(index.could_take(shape, index.rows['h']))
 
@@ -128,7 +128,7 @@ class DecisionTestCase(tests.TestCase):
         index = world.index(model.Options())
         shape = model.Shape.of({'VCPU': 1})
         for hosts in ('a', 'b'):
-            index.offer(shape, hosts)
+            index.exclusions.offer(shape, hosts)
         self.assertFalse(index.could_take(shape, index.rows['a']))
         index.put(world.hosts[0])
         self.assertFalse(index.could_take(shape, index.rows['a']))
@@ -138,7 +138,7 @@ class DecisionTestCase(tests.TestCase):
             index.put(model.Host(f'h{number}', {'VCPU': model.Inventory(1)}))
         self.assertTrue(index.could_take(shape, index.rows['h199']))
         self.assertFalse(index.could_take(shape, index.rows['b']))
-        self.assertTrue(index.forget_offers())
+        self.assertTrue(index.exclusions.forget_offers())
         self.assertTrue(index.could_take(shape, index.rows['b']))
 
 

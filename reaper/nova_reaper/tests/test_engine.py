@@ -280,12 +280,13 @@ class FillTestCase(EngineTestCase):
                    for number in range(8)]
         self.turns(20)
         known = self.engine.world
-        self.assertEqual(8, len(known.index._refusals))
+        said = known.index.exclusions
+        self.assertEqual(8, len(said._refusals))
         for server in waiting:
             self.nova.delete(server)
         self.turns(5, 61)
         self.assertEqual(({}, {}, [], {}), (
-            known.index._refusals, known.index._refused,
+            said._refusals, said._refused,
             list(known.queue._sleeping), known.queue._lines))
 
     def test_one_that_is_deleted_leaves_its_room(self) -> None:

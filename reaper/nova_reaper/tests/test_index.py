@@ -137,17 +137,17 @@ class IndexTestCase(tests.TestCase):
     def test_refusals(self) -> None:
         self.put('h1')
         shape = model.Shape.of({'VCPU': 1})
-        self.assertIsNone(self.index.refused(shape))
-        self.index.refuse(shape, {'h1': 'F', 'h2': 'F'})
-        refused = self.index.refused(shape)
+        self.assertIsNone(self.index.exclusions.refused(shape))
+        self.index.exclusions.refuse(shape, {'h1': 'F', 'h2': 'F'})
+        refused = self.index.exclusions.refused(shape)
         assert refused is not None
         self.assertEqual(1, refused.sum())
         row = self.put('h2')
-        refused = self.index.refused(shape)
+        refused = self.index.exclusions.refused(shape)
         assert refused is not None
         self.assertTrue(refused[row])
-        self.index.refuse(shape, {})
-        self.assertIsNone(self.index.refused(shape))
+        self.index.exclusions.refuse(shape, {})
+        self.assertIsNone(self.index.exclusions.refused(shape))
 
     def test_plan_outlives_a_refresh(self) -> None:
         servers = self.server('s1', 3), self.server('s2', 2)

@@ -414,8 +414,8 @@ class PlannerTestCase(tests.TestCase):
         planner = self.planner(
             world, first, second,
             options=dataclasses.replace(OPTIONS, reserve=True))
-        planner.index.refuse(first.shape, {'h2': 'F'})
-        planner.index.refuse(second.shape, {'h2': 'G'})
+        planner.index.exclusions.refuse(first.shape, {'h2': 'F'})
+        planner.index.exclusions.refuse(second.shape, {'h2': 'G'})
         self.assertEqual(
             {'first': 'refused', 'second': 'reserved'},
             {step[1].server: step[1].word for step in
