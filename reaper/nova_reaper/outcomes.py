@@ -188,7 +188,7 @@ class Outcomes:
         timeout = self._conf.nothing_fits_timeout
         if timeout:
             latest = now - datetime.timedelta(seconds=timeout)
-            for server, told in self._world.told.items():
+            for server, told in self._world.told.last.items():
                 reason = told.decision.reason
                 if reason in model.NEVER and told.since <= latest:
                     waiting = self._world.queue.get(server)
@@ -208,7 +208,7 @@ class Outcomes:
 
     def gave_up(self, waiting: model.Waiting, reason: str) -> None:
         """A server was set to ERROR."""
-        told = self._world.told.get(waiting.id)
+        told = self._world.told.last.get(waiting.id)
         detail = told.decision.detail if told else ''
         if reason == model.Hindrance.DEADLINE:
             detail = f'It has waited for too long. {detail}'.strip()

@@ -50,7 +50,7 @@ class Shown:
     def _entry(self, waiting: model.Waiting, position: int, length: int
                ) -> view.Entry:
         known = self._engine.world
-        told = known.told.get(waiting.id)
+        told = known.told.last.get(waiting.id)
         current = self._engine.attempts.under_way.get(waiting.id)
         due = queue.due_at(waiting, known.options)
         if due and due <= world.utcnow():

@@ -32,20 +32,9 @@ from nova_reaper import plan
 from nova_reaper import queue as queue_module
 from nova_reaper import reader
 from nova_reaper import shapes
+from nova_reaper import told
 
 LOG = log.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Told:
-    """A decision, and when it was made.
-
-    :ivar since: when the first of those was that have had the same reason
-    """
-
-    decision: model.Decision
-    at: datetime.datetime
-    since: datetime.datetime
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,16 +64,13 @@ class World:
                  forms: shapes.Shapes, meters: metrics.Metrics) -> None:
         self._reader = source
         self._shapes = forms
-        self._metrics = meters
         self.options = options
         self.index = index_module.Index(options)
         self.queue = queue_module.Queue(options)
         self.planner = plan.Planner(self.index, self.queue, options)
         self.views: dict[str, reader.HostView] = {}
         self.servers: dict[str, nova.NovaServer] = {}
-        self.told: dict[str, Told] = {}
-        # What the gauge of those that wait has.
-        self._shown: set[tuple[str, str]] = set()
+        self.told = told.Record(meters)
         self.history: dict[str, History] = {}
         self.misses: dict[str, tuple[int, float]] = {}
         self.not_built: set[str] = set()
@@ -102,9 +88,7 @@ class World:
         self.options = options
         # It may have been by a list that nobody believed: nobody is given up
         # for it before it is decided again.
-        self.told = {
-            server: told for server, told in self.told.items()
-            if told.decision.reason not in model.NEVER}
+        self.told.forget(model.NEVER)
         self.index = index_module.Index(options)
         self.queue = queue_module.Queue(options)
         self.planner = plan.Planner(self.index, self.queue, options,
@@ -257,9 +241,9 @@ class World:
                         servers: Iterable[model.Waiting]) -> None:
         """Say of servers what was decided for another of their demand."""
         for waiting in servers:
-            told = self.told.get(waiting.id)
-            if told is None or not told.decision.hindrance and (
-                    told.decision.reason is not known.reason):
+            last = self.told.last.get(waiting.id)
+            if last is None or not last.decision.hindrance and (
+                    last.decision.reason is not known.reason):
                 self.tell(dataclasses.replace(known, server=waiting.id))
 
     def _lower(self, shape: model.Shape) -> None:
@@ -318,7 +302,7 @@ class World:
         :param planned: whether the room that was planned for it stays so
         """
         self.servers.pop(server, None)
-        self.told.pop(server, None)
+        self.told.last.pop(server, None)
         self.history.pop(server, None)
         self.not_built.discard(server)
         plan = None if planned else self.index.plans.get(server)
@@ -339,23 +323,11 @@ class World:
 
     def tell(self, decision: model.Decision) -> bool:
         """Keep a decision; returns whether it says anything new."""
-        before, now = self.told.get(decision.server), utcnow()
-        self.told[decision.server] = Told(
-            decision, now, before.since if before and (
-                before.decision.reason == decision.reason) else now)
-        self._metrics.decisions.labels(
-            decision.verdict.value, decision.word or 'none').inc()
-        return before is None or before.decision != decision
+        return self.told.tell(decision, utcnow())
 
     def say(self, waiting: model.Waiting, decision: model.Decision) -> None:
         """Keep a decision, and log it if it says anything new."""
-        if self.tell(decision):
-            LOG.info('Server %s (%s): %s%s%s %s', waiting.id, waiting.name,
-                     '' if self.options.mode != model.Mode.OBSERVE
-                     else 'would be: ', decision.word or
-                     decision.verdict.value,
-                     f' on {decision.host}' if decision.host else '',
-                     decision.detail)
+        self.told.say(waiting, decision, self.options.mode, utcnow())
 
     def failed(self, server: str, reason: model.Reason | None,
                asked: bool) -> None:
@@ -374,24 +346,4 @@ class World:
 
     def show(self) -> None:
         """Bring the gauges up to date."""
-        counts: dict[tuple[str, str], int] = {}
-        oldest: dict[str, float] = {'pending': 0.0, 'shelved': 0.0}
-        now = utcnow()
-        for server in self.servers.values():
-            state = 'shelved' if server.shelved else 'pending'
-            told = self.told.get(server.id)
-            word = (told.decision.word if told else None) or 'none'
-            counts[state, word] = counts.get((state, word), 0) + 1
-            oldest[state] = max(oldest[state], (
-                now - server.created_at).total_seconds())
-        # Whoever looks meanwhile is to see either what was or what is.
-        for labels in self._shown - counts.keys():
-            self._metrics.pending.remove(*labels)
-        for (state, word), count in counts.items():
-            self._metrics.pending.labels(state, word).set(count)
-        self._shown = set(counts)
-        for state, seconds in oldest.items():
-            self._metrics.oldest_pending.labels(state).set(seconds)
-        self._metrics.hosts.set(len(self.views))
-        self._metrics.preemptible.set(sum(
-            len(view.servers) for view in self.views.values()))
+        self.told.show(self.servers.values(), self.views.values(), utcnow())

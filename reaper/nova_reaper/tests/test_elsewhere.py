@@ -217,7 +217,7 @@ class ElsewhereTestCase(test_engine.EngineTestCase):
         return host
 
     def word(self, server: str) -> str | None:
-        return self.engine.world.told[server].decision.word
+        return self.engine.world.told.last[server].decision.word
 
     def add_hosts(self, count: int) -> list[str]:
         for number in range(count):

@@ -729,7 +729,7 @@ class PreemptTestCase(EngineTestCase):
         with mock.patch.object(self.nova, '_build', fails):
             self.turns(100, 20)
         self.assertEqual(1, self.actions().count('forceDelete'))
-        decision = self.engine.world.told[waiting].decision
+        decision = self.engine.world.told.last[waiting].decision
         self.assertIn('could not be built', decision.detail)
 
     def test_a_stuck_one_is_left_alone(self) -> None:
@@ -898,7 +898,7 @@ class SafeguardTestCase(EngineTestCase):
         self.assertEqual(('PENDING', []),
                          (self.status(waiting), self.actions()))
         # What was known of them before stays.
-        self.assertEqual(model.Verdict.ROOM, self.engine.world.told[
+        self.assertEqual(model.Verdict.ROOM, self.engine.world.told.last[
             waiting].decision.verdict)
         for provider in hosts[1:8]:
             self.room.set_inventory(provider, VCPU=8, MEMORY_MB=8192)
@@ -938,7 +938,7 @@ class SafeguardTestCase(EngineTestCase):
         waiting = self.nova.add_server('w', 2)
         self.turns(40, 61)
         self.assertEqual('nothing_fits',
-                         self.engine.world.told[waiting].decision.word)
+                         self.engine.world.told.last[waiting].decision.word)
         # Meanwhile it has backed off.
         self.engine.world.failed(waiting, model.Reason.NO_ROOM, True)
         self.engine.world.failed(waiting, model.Reason.NO_ROOM, True)

@@ -340,7 +340,7 @@ class HintTestCase(LateTestCase):
         with mock.patch.object(engine_module, 'DECISIONS', 1), (
                 mock.patch.object(self.engine.mailbox, 'take', taken)):
             self.turns(6)
-        self.assertEqual(4, len(self.engine.world.told))
+        self.assertEqual(4, len(self.engine.world.told.last))
         self.assertGreaterEqual(woken.count(True), 4)
 
 

@@ -32,7 +32,7 @@ class ShelvedTestCase(test_engine.EngineTestCase):
             's', 8, preemptible=True, status='SHELVED_OFFLOADED',
             metadata={'reaper:shelved_at': cloud.NOW}, **high)
         self.turns(15, 61)
-        decision = self.engine.world.told[shelved].decision
+        decision = self.engine.world.told.last[shelved].decision
         self.assertEqual(model.Verdict.WAIT, decision.verdict)
         self.assertIn('shelved for another', decision.detail)
         self.assertEqual('ACTIVE', self.status(victim))
@@ -89,7 +89,7 @@ class TurnsTestCase(test_engine.EngineTestCase):
         self.assertEqual(2, steps.count(Step.GRACE))
         self.assertEqual(2, steps.count(Step.CHECK))
         self.assertTrue(any('for others first' in told.decision.detail
-                            for told in self.engine.world.told.values()))
+                            for told in self.engine.world.told.last.values()))
 
     def test_each_has_its_turn(self) -> None:
         self.conf.set_override('grace_period', 0, 'reaper')
