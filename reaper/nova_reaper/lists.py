@@ -30,7 +30,6 @@ from oslo_config import cfg
 from oslo_log import log
 
 from nova_reaper import clients
-from nova_reaper import model
 from nova_reaper import nova
 from nova_reaper import reader
 from nova_reaper import shapes
@@ -106,7 +105,7 @@ class Lists:
         self._reader = source
         self._shapes = forms
 
-    def read_waiting(self, classes: Mapping[str, int],
+    def read_waiting(self, classes: Collection[str],
                      shelved: bool = True) -> WaitingList:
         """All that wait, with what they ask for.
 
@@ -129,7 +128,7 @@ class Lists:
                            time.monotonic() - begun)
 
     def _answers(self, servers: Iterable[nova.NovaServer],
-                 classes: Mapping[str, int]) -> dict[str, shapes.Answer]:
+                 classes: Collection[str]) -> dict[str, shapes.Answer]:
         """What servers ask for, as far as Nova says so in the time there is.
 
         Hints, which owners may make up for each server, and servers over which
@@ -178,7 +177,7 @@ class Lists:
         return [server for _place, server in sorted(
             zip(places, servers), key=operator.itemgetter(0))]
 
-    def read_one(self, uuid: str, classes: Mapping[str, int]
+    def read_one(self, uuid: str, classes: Collection[str]
                  ) -> tuple[nova.NovaServer, shapes.Answer] | None:
         """One server, None if it does not wait."""
         try:
@@ -193,17 +192,16 @@ class Lists:
         self._learn([answer])
         return server, answer
 
-    def answer(self, server: nova.NovaServer, classes: Mapping[str, int]
+    def answer(self, server: nova.NovaServer, classes: Collection[str]
                ) -> shapes.Answer | None:
         """What a server asks for, None if it has just ceased to wait."""
         known = self._shapes.fresh(server)
         if known:
             return known
-        names = {item.uuid: name for name, item
-                 in self._reader.hypervisors.items()}
         try:
-            return self._shapes.ask(server, names, classes,
-                                    self._reader.shared)
+            return self._shapes.ask(
+                server, self._reader.names_by_provider(), classes,
+                self._reader.shared)
         except (clients.NotFound, clients.Conflict):
             return None
 
@@ -231,8 +229,7 @@ class Lists:
         self._reader.read_having(self._shapes.expressions(), again=True)
         self._reader.read_shared(hypervisors)
         hosts = self._reader.read_hosts(hypervisors)
-        classes = {name: 0 for view in hosts.values() if view
-                   for name in view.host.inventory}
+        classes = reader.classes(hosts.values())
         self._shapes.forget()
         waiting = self.read_waiting(classes)
         if not waiting.servers:
@@ -284,9 +281,7 @@ class Lists:
             self._shapes.forget()
         hosts = self._reader.read_hosts(
             {name: hypervisors[name] for name in names if name in hypervisors})
-        waiting = self.read_waiting({
-            name: 0 for view in views.values() for name in view.host.inventory
-        })
+        waiting = self.read_waiting(reader.classes(views.values()))
         LOG.info('Of %d hosts %d have changed since %s.', len(hypervisors),
                  len(hosts), since)
         return FullList(hypervisors, self._complete(hosts), waiting, read_at,
@@ -381,10 +376,3 @@ class Calendar:
         """Have what filters say read again, but not more often than needed."""
         if self._soon is None:
             self._soon = time.monotonic() + PAUSE
-
-
-def waits_for(server: nova.NovaServer, answer: shapes.Answer,
-              source: reader.Reader) -> model.Waiting:
-    """A server of a list in the words of the queue."""
-    return shapes.waiting(server, answer,
-                          source.properties.get(server.project, {}))

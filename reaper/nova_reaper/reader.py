@@ -118,6 +118,10 @@ class Reader:
         with self._lock:
             self.hypervisors = dict(found)
 
+    def names_by_provider(self) -> dict[str, str]:
+        """The names of all hosts by the UUID of their provider."""
+        return {item.uuid: name for name, item in self.hypervisors.items()}
+
     def read_preemptible(self) -> dict[str, nova.NovaServer]:
         """All servers that may be ended, and those shelved for others."""
         found: dict[str, nova.NovaServer] = {}
@@ -344,32 +348,35 @@ class Reader:
         Owners write metadata, too: what cannot be a notice is none, nor is one
         for an ID that is not written as Nova writes it.
         """
-        with self._lock:
-            servers = list(self.preemptible.values())
         return [Notice(server, server.metadata[attempt.FOR],
                        server.metadata[attempt.TERMINATE_AT])
-                for server in servers
+                for server in self._known()
                 if attempt.TERMINATE_AT in server.metadata and
                 _is_id(server.metadata.get(attempt.FOR))]
 
     def on_hosts(self, names: Collection[str]) -> list[nova.NovaServer]:
         """The preemptible servers on some hosts."""
-        with self._lock:
-            servers = list(self.preemptible.values())
-        return [server for server in servers if server.host in names]
+        return [server for server in self._known() if server.host in names]
 
     def shelved(self) -> list[nova.NovaServer]:
         """Servers that the reaper has shelved, and that are to come back."""
-        with self._lock:
-            servers = list(self.preemptible.values())
-        return [server for server in servers if server.shelved and
+        return [server for server in self._known() if server.shelved and
                 attempt.SHELVED_AT in server.metadata]
 
     def back(self) -> list[nova.NovaServer]:
         """Servers with the mark of shelved ones that are on a host."""
+        return [server for server in self._known() if ending.is_back(server)]
+
+    def _known(self) -> list[nova.NovaServer]:
+        # Another thread may learn of more.
         with self._lock:
-            servers = list(self.preemptible.values())
-        return [server for server in servers if ending.is_back(server)]
+            return list(self.preemptible.values())
+
+
+def classes(views: Iterable[HostView | None]) -> frozenset[str]:
+    """The resource classes that some of the hosts have."""
+    return frozenset(name for view in views if view
+                     for name in view.host.inventory)
 
 
 def _is_id(text: str | None) -> bool:

@@ -379,8 +379,7 @@ class Recovery:
             swapped=bool(victims), since=self._clock())
 
     def _hosts(self) -> Mapping[str, str]:
-        return {item.uuid: name
-                for name, item in self._reader.hypervisors.items()}
+        return self._reader.names_by_provider()
 
     def _hosts_of(self, consumer: placement.Consumer) -> set[str]:
         """The names of the hosts on which a consumer has something."""

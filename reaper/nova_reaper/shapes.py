@@ -84,7 +84,7 @@ class Shapes:
             return None if key in self._stale else self._answers.get(key)
 
     def ask(self, server: nova.NovaServer, hosts: Mapping[str, str],
-            classes: Mapping[str, int],
+            classes: Collection[str],
             shared: Collection[str] = ()) -> Answer:
         """Ask Nova for a server's shape.
 
@@ -155,7 +155,7 @@ class Shapes:
 
 
 def _shape(requests: tuple[str, ...], key: str, hosts: Mapping[str, str],
-           classes: Mapping[str, int], shared: Collection[str],
+           classes: Collection[str], shared: Collection[str],
            nothing_fits: bool = False) -> model.Shape:
     """The first of the queries that some host could answer.
 

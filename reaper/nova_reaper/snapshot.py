@@ -239,18 +239,24 @@ def _host(value: Any, path: str) -> model.Host:
     return host
 
 
+def _common(values: fields.Object) -> dict[str, Any]:
+    """What is said of servers, and of such as wait, alike."""
+    return {
+        'project': values.get('project', fields.text, ''),
+        'user': values.get('user', fields.text, ''),
+        'name': values.get('name', fields.text, ''),
+        'flavor': values.get('flavor', fields.text, ''),
+        'preemptible': values.get('preemptible', fields.flag, False),
+        'priority': values.get('priority', fields.count(-model.MAX_INT), 0)}
+
+
 def _server(value: Any, path: str) -> model.Server:
     values = fields.Object(value, path)
     server = model.Server(
         id=values.need('id', fields.name),
         host=values.need('host', fields.name),
         resources=values.need('resources', _RESOURCES),
-        project=values.get('project', fields.text, ''),
-        user=values.get('user', fields.text, ''),
-        name=values.get('name', fields.text, ''),
-        flavor=values.get('flavor', fields.text, ''),
-        preemptible=values.get('preemptible', fields.flag, False),
-        priority=values.get('priority', fields.count(-model.MAX_INT), 0),
+        **_common(values),
         launched_at=values.get('launched_at', _TIME, None),
         last_ended_at=values.get('last_ended_at', _TIME, None),
         action=model.Action(values.get('action', fields.one_of(*model.Action),
@@ -278,12 +284,7 @@ def _waiting(value: Any, path: str, now: datetime.datetime
             fill_only=values.get('fill_only', fields.flag, False) or shelved,
             key=str(sorted(refused.items())) if refused else ''),
         created_at=values.get('created_at', _TIME, None) or now,
-        project=values.get('project', fields.text, ''),
-        user=values.get('user', fields.text, ''),
-        name=values.get('name', fields.text, ''),
-        flavor=values.get('flavor', fields.text, ''),
-        preemptible=values.get('preemptible', fields.flag, False),
-        priority=values.get('priority', fields.count(-model.MAX_INT), 0),
+        **_common(values),
         attempts=values.get('attempts', fields.count(), 0),
         last_attempt=values.get('last_attempt', _TIME, None),
         reason=model.Reason(reason) if reason else None,

@@ -24,7 +24,6 @@ import time
 from oslo_log import log
 
 from nova_reaper import index as index_module
-from nova_reaper import lists
 from nova_reaper import metrics
 from nova_reaper import model
 from nova_reaper import nova
@@ -147,10 +146,9 @@ class World:
         return {consumer for view in self.views.values()
                 for consumer in view.consumers}
 
-    def classes(self) -> dict[str, int]:
+    def classes(self) -> frozenset[str]:
         """The resource classes that hosts have."""
-        return dict.fromkeys((name for view in self.views.values()
-                              for name in view.host.inventory), 0)
+        return reader.classes(self.views.values())
 
     def put_server(self, server: nova.NovaServer, answer: shapes.Answer,
                    busy: bool = False) -> bool:
@@ -206,7 +204,8 @@ class World:
         answer = self._shapes.known(item) if item else None
         if item is None or answer is None:
             return self.queue.get(server)
-        made = lists.waits_for(item, answer, self._reader)
+        made = shapes.waiting(
+            item, answer, self._reader.properties.get(item.project, {}))
         history = self.history.get(server)
         if history:
             made = dataclasses.replace(

@@ -515,11 +515,11 @@ class ShapesTestCase(tests.TestCase):
         def late(uuid: str) -> mock.Mock:
             forms.forget()
             service.pending.side_effect = [answer(None)]
-            forms.ask(server, {}, {'VCPU': 0})
+            forms.ask(server, {}, {'VCPU'})
             return answer('AggregateFilter')
 
         service.pending.side_effect = late
-        forms.ask(server, {}, {'VCPU': 0})
+        forms.ask(server, {}, {'VCPU'})
         known = forms.fresh(server)
         assert known is not None
         self.assertEqual({}, known.refused)
@@ -537,7 +537,7 @@ class ShapesTestCase(tests.TestCase):
                 hosts=[], reason=model.Reason.NO_ROOM)
 
         service.pending.side_effect = late
-        forms.ask(server, {}, {'VCPU': 0})
+        forms.ask(server, {}, {'VCPU'})
         self.assertIsNone(forms.fresh(server))
         self.assertIsNotNone(forms.known(server))
 
