@@ -221,8 +221,10 @@ class Client:
 
     def request(self, method: str, path: str, *, json: Any = None,
                 microversion: str | None = None, repeat: int | None = None
-                ) -> Any:
+                ) -> dict[str, Any] | Any:
         """Send a request; returns what the body of the answer has.
+
+        That is None where there is none, as those who write expect.
 
         Reads are repeated on 502 to 504, and where the connection broke.
         Writes are so by the one who asks: whether one was done is for Nova

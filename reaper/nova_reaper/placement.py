@@ -211,7 +211,8 @@ class Placement:
                 for request in answer['allocation_requests']
                 for uuid in request['allocations']}
 
-    def _candidates(self, pairs: list[tuple[str, str]], limit: int) -> Any:
+    def _candidates(self, pairs: list[tuple[str, str]], limit: int
+                    ) -> dict[str, Any]:
         return self.client.request(
             'GET', '/allocation_candidates?' + parse.urlencode(
                 pairs + [('limit', str(limit))]))

@@ -33,7 +33,7 @@ _FEW = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _End:
+class End:
     """A server that was ended, or is going to be."""
 
     server: str
@@ -45,6 +45,7 @@ class Planner:
     """Decides for the servers that wait, in their order.
 
     :param before: who decided so far: the ends that it counts count on
+    :ivar ends: of servers that count against what may be ended in an hour
     """
 
     def __init__(self, index: index_module.Index, queue: queue_module.Queue,
@@ -53,8 +54,8 @@ class Planner:
         self.index = index
         self.queue = queue
         self._options = options
-        self._ends: collections.deque[_End] = (
-            before._ends if before else collections.deque())
+        self.ends: collections.deque[End] = (
+            before.ends if before else collections.deque())
         self._reserved: tuple[str, str] | None = None
         self._seen: set[str] = set()
         self._told: dict[model.Demand, int] = {}
@@ -175,26 +176,26 @@ class Planner:
         """The ends of a decision are planned no more."""
         victims = set(decision.victims)
         left = collections.deque(
-            end for end in self._ends if end.server not in victims)
-        if len(left) < len(self._ends) and (
+            end for end in self.ends if end.server not in victims)
+        if len(left) < len(self.ends) and (
                 self._options.max_ends_per_project_hour):
             # Others of these projects may be ended in their stead.
             self.queue.wake_protected()
-        self._ends = left
+        self.ends = left
 
     def record_end(self, server: str, project: str,
                    time: datetime.datetime) -> None:
         """Count the end of a server that is not planned here, or no more."""
-        self._ends.append(_End(server, project, time))
+        self.ends.append(End(server, project, time))
 
     def ends_left(self, now: datetime.datetime) -> dict[str, int]:
         """How many servers may still be ended, by project."""
         most = self._options.max_ends_per_project_hour
         if not most:
             return {}
-        self._ends = collections.deque(
-            end for end in self._ends if end.time > now - _HOUR)
-        ended = collections.Counter(end.project for end in self._ends)
+        self.ends = collections.deque(
+            end for end in self.ends if end.time > now - _HOUR)
+        ended = collections.Counter(end.project for end in self.ends)
         return {project: max(0, most - ended[project])
                 for project in self.index.slots.projects}
 
@@ -203,8 +204,8 @@ class Planner:
         until = None
         if decision.hindrance is model.Hindrance.PROTECTED:
             until = choose.protected_until(self.index, waiting, now)
-            if self._ends and self._options.max_ends_per_project_hour:
-                free = min(end.time for end in self._ends) + _HOUR
+            if self.ends and self._options.max_ends_per_project_hour:
+                free = min(end.time for end in self.ends) + _HOUR
                 until = min(until, free) if until else free
         self.queue.sleep(waiting, decision, self.index, seen, now, until)
         if self._options.reserve:
@@ -217,7 +218,7 @@ class Planner:
         for victim in decision.victims:
             server = table.find(victim)
             if server is not None:
-                self._ends.append(_End(victim, server.project, now))
+                self.ends.append(End(victim, server.project, now))
         self.index.plan(waiting.id, decision.host, waiting.shape.amounts,
                         decision.victims)
         self.queue.grant(waiting, self.index.totals(), now)
