@@ -105,8 +105,7 @@ class Lists:
         self._reader = source
         self._shapes = forms
 
-    def read_waiting(self, classes: Collection[str],
-                     shelved: bool = True) -> WaitingList:
+    def read_waiting(self, classes: Collection[str]) -> WaitingList:
         """All that wait, with what they ask for.
 
         :param classes: the resource classes that some host has
@@ -116,9 +115,7 @@ class Lists:
         servers = {server.id: server for server
                    in self._reader.nova.servers(status='PENDING')
                    if server.waits}
-        if shelved:
-            servers |= {server.id: server
-                        for server in self._reader.shelved()}
+        servers |= {server.id: server for server in self._reader.shelved()}
         answers = self._answers(servers.values(), classes)
         self._shapes.keep_only({self._shapes.key(server)
                                 for server in servers.values()},
