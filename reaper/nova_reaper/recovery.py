@@ -38,13 +38,10 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
-import datetime
-import math
 import time
 
 from oslo_config import cfg
 from oslo_log import log
-from oslo_utils import timeutils
 
 from nova_reaper import attempt
 from nova_reaper.attempt import Attempt
@@ -57,17 +54,14 @@ from nova_reaper import facts
 from nova_reaper import holds
 from nova_reaper import metrics
 from nova_reaper import model
+from nova_reaper import notices as notices_module
 from nova_reaper import nova
 from nova_reaper import orphans
 from nova_reaper import placement
 from nova_reaper import reader
 
 LOG = log.getLogger(__name__)
-# A reaper that is alive has swapped so many seconds after a notice ran out.
-LATE = 30.0
 NOBODY = 'nobody waits for its room any more'
-# Between two looks at a guest that shuts down.
-SOON = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +81,10 @@ class Found:
 
 
 class Recovery:
-    """Looks for what was left behind."""
+    """Looks for what was left behind.
+
+    :ivar notices: whom others have given notice
+    """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
@@ -95,7 +92,6 @@ class Recovery:
                  meters: metrics.Metrics,
                  waiting: Callable[[str], model.Waiting | None],
                  clock: Callable[[], float] = time.monotonic) -> None:
-        self._conf = conf.reaper
         self._nova = compute
         self._placement = room
         self._holds = held
@@ -104,10 +100,10 @@ class Recovery:
         self._metrics = meters
         self._waiting = waiting
         self._clock = clock
-        self._orphans = orphans.Orphans(compute, held)
+        self._orphans = orphans.Orphans(compute, room, held, meters)
+        self.notices = notices_module.Notices(conf, room, ends, self._victim,
+                                              clock)
         self._seen: dict[str, float] = {}
-        # When to look again at servers under notice, by their IDs.
-        self._late: dict[str, float] = {}
         self._changed: set[str] = set()
 
     def look(self, consumers: Collection[str], pending: Collection[str],
@@ -125,25 +121,7 @@ class Recovery:
         marked: dict[str, list[reader.Notice]] = {}
         for notice in self._reader.notices():
             marked.setdefault(notice.waiting, []).append(notice)
-        # What Placement says of a host does not tell holds from others.
-        candidates = set(consumers) & (set(pending) | self._seen.keys())
-        held = {server for server in candidates - set(busy)
-                if self._holds.find(server)}
-        left = self._count() - len(held)
-        if left > 0:
-            left -= sum(self._holds.find(server) is not None
-                        for server in busy)
-        if not age:
-            # Hosts may not have been read since they were written.
-            for server in set(pending) - candidates - set(busy):
-                if left > 0 and self._holds.find(server):
-                    held.add(server)
-                    left -= 1
-        known = held | marked.keys() | set(busy)
-        if left > 0:
-            left -= self._release_in_error(known | set(pending))
-        if left > 0:
-            held |= self._orphans.find(set(consumers) - known, left)
+        held = self._find_held(consumers, pending, busy, marked, age)
         # One that is busy at the moment is not younger for it.
         self._remember(held | marked.keys() |
                        self._seen.keys() & set(busy))
@@ -170,6 +148,36 @@ class Recovery:
             (self._clock() - self._seen[server] for server in held),
             default=0.0), frozenset(self._changed))
 
+    def _find_held(self, consumers: Collection[str], pending: Collection[str],
+                   busy: Collection[str], marked: Collection[str],
+                   age: float) -> set[str]:
+        """IDs of those who have a hold, but for the busy ones.
+
+        Holds of servers in ERROR are given free at once.
+
+        :param marked: IDs of those for whom others have been given notice
+        """
+        # What Placement says of a host does not tell holds from others.
+        candidates = set(consumers) & (set(pending) | self._seen.keys())
+        held = {server for server in candidates - set(busy)
+                if self._holds.find(server)}
+        left = self._orphans.count() - len(held)
+        if left > 0:
+            left -= sum(self._holds.find(server) is not None
+                        for server in busy)
+        if not age:
+            # Hosts may not have been read since they were written.
+            for server in set(pending) - candidates - set(busy):
+                if left > 0 and self._holds.find(server):
+                    held.add(server)
+                    left -= 1
+        known = held | set(marked) | set(busy)
+        if left > 0:
+            left -= self._orphans.release_in_error(known | set(pending))
+        if left > 0:
+            held |= self._orphans.find(set(consumers) - known, left)
+        return held
+
     def _remember(self, now: Collection[str]) -> None:
         self._seen = {server: self._seen.get(server, self._clock())
                       for server in now}
@@ -179,7 +187,7 @@ class Recovery:
         item = self._ends.find(server)
         consumer = self._placement.consumer(server)
         waits = item is not None and item.waits
-        taken = self._withdraw(notices, mode)
+        taken = self.notices.withdraw(notices, mode)
         if taken:
             return self._with_victims(server, consumer, taken, waits, mode)
         if not self._holds.is_one(consumer):
@@ -203,83 +211,6 @@ class Recovery:
             LOG.info('The hold of server %s is given free: nobody works '
                      'with it.', server)
         return None
-
-    def _withdraw(self, notices: Iterable[reader.Notice], mode: model.Mode
-                  ) -> list[nova.NovaServer]:
-        """Withdraw notices to those who have an allocation; the others."""
-        taken: list[nova.NovaServer] = []
-        for notice in notices:
-            server = self._ends.find(notice.server.id)
-            if server is None or not server.host or (
-                    server.status in ending.OFF_HOST):
-                # On no host it has no allocation, and nobody has taken it.
-                continue
-            if not self._placement.consumer(server.id).amounts:
-                taken.append(server)
-            elif mode != model.Mode.PREEMPT or not self._keep(server):
-                self._withdraw_from(server)
-        return taken
-
-    def _withdraw_from(self, server: nova.NovaServer) -> None:
-        self._ends.withdraw([self._victim(server, Stage.NOTICED)],
-                            server.metadata.get(attempt.FOR, ''),
-                            'it was given by a reaper that has ended')
-
-    @property
-    def is_late(self) -> bool:
-        """Whether a notice has run out that was kept."""
-        while self._ends.later:
-            self._late[self._ends.later.pop()] = self._clock() + SOON
-        return min(list(self._late.values()),
-                   default=math.inf) <= self._clock()
-
-    def withdraw_late(self, attempts: Iterable[Attempt]) -> None:
-        """Withdraw notices that have run out, and nobody has acted upon.
-
-        :param attempts: of this process, whose notices are their affair
-        """
-        own = {victim.id for current in attempts
-               for victim in current.victims}
-        for uuid, at in list(self._late.items()):
-            if at > self._clock():
-                continue
-            self._late[uuid] = self._clock() + LATE
-            if uuid in own:
-                continue
-            try:
-                server = self._ends.find(uuid)
-                if (server and attempt.TERMINATE_AT in server.metadata and
-                        self._placement.consumer(uuid).amounts):
-                    if self._keep(server):
-                        continue
-                    # It may be one to look at anew after that.
-                    del self._late[uuid]
-                    self._withdraw_from(server)
-                else:
-                    del self._late[uuid]
-            except clients.RequestFailed as error:
-                LOG.warning('The notice to server %s is looked at later: %s',
-                            uuid, error)
-                self._late[uuid] = self._clock() + LATE
-
-    def _keep(self, server: nova.NovaServer) -> bool:
-        """Whether a reaper may wait at the moment for a notice to run out.
-
-        It would end the server at that time, with the notice or without.
-        """
-        try:
-            until: datetime.datetime = timeutils.parse_isotime(
-                server.metadata[attempt.TERMINATE_AT])
-        except (LookupError, ValueError):
-            return False
-        left = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
-        if not 0 < left <= float(self._conf.grace_period):
-            return False
-        if self._conf.strict_accounting:
-            # It has its allocation until it has ended.
-            left += self._conf.stop_timeout + self._conf.end_timeout
-        self._late[server.id] = self._clock() + left + LATE
-        return True
 
     def _with_victims(self, server: str, consumer: placement.Consumer,
                       taken: list[nova.NovaServer], waits: bool,
@@ -398,30 +329,3 @@ class Recovery:
                         server.id, (attempt.SHELVED_AT,))
             except clients.RequestFailed as error:
                 LOG.info('The mark of server %s stays: %s', known.id, error)
-
-    def _count(self) -> int:
-        try:
-            return self._placement.count_holds(self._holds.project)
-        except clients.RequestFailed as error:
-            LOG.warning('Holds cannot be counted: %s', error)
-            return 0
-
-    def _release_in_error(self, others: Collection[str]) -> int:
-        """Give the holds of servers free that are in ERROR without a host.
-
-        :param others: IDs of servers that are none of its affair
-        :returns: how many there were
-        """
-        released = 0
-        try:
-            for server in self._nova.servers(status='ERROR'):
-                if not server.host and server.id not in others and (
-                        self._holds.release(server.id)):
-                    released += 1
-                    self._metrics.holds_swept.inc()
-                    LOG.info('The hold of server %s, which is in ERROR, is '
-                             'given free.', server.id)
-        except clients.RequestFailed as error:
-            LOG.warning('Holds of servers in ERROR are looked for later: %s',
-                        error)
-        return released

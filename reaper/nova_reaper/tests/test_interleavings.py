@@ -28,9 +28,9 @@ from nova_reaper import events
 from nova_reaper import guard
 from nova_reaper import keystone
 from nova_reaper import model
+from nova_reaper import notices
 from nova_reaper import nova
 from nova_reaper import reader
-from nova_reaper import recovery
 from nova_reaper import shapes
 from nova_reaper import tests
 from nova_reaper.tests import acting
@@ -546,15 +546,13 @@ class NoticeTestCase(tests.TestCase):
     """A notice is withdrawn from a guest that shuts down."""
 
     def test_it_is_looked_at_anew(self) -> None:
-        finder = recovery.Recovery(
-            cloud.configuration(), mock.Mock(), mock.Mock(), mock.Mock(),
-            mock.Mock(later=set()), mock.Mock(), mock.Mock(), mock.Mock())
-        ends: Any = finder._ends
+        ends, room = mock.Mock(later=set()), mock.Mock()
+        finder = notices.Notices(cloud.configuration(), room, ends,
+                                 mock.Mock())
         ends.find.return_value = mock.Mock(
             id='s', task_state='powering-off', status='ACTIVE', metadata={
                 attempt.TERMINATE_AT: '2020-01-01T00:00:00Z',
                 attempt.FOR: 'w'})
-        room: Any = finder._placement
         room.consumer.return_value.amounts = {'p': 1}
 
         def withdraw(*args: Any) -> None:
@@ -564,7 +562,6 @@ class NoticeTestCase(tests.TestCase):
 
         ends.withdraw.side_effect = withdraw
         finder._late['s'] = 0.0
-        with mock.patch.object(finder, '_victim'):
-            finder.withdraw_late([])
+        finder.withdraw_late([])
         ends.withdraw.assert_called_once()
         self.assertIn('s', finder._late)

@@ -1,0 +1,140 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Notices that no attempt of this process works with.
+
+Who gave one may be alive, and end the server when it has run out. So in the
+mode "preempt" it is kept until then, and withdrawn if nothing came of it.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+import datetime
+import math
+import time
+
+from oslo_config import cfg
+from oslo_log import log
+from oslo_utils import timeutils
+
+from nova_reaper import attempt
+from nova_reaper.attempt import Attempt
+from nova_reaper.attempt import Stage
+from nova_reaper.attempt import Victim
+from nova_reaper import clients
+from nova_reaper import ending
+from nova_reaper import model
+from nova_reaper import nova
+from nova_reaper import placement
+from nova_reaper import reader
+
+LOG = log.getLogger(__name__)
+# A reaper that is alive has swapped so many seconds after a notice ran out.
+LATE = 30.0
+# Between two looks at a guest that shuts down.
+SOON = 5.0
+
+
+class Notices:
+    """Withdraws them, or keeps them until they have run out.
+
+    :param victim: gives a server as a victim at a stage
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, room: placement.Placement,
+                 ends: ending.Victims,
+                 victim: Callable[[nova.NovaServer, Stage], Victim],
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf.reaper
+        self._placement = room
+        self._ends = ends
+        self._victim = victim
+        self._clock = clock
+        # When to look again at servers under notice, by their IDs.
+        self._late: dict[str, float] = {}
+
+    def withdraw(self, notices: Iterable[reader.Notice], mode: model.Mode
+                 ) -> list[nova.NovaServer]:
+        """Withdraw notices to those who have an allocation; the others."""
+        taken: list[nova.NovaServer] = []
+        for notice in notices:
+            server = self._ends.find(notice.server.id)
+            if server is None or not server.host or (
+                    server.status in ending.OFF_HOST):
+                # On no host it has no allocation, and nobody has taken it.
+                continue
+            if not self._placement.consumer(server.id).amounts:
+                taken.append(server)
+            elif mode != model.Mode.PREEMPT or not self._keep(server):
+                self._withdraw_from(server)
+        return taken
+
+    def _withdraw_from(self, server: nova.NovaServer) -> None:
+        self._ends.withdraw([self._victim(server, Stage.NOTICED)],
+                            server.metadata.get(attempt.FOR, ''),
+                            'it was given by a reaper that has ended')
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a notice has run out that was kept."""
+        while self._ends.later:
+            self._late[self._ends.later.pop()] = self._clock() + SOON
+        return min(list(self._late.values()),
+                   default=math.inf) <= self._clock()
+
+    def withdraw_late(self, attempts: Iterable[Attempt]) -> None:
+        """Withdraw notices that have run out, and nobody has acted upon.
+
+        :param attempts: of this process, whose notices are their affair
+        """
+        own = {victim.id for current in attempts
+               for victim in current.victims}
+        for uuid, at in list(self._late.items()):
+            if at > self._clock():
+                continue
+            self._late[uuid] = self._clock() + LATE
+            if uuid in own:
+                continue
+            try:
+                server = self._ends.find(uuid)
+                if (server and attempt.TERMINATE_AT in server.metadata and
+                        self._placement.consumer(uuid).amounts):
+                    if self._keep(server):
+                        continue
+                    # It may be one to look at anew after that.
+                    del self._late[uuid]
+                    self._withdraw_from(server)
+                else:
+                    del self._late[uuid]
+            except clients.RequestFailed as error:
+                LOG.warning('The notice to server %s is looked at later: %s',
+                            uuid, error)
+                self._late[uuid] = self._clock() + LATE
+
+    def _keep(self, server: nova.NovaServer) -> bool:
+        """Whether a reaper may wait at the moment for a notice to run out.
+
+        It would end the server at that time, with the notice or without.
+        """
+        try:
+            until: datetime.datetime = timeutils.parse_isotime(
+                server.metadata[attempt.TERMINATE_AT])
+        except (LookupError, ValueError):
+            return False
+        left = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
+        if not 0 < left <= float(self._conf.grace_period):
+            return False
+        if self._conf.strict_accounting:
+            # It has its allocation until it has ended.
+            left += self._conf.stop_timeout + self._conf.end_timeout
+        self._late[server.id] = self._clock() + left + LATE
+        return True
