@@ -66,6 +66,14 @@ def is_leaving(server: nova.NovaServer) -> bool:
             (server.task_state or '').startswith('shelving'))
 
 
+def tell_unallocated(victims: Sequence[Victim]) -> None:
+    """Log who lives on, and could not be given its room again."""
+    LOG.error('These servers run without an allocation, since their room was '
+              'taken meanwhile: %s. "nova-manage placement heal_allocations" '
+              'gives them one when there is room.',
+              ', '.join(victim.id for victim in victims))
+
+
 class Victims:
     """Does to victims what a step of an attempt asks for.
 
@@ -200,21 +208,26 @@ class Victims:
         """The victim, ended if it has left its host by itself."""
         if victim.ended:
             return victim
-        server = self.find(victim.id)
-        if (server is None or server.status in OFF_HOST or
-                server.host != host):
+        if self._find_on(victim.id, host) is None:
             return dataclasses.replace(victim, stage=Stage.ENDED)
         return victim
 
-    def end(self, victim: Victim, host: str, waiting: str) -> Victim:
+    def _find_on(self, uuid: str, host: str) -> nova.NovaServer | None:
+        """A server as it is now, None if it has left its host."""
+        server = self.find(uuid)
+        if (server is None or server.status in OFF_HOST or
+                server.host != host):
+            return None
+        return server
+
+    def end(self, victim: Victim, host: str) -> Victim:
         """Go one step further with the end of a victim.
 
         :returns: the victim as it stands then; as it was, if Nova refuses
         :raises: clients.RequestFailed if it cannot be looked at
         """
-        server = self.find(victim.id)
-        if (server is None or server.status in OFF_HOST or
-                server.host != host):
+        server = self._find_on(victim.id, host)
+        if server is None:
             self._count(victim)
             return dataclasses.replace(victim, stage=Stage.ENDED)
         try:

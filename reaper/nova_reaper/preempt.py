@@ -264,8 +264,7 @@ class Preempt:
             return lost
         before = [victim for victim in current.victims if not victim.ended]
         after = tuple(
-            victim if victim.ended else self._victims.end(
-                victim, current.host, current.id)
+            victim if victim.ended else self._victims.end(victim, current.host)
             for victim in current.victims)
         now = self._clock()
         current = dataclasses.replace(
@@ -312,10 +311,7 @@ class Preempt:
                      if victim.consumer and victim.consumer.amounts]
         swapped = current.swapped or current.unsure
         if swapped and not self._holds.give_back(current.id, consumers):
-            LOG.error('These servers run without an allocation, since their '
-                      'room was taken meanwhile: %s. "nova-manage placement '
-                      'heal_allocations" gives them one when there is room.',
-                      ', '.join(self._ids(left)))
+            ending.tell_unallocated(left)
         elif not swapped and current.held:
             self._holds.release(current.id)
         self._victims.withdraw(left, current.id, why)

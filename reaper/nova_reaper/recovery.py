@@ -263,9 +263,7 @@ class Recovery:
             self._changed |= {item.host for item in taken}
             self._ends.withdraw(victims, server, why)
         else:
-            LOG.error('These servers run without an allocation: %s. "nova-'
-                      'manage placement heal_allocations" gives them one.',
-                      ', '.join(victim.id for victim in victims))
+            ending.tell_unallocated(victims)
 
     def _provider(self, server: nova.NovaServer) -> str | None:
         """The UUID of the provider of the host that a server is on."""
