@@ -13,9 +13,15 @@
 """Answers that are late: what else has happened by then."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent import futures
+import contextlib
 import datetime
 import functools
+import itertools
+import sys
+import threading
+import types
 from typing import Any
 from unittest import mock
 
@@ -36,6 +42,34 @@ from nova_reaper import tests
 from nova_reaper.tests import acting
 from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
+
+
+@contextlib.contextmanager
+def another_thread(module: types.ModuleType, does: Callable[[int], object]
+                   ) -> Iterator[None]:
+    """Another thread comes between any two steps of a module.
+
+    :param does: what it does; it is told how often it has done so before
+    """
+    times = itertools.count()
+
+    def step(frame: types.FrameType, event: str, arg: Any) -> Any:
+        if frame.f_globals is not vars(module):
+            return None
+        frame.f_trace_opcodes = True
+        if event == 'opcode':
+            does(next(times))
+        return step
+
+    before = sys.gettrace()
+    # Python 3.12 looks for one when the trace begins.
+    sys._getframe().f_trace_opcodes = True
+    sys.settrace(step)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+    assert next(times), f'nothing of {module.__name__} was run'
 
 
 class Pool(test_engine.Immediate):
@@ -389,13 +423,11 @@ class SeenTestCase(LateTestCase):
     def test_health_while_something_fails(self) -> None:
         safe = self.engine.guard
         safe.failed('full list', 'no')
-
-        def preempted(values: Any, default: Any) -> Any:
-            safe.failed('sweep', 'no')
-            return next(values, default)
-
-        with mock.patch.object(guard, 'next', preempted, create=True):
-            self.assertIn('no', safe._check_lists().detail)
+        with another_thread(guard, lambda times: safe.failures.setdefault(
+                f'sweep {times}', 'later')):
+            check = safe._check_lists()
+        self.assertIn('no', check.detail)
+        self.assertGreater(len(safe.failures), 1)
 
 
 class WithdrawnTestCase(acting.ActingTestCase):
@@ -478,23 +510,31 @@ class ReaderTestCase(tests.TestCase):
         self.nova.servers.return_value = [self.server('x')]
         self.reader.read_preemptible()
         now = datetime.datetime.now(datetime.UTC)
-        with mock.patch.object(self.reader, '_lock') as lock:
-            self.reader.has_returned('x', now)
-            lock.__enter__.assert_called_once_with()
+        returns = threading.Thread(
+            target=self.reader.has_returned, args=('x', now))
+
+        class Kept(dict[str, datetime.datetime]):
+            """One returns when what is kept of it has been looked at."""
+
+            def items(self) -> Any:
+                yield from list(super().items())
+                returns.start()
+                returns.join(0.2)
+
+        self.reader._ended_at = Kept()
+        self.reader.read_preemptible()
+        returns.join(60)
+        self.assertEqual({'x': now}, self.reader._ended_at)
         self.reader.read_preemptible()
         self.assertEqual({'x': now}, self.reader._ended_at)
 
     def test_another_asks_for_more_traits(self) -> None:
         self.reader._having = {f'T{number}': {'u'} for number in range(5)}
-        make = set
-
-        def preempted(*items: Any) -> set[Any]:
-            self.reader._having.setdefault('CUSTOM_B', make())
-            return make(*items)
-
-        with mock.patch.object(reader, 'set', preempted, create=True):
+        with another_thread(reader, lambda times: (
+                self.reader._having.setdefault(f'CUSTOM_B{times}', set()))):
             self.reader.read_having(['CUSTOM_A'])
-        self.assertIn('CUSTOM_A', self.reader._having)
+        self.assertLessEqual({'CUSTOM_A', 'CUSTOM_B0'},
+                             self.reader._having.keys())
 
 
 class ShapesTestCase(tests.TestCase):

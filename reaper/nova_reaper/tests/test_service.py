@@ -233,8 +233,11 @@ class EndTestCase(tests.TestCase):
         reaper = service.Reaper(cloud.configuration())
         reaper.reset()
         reaper.stop()
-        reaper.start()
-        reaper.wait()
+        with mock.patch.object(service, 'connect') as connect:
+            reaper.start()
+            reaper.wait()
+        connect.assert_not_called()
+        self.assertTrue(reaper.stopping)
 
     def test_it_is_told_to_stop(self) -> None:
         reaper = service.Reaper(cloud.configuration())
