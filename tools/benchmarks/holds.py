@@ -107,10 +107,10 @@ def contend(workload, size, create, rate, claim_rate, is_held):
     with others, claims:
         for server in waiting:
             workload.rebuild(server)
-        workload.wait_for_none(waiting, 'BUILD')
+        workload.wait_for_builds(waiting)
     seconds = time.perf_counter() - start
     everybody = workload.ids()
-    workload.wait_for_none(everybody, 'BUILD')
+    workload.wait_for_builds(everybody)
     active = workload.ids('ACTIVE')
     landed = len(active & set(waiting)), len(active - set(waiting))
     workload.remove(everybody)

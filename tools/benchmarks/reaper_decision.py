@@ -45,6 +45,7 @@ from nova_reaper import index as index_module
 from nova_reaper import model
 from nova_reaper import queue
 from nova_reaper.tests import brute_force
+from tools.benchmarks import output
 
 NOW = brute_force.NOW
 OPTIONS = model.Options(mode=model.Mode.PREEMPT)
@@ -56,17 +57,8 @@ ASKED = ((4, 8192, 80), (8, 32768, 160), (16, 32768, 320),
          (100, 262144, 900))
 
 
-def print_row(what, *values):
-    print('%-44s %s' % (what, ' '.join('%12s' % value for value in values)),
-          flush=True)
-
-
 def milliseconds(seconds):
     return '%.2f ms' % (seconds * 1000)
-
-
-def percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
 def make_host(rand, number, per_host):
@@ -113,11 +105,11 @@ def measure_memory(hosts, per_host):
     index = make_index(hosts, per_host)
     seconds = time.perf_counter() - started
     gc.collect()
-    print_row('hosts, preemptible servers', len(index.rows),
-              len(index.slots))
-    print_row('memory of the index', '%.0f MiB' % (
+    output.print_row('hosts, preemptible servers', len(index.rows),
+                     len(index.slots))
+    output.print_row('memory of the index', '%.0f MiB' % (
         (process.memory_info().rss - before) / 2 ** 20))
-    print_row('made, servers and all', '%.1f s' % seconds)
+    output.print_row('made, servers and all', '%.1f s' % seconds)
     return index
 
 
@@ -140,14 +132,14 @@ class Times:
         return result
 
     def print(self, what, *others):
-        print_row(what, *(milliseconds(value) for value in (
-            statistics.median(self.cpu), percentile(self.cpu, 0.99),
-            statistics.median(self.wall), percentile(self.wall, 0.99))),
+        output.print_row(what, *(milliseconds(value) for value in (
+            statistics.median(self.cpu), output.percentile(self.cpu, 0.99),
+            statistics.median(self.wall), output.percentile(self.wall, 0.99))),
             *others)
 
 
 def measure_decisions(index, rounds):
-    print_row('', 'CPU, median', '99 %', 'wall, median', '99 %')
+    output.print_row('', 'CPU, median', '99 %', 'wall, median', '99 %')
     every = Times()
     for resources in ASKED:
         for zone in ([], ['zone0']):
@@ -219,8 +211,8 @@ def check_large(index, most):
                 for row in index.rows.values()
                 for some in itertools.combinations(
                     index.slots.of_host(row), len(victims) - 1))
-    print_row('needless victims of %d decisions' % most, needless)
-    print_row('fewer would do, of %d tried all over' % checked, fewer)
+    output.print_row('needless victims of %d decisions' % most, needless)
+    output.print_row('fewer would do, of %d tried all over' % checked, fewer)
 
 
 def check_small(clouds):
@@ -240,8 +232,8 @@ def check_small(clouds):
         same_order += best == brute_force.cost(host, [
             server for server in world.servers
             if server.id in decision.victims], waiting.shape)
-    print_row('of %d small clouds as brute force' % clouds,
-              '%d in number' % equal, '%d in all' % same_order)
+    output.print_row('of %d small clouds as brute force' % clouds,
+                     '%d in number' % equal, '%d in all' % same_order)
 
 
 class Aardvark:
@@ -308,8 +300,8 @@ class Aardvark:
 def compare(path):
     aardvark = Aardvark(path)
     rand = random.Random(5)
-    print_row('beside Aardvark, ask (8, 16384, 160)', 'nova-reaper',
-              *aardvark.strategies)
+    output.print_row('beside Aardvark, ask (8, 16384, 160)', 'nova-reaper',
+                     *aardvark.strategies)
     asked = (8, 16384, 160)
     warm = [make_host(rand, 0, 2)]
     for name in aardvark.strategies:
@@ -344,7 +336,7 @@ def compare(path):
                 continue
             seconds, victims = aardvark.decide(name, hosts, asked)
             cells.append('%s, %s' % (milliseconds(seconds), victims))
-        print_row('  %d x %d' % (count, per_host), *cells)
+        output.print_row('  %d x %d' % (count, per_host), *cells)
 
 
 def positive(text):

@@ -46,22 +46,13 @@ from oslo_utils import uuidutils
 import requests
 
 from tools.benchmarks import names
+from tools.benchmarks import output
 from tools.benchmarks import reaper_cloud
 from tools.cloud import ports
 from tools.cloud import settings
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _RIVALS = 4
-
-
-def print_row(what, *values):
-    print('%-46s %s' % (what, ' '.join('%14s' % value for value in values)),
-          flush=True)
-
-
-def percentile(values, share):
-    values = sorted(values)
-    return values[min(len(values) - 1, int(len(values) * share))]
 
 
 class Benchmark:
@@ -89,7 +80,7 @@ class Benchmark:
         begun = time.monotonic()
         reaper_cloud.fill(self._cloud.databases.url('placement'),
                           self._args.hosts, self._args.per_host)
-        print_row('Placement is filled, s', '%.1f' % (
+        output.print_row('Placement is filled, s', '%.1f' % (
             time.monotonic() - begun))
         facts = self._folder / 'nova.json'
         facts.write_text(json.dumps({
@@ -134,12 +125,14 @@ class Benchmark:
         reaper = self._reaper(name)
         seconds = reaper.wait_for('nova_reaper_decisions_total')
         counts = reaper_cloud.requests_of({}, reaper.metrics())
-        print_row('Start: until the first decision, s', '%.1f' % seconds)
+        output.print_row('Start: until the first decision, s',
+                         '%.1f' % seconds)
         for service, count in counts.items():
-            print_row('  requests to ' + service, count)
-        print_row('  memory, MiB', reaper.worker.memory_info().rss >> 20)
+            output.print_row('  requests to ' + service, count)
+        output.print_row('  memory, MiB',
+                         reaper.worker.memory_info().rss >> 20)
         self._settle(reaper)
-        print_row('  all 10,000 decided after, s'.replace(
+        output.print_row('  all 10,000 decided after, s'.replace(
             '10,000', str(self._args.waiting)),
             '%.1f' % (time.monotonic() - reaper.begun))
         return reaper
@@ -192,24 +185,25 @@ class Benchmark:
         waits = [issued[host] - at for host, at in freed.items()
                  if host in issued]
         counts = reaper_cloud.requests_of(before, reaper.metrics())
-        print_row('Events: %d in %.0f s, a second' % (number, took),
-                  '%.1f' % (number / took))
-        print_row('  that freed room, and were rebuilt for', len(freed),
-                  len(waits))
+        output.print_row('Events: %d in %.0f s, a second' % (number, took),
+                         '%.1f' % (number / took))
+        output.print_row('  that freed room, and were rebuilt for', len(freed),
+                         len(waits))
         if waits:
-            print_row('  free to asked for: median, 99 %, most; s', *(
+            output.print_row('  free to asked for: median, 99 %, most; s', *(
                 '%.2f' % value for value in (
-                    statistics.median(waits), percentile(waits, 0.99),
+                    statistics.median(waits), output.percentile(waits, 0.99),
                     max(waits))))
         for service in ('nova', 'placement'):
-            print_row('  requests to %s for an event' % service,
-                      '%.2f' % (counts[service] / number))
+            output.print_row('  requests to %s for an event' % service,
+                             '%.2f' % (counts[service] / number))
         spent = [now - then for now, then in zip(
             self._processor(reaper), spent)]
-        print_row('  processor for an event, ms', '%.1f' % (
+        output.print_row('  processor for an event, ms', '%.1f' % (
             1000 * spent[0] / number))
-        print_row('  processor for a request to Placement, ms', '%.1f' % (
-            1000 * spent[1] / max(1, counts['placement'])))
+        output.print_row('  processor for a request to Placement, ms',
+                         '%.1f' % (
+                             1000 * spent[1] / max(1, counts['placement'])))
 
     def _processor(self, reaper):
         """Seconds of the processor that the reaper and Placement have had."""
@@ -233,12 +227,13 @@ class Benchmark:
         first.kill()
         seconds = second.wait_for('nova_reaper_decisions_total',
                                   decisions + 1, begun)
-        print_row('Standby: kill to the first decision, s',
-                  '%.1f' % seconds)
+        output.print_row('Standby: kill to the first decision, s',
+                         '%.1f' % seconds)
         for service, count in reaper_cloud.requests_of(
                 before, second.metrics()).items():
-            print_row('  requests to ' + service, count)
-        print_row('  memory, MiB', second.worker.memory_info().rss >> 20)
+            output.print_row('  requests to ' + service, count)
+        output.print_row('  memory, MiB',
+                         second.worker.memory_info().rss >> 20)
         self._settle(second)
 
     def thrash(self, reaper):
@@ -260,12 +255,13 @@ class Benchmark:
         for rival in rivals:
             rival.join()
         after = reaper.metrics()
-        print_row('Thrash: landed of %d, s' % self._args.urgent, running,
-                  '%.1f' % seconds)
-        print_row('  ended for them, needless', self._log()['ended'] - ended,
-                  int(after.get('nova_reaper_needless_victims_total', 0) -
-                      before.get('nova_reaper_needless_victims_total', 0)))
-        print_row('  tried by the other, taken', len(tried), len(taken))
+        output.print_row('Thrash: landed of %d, s' % self._args.urgent,
+                         running, '%.1f' % seconds)
+        needless = 'nova_reaper_needless_victims_total'
+        output.print_row('  ended for them, needless',
+                         self._log()['ended'] - ended,
+                         int(after.get(needless, 0) - before.get(needless, 0)))
+        output.print_row('  tried by the other, taken', len(tried), len(taken))
 
     def _be_in_the_way(self, stop, tried, taken):
         """Create servers as a scheduler does, all the time."""
@@ -334,8 +330,8 @@ def main(argv=None):
         cloud.up(lambda name, seconds: None)
         benchmark = Benchmark(args, cloud, folder)
         undo.callback(benchmark.stack.close)
-        print_row('Load of the machine', *('%.1f' % load
-                                           for load in os.getloadavg()))
+        output.print_row('Load of the machine', *('%.1f' % load
+                                                  for load in os.getloadavg()))
         benchmark.prepare()
         reaper = benchmark.start()
         benchmark.events(reaper, args.rate, args.share, args.seconds)
@@ -344,9 +340,9 @@ def main(argv=None):
             benchmark.take_over(reaper, second)
             reaper = second
         benchmark.thrash(reaper)
-        print_row('Load of the machine', *('%.1f' % load
-                                           for load in os.getloadavg()))
-    print_row('All of it, s', '%.0f' % (time.monotonic() - begun))
+        output.print_row('Load of the machine', *('%.1f' % load
+                                                  for load in os.getloadavg()))
+    output.print_row('All of it, s', '%.0f' % (time.monotonic() - begun))
 
 
 if __name__ == '__main__':

@@ -157,9 +157,9 @@ class Workload:
             time.sleep(POLL_SECONDS)
             missing -= self.ids(status)
 
-    def wait_for_none(self, servers, status):
-        """Wait until none of many servers has a status."""
-        while self.ids(status) & set(servers):
+    def wait_for_builds(self, servers):
+        """Wait until none of many servers is being built."""
+        while self.ids('BUILD') & set(servers):
             time.sleep(10 * POLL_SECONDS)
 
     def ids(self, status=None):

@@ -60,7 +60,7 @@ class Dashboard:
     def start(self):
         """Start it, and wait until it shows who may log in."""
         self._run.start_wsgi(
-            NAME, NAME, 'cloud_horizon', self._environment(),
+            NAME, 'cloud_horizon', self._environment(),
             '--processes', 1, '--pythonpath', _FOLDER,
             '--static-map', '/static=%s' % (self._files / 'static'))
 

@@ -235,7 +235,7 @@ class Demo:
 
     def _wait_for_room(self, spot, web):
         self._created = self._server(web)['created']
-        self._wait_for_at_last(web, 'ACTIVE')
+        self._wait_until_active(web)
         _expect('status of spot', self._server(spot)['status'],
                 'SHELVED_OFFLOADED')
         self._client.run('%s server list' % _REBUILD)
@@ -263,7 +263,7 @@ class Demo:
 
     def _wait_for_return(self, spot):
         self._make_room('web')
-        self._wait_for_at_last(spot, 'ACTIVE')
+        self._wait_until_active(spot)
         # The reaper takes its marks off when it sees that the server is back.
         self._wait_until(
             'nothing in the metadata of spot is of the notice',
@@ -328,14 +328,14 @@ class Demo:
         _expect('status of the server', self._wait_until(
             'the build of the server %s ends' % server, settled), status)
 
-    def _wait_for_at_last(self, server, status):
-        """Wait until a server is in a status, whatever it was in before."""
+    def _wait_until_active(self, server):
+        """Wait until a server is in ACTIVE, whatever it was in before."""
         def settled():
             found = self._server(server)['status']
-            return found if found in (status, 'ERROR') else None
+            return found if found in ('ACTIVE', 'ERROR') else None
 
         _expect('status of the server', self._wait_until(
-            'the server %s is in %s' % (server, status), settled), status)
+            'the server %s is in ACTIVE' % server, settled), 'ACTIVE')
 
     def _wait_until(self, what, ready, seconds=_PATIENCE):
         deadline = time.monotonic() + seconds

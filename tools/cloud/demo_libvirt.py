@@ -34,7 +34,7 @@ class Demo(demo.Demo):
         with self._step('A second one waits, and boots when there is room'):
             second = self._create_waiting_guest()
             self._make_room('guest-1')
-            self._wait_for_at_last(second, 'ACTIVE')
+            self._wait_until_active(second)
             self._look_at_console('guest-2')
 
     def _create_waiting_guest(self):

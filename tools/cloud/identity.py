@@ -61,7 +61,7 @@ def seed(cloud):
         for role in ('admin', 'service'):
             admin.grant(service, user, roles[role])
         # In each project there will be.
-        admin.grant_inherited('default', user, roles['member'])
+        admin.grant_inherited(user, roles['member'])
         entry = admin.create('service', name='reaper',
                              type=reaper.SERVICE_TYPE)
         for interface in ('public', 'internal'):
@@ -93,7 +93,7 @@ class _Admin:
         self._session.put('%s/projects/%s/users/%s/roles/%s' % (
             self._url, project, user, role))
 
-    def grant_inherited(self, domain, user, role):
+    def grant_inherited(self, user, role):
         self._session.put(
-            '%s/OS-INHERIT/domains/%s/users/%s/roles/%s/inherited_to_projects'
-            % (self._url, domain, user, role))
+            '%s/OS-INHERIT/domains/default/users/%s/roles/%s/'
+            'inherited_to_projects' % (self._url, user, role))

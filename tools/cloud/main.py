@@ -34,9 +34,8 @@ from tools.cloud import profiles
 from tools.cloud import record
 from tools.cloud import screen
 from tools.cloud import settings
+from tools.cloud import signals
 from tools.cloud import stack
-
-_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 # Of workers, conductors and cells: a machine that could bear more has more
 # than this tool is for.
@@ -233,14 +232,14 @@ def _new(args, state, **others):
 
 def _load(args):
     """Return the cloud that is there, which nobody else may change."""
-    _catch_signals()
+    signals.catch()
     cloud = profiles.load(_state(args))
     cloud.lock()
     return cloud
 
 
 def _up(args):
-    _catch_signals()
+    signals.catch()
     state, start, show = _state(args), time.monotonic(), screen.Screen()
     if record.Record(state).read() is not None:
         if any((_choices(args), args.profile, args.port, args.database_url,
@@ -273,7 +272,7 @@ def _bring_up(cloud, show):
         with show.steps() as (done, started):
             cloud.up(done, started)
     except BaseException:
-        _ignore_signals()
+        signals.ignore()
         _tell_full_disk(cloud)
         _take_down(cloud)
         raise
@@ -287,7 +286,7 @@ def _start(cloud, show, start):
     except errors.BadArgument:
         raise
     except BaseException:
-        _ignore_signals()
+        signals.ignore()
         _tell_full_disk(cloud)
         cloud.stop()
         print('All of the cloud in %s was ended. What it made is still there: '
@@ -304,7 +303,7 @@ def _tell_full_disk(cloud):
 
 def _down(args):
     cloud, start = _load(args), time.monotonic()
-    _ignore_signals()
+    signals.ignore()
     if args.keep_data:
         cloud.stop()
     else:
@@ -385,7 +384,7 @@ def _restart_one(cloud, show, service):
         with show.steps() as (done, started):
             cloud.restart(service, done, started)
     except BaseException:
-        _ignore_signals()
+        signals.ignore()
         _tell_full_disk(cloud)
         print('%s did not come up. The rest of the cloud is as it was; up '
               'starts what is missing.' % service, file=sys.stderr)
@@ -393,7 +392,7 @@ def _restart_one(cloud, show, service):
 
 
 def _demo(args):
-    _catch_signals()
+    signals.catch()
     start, show = time.time(), screen.Screen()
     args.reaper = True
     # The demonstration makes its tenant itself.
@@ -411,7 +410,7 @@ def _demo(args):
     try:
         _show_steps(cloud, show, timeline)
     finally:
-        _ignore_signals()
+        signals.ignore()
         since = time.time()
         if args.keep:
             show.write('\nThe cloud stays up. To go on:\n')
@@ -452,19 +451,3 @@ def _title(cloud):
         'fake driver, the switch and the storage.' % (
             metadata.version('nova'), metadata.version('nova-pending'),
             cloud.description), width=79)
-
-
-def _catch_signals():
-    for signum in _SIGNALS:
-        signal.signal(signum, _interrupt)
-
-
-def _interrupt(signum, frame):
-    # The way down is not to be left in the middle.
-    _ignore_signals()
-    raise errors.Interrupted(signum)
-
-
-def _ignore_signals():
-    for signum in _SIGNALS:
-        signal.signal(signum, signal.SIG_IGN)

@@ -103,17 +103,16 @@ class Services:
         self._serve(api, _label(api), self.api_program(
             api, self._cloud.ports[api]), self.environment())
 
-    def start_wsgi(self, name, port, module, env, *arguments):
+    def start_wsgi(self, name, module, env, *arguments):
         """Start what is no API but serves HTTP, and wait until it answers.
 
-        :param name: the name of its process
-        :param port: the name of its port
+        :param name: the name of its process, and of its port
         :param module: its WSGI module
         :param env: what its environment has beside that of a service
         :param arguments: of uWSGI, what an API has not
         """
-        self._serve(port, name, [
-            *self._uwsgi(name, self._cloud.ports[port], module), *arguments],
+        self._serve(name, name, [
+            *self._uwsgi(name, self._cloud.ports[name], module), *arguments],
             {**self.environment(), **env})
 
     def _serve(self, port, name, argv, env):

@@ -18,7 +18,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import sys
 import time
 
@@ -27,6 +26,7 @@ from tools.cloud import errors
 from tools.cloud import ports
 from tools.cloud import reaper
 from tools.cloud import settings
+from tools.cloud import signals
 from tools.cloud import stack
 from tools import subunit_stream
 from tools.tempest import configuration
@@ -149,8 +149,7 @@ def main(argv=None):
     :returns: the exit code
     """
     args = _parse(argv)
-    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, _interrupt)
+    signals.catch()
     # No proxy stands between the services, nor between them and us.
     os.environ['no_proxy'] = os.environ['NO_PROXY'] = ports.HOST
     try:
@@ -226,7 +225,7 @@ def _run(args):
             _test(args, configure(mode), excluded, results)
         cloud.processes.check()
     finally:
-        _ignore_signals()
+        signals.ignore()
         cloud.down()
     if args.save:
         args.save.write_text(json.dumps(results.outcomes, indent=1))
@@ -301,13 +300,3 @@ def _judge(results, others):
         results.count('success', 'xfail'), len(results.failed()),
         results.count('skip')))
     return 1 if problems or results.failed() else 0
-
-
-def _interrupt(signum, frame):
-    _ignore_signals()
-    raise errors.Interrupted(signum)
-
-
-def _ignore_signals():
-    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, signal.SIG_IGN)
