@@ -27,14 +27,24 @@ from tools.cloud import configuration
 from tools.cloud import plan
 from tools.cloud import ports
 from tools.cloud import stack
+from tools.cloud import stack_plan
 
 _CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
 _ROWS = 5000
 _PATIENCE = 900
 
 
+class _PlacementPlan(stack_plan.StackPlan):
+    def make(self, run):
+        steps = plan.Plan()
+        self._plan_placement(steps, run)
+        return steps
+
+
 class PlacementCloud(stack.Stack):
     """A cloud of which only Placement is started."""
+
+    plan_class = _PlacementPlan
 
     def write_configuration(self):
         super().write_configuration()
@@ -42,11 +52,6 @@ class PlacementCloud(stack.Stack):
                 file):
             file.write(configuration.render(
                 {'api': {'auth_strategy': 'noauth2'}}))
-
-    def _plan(self, run):
-        steps = plan.Plan()
-        self._plan_placement(steps, run)
-        return steps
 
 
 def processor(*pids):

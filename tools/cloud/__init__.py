@@ -17,7 +17,8 @@ does; ``up``, ``status``, ``exec``, ``kill``, ``restart`` and ``down`` are for
 all else. Everything lies below one state directory, and in databases and
 virtual hosts that bear the name of the cloud.
 
-main            command line, exit codes, signals
+main            command line, exit codes
+signals         what asks the tool to end
 settings        what one cloud is made of: names, addresses, secrets
 databases, bus  the servers that are used, and what is made and removed there
 private_servers servers of the cloud's own, where no others are given
@@ -31,7 +32,8 @@ l2agent         stand-in for the L2 agents of the compute hosts
 stand_ins       what the released services load: a stand-in for storage
 processes       starts, watches and stops processes
 plan            runs steps as soon as what they need is done
-stack           the order in which all this comes up and goes down
+stack_plan      the order in which all this comes up
+stack           one cloud, from the check of its servers to its last trace
 record          what one process of the tool leaves for the next one
 profiles        what a cloud can be made of
 screen          progress, tables and the next line to type

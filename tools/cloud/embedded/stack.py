@@ -18,6 +18,30 @@ from tools.cloud.embedded import databases
 from tools.cloud.embedded import services
 from tools.cloud import errors
 from tools.cloud import stack
+from tools.cloud import stack_plan
+
+
+class StackPlan(stack_plan.StackPlan):
+    """What is a process of its own elsewhere is in that of its API here."""
+
+    def _plan_neutron(self, steps, run):
+        self._plan_neutron_database(steps, run)
+        steps.add('neutron', functools.partial(run.start_api, 'neutron'),
+                  'neutron database')
+        steps.add('agents', run.wait_for_agents, 'neutron', 'identities')
+
+    def _plan_cinder(self, steps, run):
+        self._plan_cinder_database(steps, run)
+        steps.add('cinder', functools.partial(run.start_api, 'cinder'),
+                  'cinder database', 'identities')
+        steps.add('volumes', run.wait_for_volumes, 'cinder')
+
+    def _plan_nova(self, steps, run):
+        self._plan_nova_databases(steps, run)
+        # The computes ask Placement and Neutron as soon as they start.
+        steps.add('nova', functools.partial(run.start_api, 'nova'),
+                  'nova databases', 'identities', 'placement', 'neutron')
+        steps.add('hosts', run.wait_for_hosts, 'nova')
 
 
 class Stack(stack.Stack):
@@ -30,6 +54,7 @@ class Stack(stack.Stack):
         'Glance, Neutron and Cinder are a process each, and the databases '
         'are SQLite files.')
     service_class = services.Services
+    plan_class = StackPlan
 
     @staticmethod
     def find_urls(database_url, bus_url, private):
@@ -57,24 +82,3 @@ class Stack(stack.Stack):
             raise errors.BadArgument(
                 '--libvirt is for the profile services: the driver of an '
                 'embedded Nova is the fake one.')
-
-    # What is a process of its own elsewhere is in that of its API here.
-
-    def _plan_neutron(self, steps, run):
-        self._plan_neutron_database(steps, run)
-        steps.add('neutron', functools.partial(run.start_api, 'neutron'),
-                  'neutron database')
-        steps.add('agents', run.wait_for_agents, 'neutron', 'identities')
-
-    def _plan_cinder(self, steps, run):
-        self._plan_cinder_database(steps, run)
-        steps.add('cinder', functools.partial(run.start_api, 'cinder'),
-                  'cinder database', 'identities')
-        steps.add('volumes', run.wait_for_volumes, 'cinder')
-
-    def _plan_nova(self, steps, run):
-        self._plan_nova_databases(steps, run)
-        # The computes ask Placement and Neutron as soon as they start.
-        steps.add('nova', functools.partial(run.start_api, 'nova'),
-                  'nova databases', 'identities', 'placement', 'neutron')
-        steps.add('hosts', run.wait_for_hosts, 'nova')
