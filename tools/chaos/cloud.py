@@ -21,6 +21,7 @@ from oslo_utils import timeutils
 
 from tools.cloud import reaper
 from tools.cloud import settings
+from tools.crash import clouds
 from tools.crash import crashing
 from tools.crash import faults
 
@@ -44,7 +45,7 @@ _VOLUME_SECONDS = 60
 _PROVIDERS = '/resource_providers'
 
 
-class Cloud(crashing.Cloud):
+class Cloud(clouds.Cloud):
     """The cloud, in which the recovery runs all the time.
 
     :param timeout: [conductor] rebuild_in_cell0_timeout

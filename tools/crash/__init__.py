@@ -21,6 +21,7 @@ faults     within a service: dies, or loses a connection, at a function
 wsgi       starts nova-api with faults
 service    starts the others with faults
 crashing   the cloud whose services can be told where to fail
+clouds     the same, as those see it who use it and who run it
 watch      asks the API all the time what it shows of some servers
 base       what the tests share: the cloud, servers, and what must hold
 reaping    nova-reaper on that cloud: it is started for its own tests alone

@@ -21,6 +21,7 @@ import testtools
 
 from tools.cloud import errors
 from tools.cloud import reaper
+from tools.crash import clouds
 from tools.crash import crashing
 from tools.crash import watch
 
@@ -36,9 +37,9 @@ _SLACK = 45
 def _cloud():
     """Bring the cloud up, once for all tests.
 
-    :returns: the crashing.Cloud, and None or why it is not up
+    :returns: the clouds.Cloud, and None or why it is not up
     """
-    cloud = crashing.Cloud()
+    cloud = clouds.Cloud()
     try:
         cloud.check()
     except errors.ServerMissing as error:

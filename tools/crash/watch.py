@@ -28,7 +28,7 @@ class Watch(contextlib.AbstractContextManager):
     leaves cell0 meanwhile, and the next one must have it. Whoever asks while
     nova-api dies gets no answer, which is none that is wrong.
 
-    :param cloud: the crashing.Cloud
+    :param cloud: the clouds.Cloud
     :param servers: the IDs of the servers
     :param pause: seconds between two looks
     :param may_fail: whether answers may say that nova-api failed: what asks a
