@@ -366,9 +366,12 @@ class Stack:
     def _run(self, reserved, done, started, choose, abort=None):
         self.services = self.service_class(
             self.settings, self.processes, reserved)
-        steps = self.plan_class(self.settings, self.processes,
-                                self._hypervisor).make(self.services)
+        steps = self._plan(self.services)
         steps.run(done, abort or self.processes.close, choose(steps), started)
+
+    def _plan(self, run):
+        return self.plan_class(
+            self.settings, self.processes, self._hypervisor).make(run)
 
     def _make_state(self):
         try:

@@ -43,8 +43,8 @@ class DashboardTestCase(base.CloudTestCase):
         self.assertIn('collectstatic', made.args)
         # The files are collected where they are served from, and sessions
         # outlive a restart.
-        self.assertEqual(made.kwargs['env'], started.args[3])
-        said = jsonutils.loads(started.args[3]['CLOUD_HORIZON'])
+        self.assertEqual(made.kwargs['env'], started.args[2])
+        said = jsonutils.loads(started.args[2]['CLOUD_HORIZON'])
         self.assertEqual(self.cloud.url('keystone'),
                          said['OPENSTACK_KEYSTONE_URL'])
         self.assertIn('/static=' + said['STATIC_ROOT'], started.args)

@@ -70,7 +70,7 @@ class DemoTestCase(base.CloudTestCase):
     def test_it_comes_after_all_that_other_clouds_show(self):
         with mock.patch.multiple(
                 self.demo, _create_waiting_guest=mock.DEFAULT,
-                _make_room=mock.DEFAULT, _wait_for_at_last=mock.DEFAULT):
+                _make_room=mock.DEFAULT, _wait_until_active=mock.DEFAULT):
             self.demo._run_steps()
         demo.Demo._run_steps.assert_called_once_with()
         self.assertEqual(2, len(self.demo.timeline))
