@@ -48,7 +48,8 @@ LOG = log.getLogger(__name__)
 WATCH = (1.0, 2.0, 5.0, 10.0)
 # After an answer that never came.
 AGAIN = 5.0
-# Seconds in which a check has to be answered: what is not begun gives way.
+# Seconds in which a check has to be answered, a hold written and a rebuild
+# accepted: what is not begun, or ended nobody, gives way to others.
 PATIENCE = 60.0
 # Its owner reads this: it names no host, and nobody else.
 TAKEN = 'The host has no room for it any more.'
@@ -99,7 +100,9 @@ class Actor:
             now = self._clock()
             LOG.warning('Server %s stays at the step %s: %s', current.id,
                         current.step, error)
-            if current.step == Step.CHECK and now - current.since > PATIENCE:
+            if current.step in (Step.CHECK, Step.HOLD) and (
+                    not current.ended and not current.unsure and
+                    now - current.since > PATIENCE):
                 # Where none answered, what a library says names the service.
                 return Outcome(
                     current, Result.CONFLICT, error.message
@@ -145,6 +148,10 @@ class Actor:
                 self._holds.release(current.id)
             return Outcome(current, Result.WITHDRAWN,
                            'The reaper only observes now.')
+        if current.held:
+            # A part, of before the victims had ended: it is in the way.
+            self._holds.release(current.id)
+            current = dataclasses.replace(current, held=None)
         for request in current.requests:
             try:
                 amounts = self._placement.candidate(
@@ -163,7 +170,7 @@ class Actor:
         if not current.waiting.shelved and self._holds.kept and (
                 self._nova.has_pending_route):
             try:
-                held = self._holds.take(current.id, amounts, current.held)
+                held = self._holds.take(current.id, amounts)
             except (clients.Conflict, clients.BadRequest) as error:
                 before = self._held_before(current)
                 if before:
@@ -176,6 +183,11 @@ class Actor:
             except clients.RequestFailed as error:
                 LOG.warning('Whether room is held for server %s is not '
                             'known: %s', current.id, error)
+                if (not current.ended and
+                        self._clock() - current.since > PATIENCE):
+                    self._holds.release(current.id)
+                    return Outcome(current, Result.CONFLICT, 'No room can be '
+                                   'held for it.', model.Reason.UNKNOWN)
                 return dataclasses.replace(current, unsure=True,
                                            wake_at=self._clock() + AGAIN)
             current = dataclasses.replace(current, held=held)
@@ -204,6 +216,8 @@ class Actor:
 
     def _rebuild(self, current: Attempt) -> Attempt | Outcome:
         """Have Nova build it."""
+        if not current.asked_at:
+            current = dataclasses.replace(current, asked_at=self._clock())
         try:
             if current.waiting.shelved:
                 self._nova.unshelve(current.id, current.host)
@@ -266,7 +280,7 @@ class Actor:
         if server.waits or server.shelved:
             if not current.sent:
                 # The answer that never came: nothing had been done.
-                return current.at(Step.REBUILD, now)
+                return self._ask_again(current)
             return self._waits_again(current)
         if server.status == 'ERROR' and not server.task_state:
             self._release(current)
@@ -278,6 +292,15 @@ class Actor:
         waited = now - current.since
         pause = next((step for step in WATCH if waited < 4 * step), WATCH[-1])
         return dataclasses.replace(current, wake_at=now + pause)
+
+    def _ask_again(self, current: Attempt) -> Attempt | Outcome:
+        """Nova has failed over the rebuild, which it may do for ever."""
+        limit = self._conf.rebuild_timeout if current.ended else PATIENCE
+        if self._clock() - current.asked_at <= limit:
+            return current.at(Step.REBUILD, self._clock())
+        self._release(current)
+        return Outcome(current, Result.CONFLICT,
+                       'Nova fails over its rebuild.', model.Reason.UNKNOWN)
 
     def _waits_again(self, current: Attempt) -> Outcome:
         self._release(current)

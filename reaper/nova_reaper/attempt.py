@@ -113,6 +113,7 @@ class Attempt:
     :ivar wake_at: when to go on, by the monotonic clock; 0 is at once
     :ivar since: when the step began, by the monotonic clock
     :ivar sent: whether the rebuild was accepted
+    :ivar asked_at: when it was asked for first, by the monotonic clock
     """
 
     waiting: model.Waiting
@@ -129,6 +130,7 @@ class Attempt:
     wake_at: float = 0.0
     since: float = 0.0
     sent: bool = False
+    asked_at: float = 0.0
     freed_at: float = 0.0
 
     @property

@@ -39,6 +39,7 @@ from nova_reaper import world
 
 ASKING = frozenset({Step.HOLD, Step.REBUILD, Step.WATCH})
 ENDING = frozenset(Step) - ASKING - {Step.CHECK}
+GIVE_UP = 'give up '  # the name of a job, before that of the server
 
 
 class Attempts:
@@ -66,6 +67,8 @@ class Attempts:
         self.decisions: dict[str, model.Decision] = {}
         # Since when what was planned for a server is written in Placement.
         self._written: dict[str, float] = {}
+        # When to read servers again for which nothing could be begun.
+        self._not_begun: dict[str, float] = {}
         # What a step that was under way may not have seen any more.
         self._woken: set[str] = set()
 
@@ -77,24 +80,32 @@ class Attempts:
         return with_victims.count(False), with_victims.count(True)
 
     def begin(self, waiting: model.Waiting, decision: model.Decision
-              ) -> bool:
-        """Begin to carry out a decision.
+              ) -> None:
+        """Begin to carry out a decision; if that cannot be, it is undone.
 
-        :returns: whether that can be done; if not what it planned is undone
+        The server stands in nobody's way then.
         """
         made = self._outcomes.begin(waiting, decision,
                                     self._hosts.freed.get(
                                         decision.host or '', 0.0))
-        if made is None:
-            self._world.planner.undo(decision, world.utcnow())
-            return False
-        self.under_way[waiting.id] = made
-        self.decisions[waiting.id] = decision
-        return True
+        if made:
+            self.under_way[waiting.id] = made
+            self.decisions[waiting.id] = decision
+            return
+        self._world.planner.undo(decision, world.utcnow())
+        # What it asks for, its host or a victim is not known as it was: it is
+        # in the queue again when it has been read.
+        self._world.queue.discard(waiting.id)
+        self._hosts.read(decision.host or '', whole=True)
+        self._not_begun[waiting.id] = time.monotonic() + act.AGAIN
 
     def go_on(self) -> None:
         """Start the next step of all that are not to wait."""
         now, group = time.monotonic(), self._conf.reaper
+        for server in [server for server, at in self._not_begun.items()
+                       if at <= now]:
+            del self._not_begun[server]
+            self._read_one(server)
         asking = sum(current.step in ASKING
                      for current in self.under_way.values())
         ending = sum(bool(current.victims) and current.step in ENDING
@@ -149,6 +160,8 @@ class Attempts:
 
     def failed(self, name: str) -> None:
         """A job has failed; if it was a step it is done again later."""
+        if name.startswith(GIVE_UP):
+            self._read_one(name.removeprefix(GIVE_UP))
         current = self.under_way.get(name.removeprefix('attempt '))
         if current is not None:
             self.under_way[current.id] = dataclasses.replace(
@@ -182,13 +195,18 @@ class Attempts:
         for server in self.under_way:
             self._world.leave(server, self.decisions.get(server))
             self._written.pop(server, None)
+        for server in self._not_begun:
+            self._world.put_again(server)
+        self._not_begun.clear()
         self.under_way.clear()
         self.decisions.clear()
 
     def give_up(self) -> None:
         """Give up servers that have waited too long, or fit nowhere."""
         for waiting, reason in self._outcomes.hopeless(self.under_way):
-            self._jobs.start(f'give up {waiting.id}', functools.partial(
+            # Nothing else is begun for it meanwhile.
+            self._world.queue.discard(waiting.id)
+            self._jobs.line_up(f'{GIVE_UP}{waiting.id}', functools.partial(
                 self._actor.give_up, waiting), functools.partial(
                     self._gave_up, waiting, reason))
 

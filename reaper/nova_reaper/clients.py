@@ -262,7 +262,7 @@ class Client:
                 self._observe(self.name, status, time.monotonic() - begun)
         if status >= 400:
             raise _failure(self.name, what, response)
-        if not response.content:
+        if not response.content and method != 'GET':
             return None
         try:
             body = response.json()

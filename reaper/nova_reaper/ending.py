@@ -146,7 +146,7 @@ class Victims:
                 # It may have been told all the same.
                 told.append(dataclasses.replace(victim, stage=Stage.NOTICED))
             self.withdraw(told, waiting, 'not all could be told')
-            if isinstance(error, clients.Forbidden):
+            if error.status == 403:
                 # Its owner has as many items of metadata as there may be.
                 raise NotTold(victims[len(told)].id, error.message) from error
             raise
@@ -185,11 +185,13 @@ class Victims:
                     # that somebody has to.
                     self.later.add(victim.id)
                     continue
-                self._nova.delete_metadata(victim.id, keys)
+                # The notice is what tells that it was stopped.
                 self._resume(victim)
+                self._nova.delete_metadata(victim.id, keys)
             except clients.RequestFailed as error:
                 LOG.warning('The notice to server %s is not withdrawn: %s',
                             victim.id, error)
+                self.later.add(victim.id)
                 continue
             self._metrics.notices_given.labels('withdrawn').inc()
             self._announcer.withdrawal(victim)
@@ -208,9 +210,13 @@ class Victims:
         """The victim, ended if it has left its host by itself."""
         if victim.ended:
             return victim
-        if self._find_on(victim.id, host) is None:
+        if self.has_left(victim.id, host):
             return dataclasses.replace(victim, stage=Stage.ENDED)
         return victim
+
+    def has_left(self, uuid: str, host: str) -> bool:
+        """Whether a server is gone, off its host, or on another."""
+        return self._find_on(uuid, host) is None
 
     def _find_on(self, uuid: str, host: str) -> nova.NovaServer | None:
         """A server as it is now, None if it has left its host."""

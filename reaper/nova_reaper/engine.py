@@ -372,6 +372,6 @@ class Engine:
                 continue
             if self.world.options.mode == model.Mode.OBSERVE:
                 self.observed[waiting.id] = decision
-            elif not self.attempts.begin(waiting, decision):
-                return
+            else:
+                self.attempts.begin(waiting, decision)
         self.mailbox.wake()

@@ -17,6 +17,7 @@ one of them has changed: that is the proof that there is room, the hold, and
 the lock between two reapers.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence
 import time
 
@@ -117,23 +118,27 @@ class Holds:
         return self._written(server, held)
 
     def give_back(self, server: str | None,
-                  victims: Sequence[placement.Consumer]) -> bool:
+                  victims: Sequence[placement.Consumer],
+                  has_left: Callable[[str], bool]) -> bool:
         """The reverse swap: victims that did not end get their room again.
 
         What the hold has beyond that becomes free.
 
         :param server: whose hold it is, None if it has their room no more
         :param victims: with the amounts that they had
+        :param has_left: whether the victim of an ID is off its host by now:
+            nobody would take its room from it again
         :returns: whether it has been done
         """
         for _ in range(TRIES):
             writes: list[placement.Consumer] = []
             for victim in victims:
                 now = self._placement.consumer(victim.id)
-                if not now.amounts:
+                if not now.amounts and not has_left(victim.id):
                     writes.append(placement.Consumer(
                         victim.id, victim.amounts, victim.project,
                         victim.user, victim.type))
+            given = [write.id for write in writes]
             held = self.find(server) if server else None
             if held:
                 writes.append(held.with_amounts({}))
@@ -141,10 +146,23 @@ class Holds:
                 return True
             try:
                 self._placement.write(writes)
-                return True
             except clients.Conflict as error:
                 LOG.info('Room is not given back yet: %s', error)
+                continue
+            for victim_id in given:
+                self._empty(victim_id, has_left)
+            return True
         return False
+
+    def _empty(self, server: str, has_left: Callable[[str], bool]) -> None:
+        """Empty what was given back to one that left in that moment."""
+        given = self._placement.consumer(server)
+        if not given.amounts or not has_left(server):
+            return
+        try:
+            self._placement.write([given.with_amounts({})])
+        except clients.Conflict:
+            LOG.info('Server %s has got another allocation.', server)
 
     def release(self, server: str) -> bool:
         """Give the hold of a server free.

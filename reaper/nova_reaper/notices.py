@@ -40,6 +40,8 @@ from nova_reaper import reader
 LOG = log.getLogger(__name__)
 # A reaper that is alive has swapped so many seconds after a notice ran out.
 LATE = 30.0
+# Of a notice; one of them is left where its withdrawal was interrupted.
+MARKS = frozenset({attempt.TERMINATE_AT, attempt.FOR})
 # Between two looks at a guest that shuts down.
 SOON = 5.0
 
@@ -106,7 +108,7 @@ class Notices:
                 continue
             try:
                 server = self._ends.find(uuid)
-                if (server and attempt.TERMINATE_AT in server.metadata and
+                if (server and not MARKS.isdisjoint(server.metadata) and
                         self._placement.consumer(uuid).amounts):
                     if self._keep(server):
                         continue

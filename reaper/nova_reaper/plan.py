@@ -191,10 +191,10 @@ class Planner:
     def ends_left(self, now: datetime.datetime) -> dict[str, int]:
         """How many servers may still be ended, by project."""
         most = self._options.max_ends_per_project_hour
-        if not most:
-            return {}
         self.ends = collections.deque(
             end for end in self.ends if end.time > now - _HOUR)
+        if not most:
+            return {}
         ended = collections.Counter(end.project for end in self.ends)
         return {project: max(0, most - ended[project])
                 for project in self.index.slots.projects}

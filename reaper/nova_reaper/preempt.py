@@ -141,10 +141,15 @@ class Preempt:
 
     def _hold_what_left(self, current: Attempt) -> Attempt:
         """A partial hold of what the host has free by now."""
-        looked = tuple(self._victims.look(victim, current.host)
-                       for victim in current.victims)
-        if looked == current.victims or self._conf.strict_accounting:
-            return dataclasses.replace(current, victims=looked)
+        before, current = current.victims, self._looked_at(current)
+        if current.unsure:
+            # It may have been written all the same.
+            current = dataclasses.replace(
+                current, held=self._holds.find(current.id))
+        elif current.victims == before:
+            return current
+        if self._conf.strict_accounting:
+            return current
         request = self._request(current) or ()
         host = self._placement.provider(current.provider)
         free = self._with_held(host.free, current)
@@ -161,7 +166,16 @@ class Preempt:
                 # Less than a unit, or somebody was faster: the swap tells.
                 LOG.info('Nothing is held for server %s yet: %s',
                          current.id, error)
-        return dataclasses.replace(current, victims=looked, held=held)
+            except clients.RequestFailed as error:
+                LOG.warning('Whether room is held for server %s is not '
+                            'known: %s', current.id, error)
+                return dataclasses.replace(current, unsure=True)
+        return dataclasses.replace(current, held=held)
+
+    def _looked_at(self, current: Attempt) -> Attempt:
+        victims = tuple(self._victims.look(victim, current.host)
+                        for victim in current.victims)
+        return dataclasses.replace(current, victims=victims)
 
     def swap(self, current: Attempt) -> Attempt | Outcome:
         """Take the victims' room for the server, if that is enough."""
@@ -171,6 +185,9 @@ class Preempt:
         done = self._done(current)
         if done:
             return done
+        if current.unsure:
+            current = dataclasses.replace(
+                current, held=self._holds.find(current.id))
         refusal = self._not_waiting(current) or self._refusal(current)
         if refusal:
             return refusal
@@ -201,6 +218,13 @@ class Preempt:
         taken = tuple(dataclasses.replace(victim, consumer=consumer)
                       for victim, consumer in zip(current.victims, consumers))
         current = dataclasses.replace(current, victims=taken)
+        if any(consumer.amounts and current.provider not in consumer.amounts
+               for consumer in consumers):
+            # What it has is elsewhere since Nova was asked, and not to be
+            # taken from it.
+            return self._withdraw(current, 'a server that was to make room '
+                                  'for it is moving', Result.CONFLICT,
+                                  model.Reason.NO_ROOM)
         now = self._clock()
         if self._conf.strict_accounting and taken:
             return current.at(Step.END, now)
@@ -306,11 +330,18 @@ class Preempt:
 
     def _undo(self, current: Attempt, why: str, result: Result) -> Outcome:
         """Give the victims that are still there their room again."""
+        swapped = current.swapped or current.unsure
+        if swapped:
+            current = self._looked_at(current)
+        if current.step == Step.END:
+            current = dataclasses.replace(current, ended=sum(
+                victim.ended for victim in current.victims))
         left = [victim for victim in current.victims if not victim.ended]
         consumers = [victim.consumer for victim in left
                      if victim.consumer and victim.consumer.amounts]
-        swapped = current.swapped or current.unsure
-        if swapped and not self._holds.give_back(current.id, consumers):
+        if swapped and not self._holds.give_back(
+                current.id, consumers, lambda victim: self._victims.has_left(
+                    victim, current.host)):
             ending.tell_unallocated(left)
         elif not swapped and current.held:
             self._holds.release(current.id)

@@ -146,9 +146,12 @@ class Reader:
                 if newer and self._counts(newer):
                     found[server_id] = newer
             self.preemptible, self._meanwhile = found, {}
-            for kept in (self._ended_at, self._locked, self._avoided):
-                for gone in kept.keys() - found.keys():
-                    del kept[gone]
+            self._ended_at = {uuid: time for uuid, time
+                              in self._ended_at.items() if uuid in found}
+            self._locked = {uuid: known for uuid, known
+                            in self._locked.items() if uuid in found}
+            self._avoided = {uuid: until for uuid, until
+                             in self._avoided.items() if uuid in found}
         return found
 
     def read_changed(self, since: datetime.datetime

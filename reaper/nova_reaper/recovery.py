@@ -259,7 +259,10 @@ class Recovery:
         """
         victims = [self._victim(item, Stage.NOTICED) for item in taken]
         consumers = [victim.consumer for victim in victims if victim.consumer]
-        if self._holds.give_back(hold_of, consumers):
+        hosts = {item.id: item.host for item in taken}
+        if self._holds.give_back(
+                hold_of, consumers,
+                lambda victim: self._ends.has_left(victim, hosts[victim])):
             self._changed |= {item.host for item in taken}
             self._ends.withdraw(victims, server, why)
         else:

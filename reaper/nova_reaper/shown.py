@@ -16,6 +16,9 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import math
+import threading
+import time
 
 from nova_reaper import attempt
 from nova_reaper import choose
@@ -25,9 +28,18 @@ from nova_reaper import queue
 from nova_reaper import view
 from nova_reaper import world
 
+# Seconds after which the list of those that wait is long, and so many times
+# as long as it took it is not made again.
+LONG = 0.02
+REST = 20
+
 
 class Shown:
     """Answers from what the engine knows, under its lock.
+
+    With thousands that wait the list of them takes long to make, and the
+    engine stands still meanwhile: it is made anew only so often that nobody
+    who asks for it can hold the engine up.
 
     :param coordination: what is wrong with the coordination, None if nothing
     """
@@ -36,16 +48,30 @@ class Shown:
                  coordination: Callable[[], str | None]) -> None:
         self._engine = engine
         self._coordination = coordination
+        self._lock = threading.Lock()
+        self._entries: Sequence[view.Entry] = ()
+        self._until = -math.inf
 
     def entries(self) -> Sequence[view.Entry]:
         """All that wait, in the order in which they are looked at."""
-        with self._engine.lock:
-            known = self._engine.world
-            waiting = [item for server in known.servers
-                       if (item := known.waiting(server))]
-            waiting.sort(key=known.queue.rank)
-            return [self._entry(item, number, len(waiting))
-                    for number, item in enumerate(waiting, 1)]
+        with self._lock:
+            if time.monotonic() < self._until:
+                return self._entries
+            with self._engine.lock:
+                begun = time.perf_counter()
+                self._entries = self._made()
+                took = time.perf_counter() - begun
+            self._until = time.monotonic() + (REST * took if took > LONG
+                                              else 0.0)
+            return self._entries
+
+    def _made(self) -> Sequence[view.Entry]:
+        known = self._engine.world
+        waiting = [item for server in known.servers
+                   if (item := known.waiting(server))]
+        waiting.sort(key=known.queue.rank)
+        return [self._entry(item, number, len(waiting))
+                for number, item in enumerate(waiting, 1)]
 
     def _entry(self, waiting: model.Waiting, position: int, length: int
                ) -> view.Entry:

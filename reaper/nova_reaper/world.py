@@ -226,6 +226,9 @@ class World:
         for waiting in self.queue:
             demands.setdefault(waiting.demand, []).append(waiting)
         shapes = {demand.shape for demand in demands}
+        since = time.monotonic() - self.forget_misses
+        self.misses = {key: miss for key, miss in self.misses.items()
+                       if miss[1] >= since}
         self._least.clear()
         for shape in shapes:
             self._lower(shape)

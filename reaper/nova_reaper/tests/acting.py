@@ -56,12 +56,12 @@ class ActingTestCase(tests.TestCase):
             self.nova.nova, self.room.placement,
             mock.Mock(spec=keystone.Keystone),
             mock.Mock(spec=futures.Executor))
-        ends = ending.Victims(
+        self.ends = ending.Victims(
             self.conf, self.nova.nova, announce.Announcer(self.conf),
             self.metrics, source.locked_by_admin, lambda: self.now)
         return act.Actor(
             self.conf, self.nova.nova, self.room.placement, self.room.holds,
-            ends, self.nova.owners, self.metrics, lambda: self.mode,
+            self.ends, self.nova.owners, self.metrics, lambda: self.mode,
             lambda: self.now)
 
     def begin(self, server: str, host: str = 'h1',

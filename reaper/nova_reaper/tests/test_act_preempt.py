@@ -28,6 +28,7 @@ from nova_reaper.tests import cloud
 
 PAST = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 NOTICE = {'reaper:terminate_at', 'reaper:for'}
+FOUR = {'VCPU': 4, 'MEMORY_MB': 4096}
 SIX = {'VCPU': 6, 'MEMORY_MB': 6144}
 
 
@@ -51,8 +52,7 @@ class FullHostTestCase(acting.ActingTestCase):
     def nobody_was_ended(self) -> None:
         for victim in self.victims:
             self.assertEqual('ACTIVE', self.status(victim))
-            self.assertEqual({'VCPU': 4, 'MEMORY_MB': 4096},
-                             self.room.has(victim))
+            self.assertEqual(FOUR, self.room.has(victim))
             self.assertEqual(set(), NOTICE & self.nova.servers[
                 victim]['metadata'].keys())
         self.assertEqual({}, self.room.has(self.waiting))
@@ -406,6 +406,39 @@ class GraceTestCase(FullHostTestCase):
         self.mode = model.Mode.FILL
         self.assertEqual(Result.WITHDRAWN, self.outcome(held).result)
         self.assertEqual({}, self.room.has(self.waiting))
+
+    def test_a_partial_hold_whose_answer_is_lost(self) -> None:
+        current = self.at(Step.GRACE, self.start())
+        self.nova.finish(self.victims[0])
+        self.room.adapter.lost['POST'] = 504
+        held = self.actor.advance(current)
+        assert isinstance(held, Attempt)
+        self.assertEqual(FOUR, self.room.has(self.waiting))
+        # The rest is taken on top of it.
+        outcome = self.outcome(dataclasses.replace(held, terminate_at=PAST))
+        self.assertEqual(Result.ACTIVE, outcome.result)
+        self.assertEqual(SIX, self.room.has(self.waiting))
+
+    def test_one_that_was_lost_is_given_free(self) -> None:
+        current = self.at(Step.GRACE, self.start())
+        self.nova.finish(self.victims[0])
+        self.room.adapter.lost['POST'] = 504
+        held = self.actor.advance(current)
+        assert isinstance(held, Attempt)
+        self.mode = model.Mode.FILL
+        self.assertEqual(Result.WITHDRAWN, self.outcome(held).result)
+        self.assertEqual({}, self.room.has(self.waiting))
+
+    def test_a_partial_hold_and_strict_accounting_since(self) -> None:
+        current = self.at(Step.GRACE, self.start())
+        self.nova.finish(self.victims[0])
+        held = self.actor.advance(current)
+        assert isinstance(held, Attempt)
+        self.assertEqual(FOUR, self.room.has(self.waiting))
+        self.conf.set_override('strict_accounting', True, 'reaper')
+        outcome = self.outcome(dataclasses.replace(held, terminate_at=PAST))
+        self.assertEqual(Result.ACTIVE, outcome.result)
+        self.assertEqual(SIX, self.room.has(self.waiting))
 
     def test_all_leave_early(self) -> None:
         current = self.at(Step.GRACE, self.start())

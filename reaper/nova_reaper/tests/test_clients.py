@@ -147,6 +147,9 @@ class ClientTestCase(tests.TestCase):
                 self.assertEqual(
                     f'nova: {method} /x: 200: the answer is no JSON object; '
                     'something else may answer at this address', str(error))
+        self.requests.get(f'{URL}/x', text='')
+        self.assertRaises(clients.Unavailable, self.client.request, 'GET',
+                          '/x')
 
     def test_reads_are_repeated(self) -> None:
         self.requests.get(f'{URL}/x', [

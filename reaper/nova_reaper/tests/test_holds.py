@@ -13,6 +13,7 @@
 """Holds, on a real Placement."""
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 from typing import Any
@@ -156,22 +157,40 @@ class HoldsTestCase(tests.TestCase):
         self.assertEqual({'VCPU': 8}, self.room.has(self.waiting))
         self.assertEqual({}, self.room.has(other))
 
+    def give_back(self, victims: Sequence[placement.Consumer],
+                  *left: bool) -> bool:
+        """Give it back to victims that have left, as each look says."""
+        looks = iter(left)
+        given: bool = self.holds.give_back(
+            self.waiting, victims, lambda _: next(looks, False))
+        return given
+
+    def test_nothing_is_given_back_to_one_that_has_left(self) -> None:
+        victims = [self.victim(8)]
+        for left in (True,), (False, True):
+            # Before it is written, and in the moment in which it is.
+            self.holds.swap(self.waiting, self.amounts(8), None, victims)
+            self.assertTrue(self.give_back(victims, *left))
+            self.assertEqual({}, self.room.has(victims[0].id))
+            self.assertEqual({}, self.room.has(self.waiting))
+            victims = [self.victim(8)]
+
     def test_the_reverse_swap(self) -> None:
         victims = [self.victim(4), self.victim(4)]
         self.holds.swap(self.waiting, self.amounts(6), None, victims)
-        self.assertTrue(self.holds.give_back(self.waiting, victims[:1]))
+        self.assertTrue(self.give_back(victims[:1]))
         self.assertEqual({'VCPU': 4}, self.room.has(victims[0].id))
         self.assertEqual({}, self.room.has(victims[1].id))
         self.assertEqual({}, self.room.has(self.waiting))
         # Again changes nothing.
-        self.assertTrue(self.holds.give_back(self.waiting, victims[:1]))
+        self.assertTrue(self.give_back(victims[:1]))
 
     def test_the_reverse_swap_where_the_room_is_taken(self) -> None:
         victims = [self.victim(8)]
         self.holds.swap(self.waiting, self.amounts(8), None, victims)
         self.holds.release(self.waiting)
         self.room.allocate(cloud.new_id(), self.host, 'third', VCPU=4)
-        self.assertFalse(self.holds.give_back(self.waiting, victims))
+        self.assertFalse(self.give_back(victims))
 
     def test_release(self) -> None:
         self.assertFalse(self.holds.release(self.waiting))

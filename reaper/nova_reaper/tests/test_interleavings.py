@@ -282,12 +282,12 @@ class JobsTestCase(LateTestCase):
         self.hint(events.Kind.WAITS, server=waiting)
         with mock.patch.object(self.engine.outcomes, 'begin',
                                return_value=None) as begin:
-            self.turns(1)
-            self.engine.jobs.take()
-            begin.reset_mock()
-            self.turns(1)
+            self.turns(3)
             begin.assert_called_once()
+            # It does not turn and turn for it.
             self.assertFalse(self.engine.mailbox._woken)
+            self.turns(6)
+            self.assertEqual(2, begin.call_count)
         self.assertLess(self.until_active(waiting), 20)
 
 

@@ -15,6 +15,7 @@
 from typing import Any
 from unittest import mock
 
+from nova_reaper import act
 from nova_reaper.attempt import Attempt
 from nova_reaper.attempt import Result
 from nova_reaper.attempt import Step
@@ -178,3 +179,50 @@ class LostHoldTestCase(acting.ActingTestCase):
             outcome = self.outcome(current)
             self.assertEqual(Result.ACTIVE, outcome.result)
             self.nova.finish(waiting)
+
+
+class FailingTestCase(test_act_preempt.FullHostTestCase):
+    """A service answers, and fails over this one server for ever."""
+
+    options = {'rebuild_timeout': 300}
+
+    def small(self) -> Attempt:
+        if 'h2' not in self.nova.hosts:
+            self.nova.add_host('h2', 8)
+        return self.begin(self.nova.add_server('x', 1), 'h2')
+
+    def fail(self, what: str) -> None:
+        self.nova.before += 1000 * [
+            (what, 'action', lambda: self.nova.error(500))]
+
+    def test_its_rebuild(self) -> None:
+        current = self.at(Step.REBUILD, self.small())
+        self.fail('rebuild')
+        begun = self.now
+        outcome = self.outcome(current)
+        self.assertEqual((Result.CONFLICT, model.Reason.UNKNOWN),
+                         (outcome.result, outcome.reason))
+        self.assertLess(self.now - begun, 2 * act.PATIENCE)
+        self.assertEqual({}, self.room.has(current.id))
+
+    def test_its_rebuild_after_others_have_ended(self) -> None:
+        current = self.at(Step.REBUILD, self.start())
+        self.fail('rebuild')
+        begun = self.now
+        outcome = self.outcome(current)
+        self.assertEqual(Result.CONFLICT, outcome.result)
+        waited = self.now - begun
+        self.assertGreater(waited, self.conf.reaper.rebuild_timeout)
+        self.assertEqual({}, self.room.has(self.waiting))
+        self.assertEqual(2, outcome.attempt.ended)
+
+    def test_its_hold(self) -> None:
+        for method, failure in (
+                ('candidate', clients.Unavailable('placement', '', '', 500)),
+                ('write', clients.Unavailable('placement', '', '', 500))):
+            current = self.at(Step.HOLD, self.small())
+            with mock.patch.object(self.room.placement, method,
+                                   side_effect=failure):
+                outcome = self.outcome(current)
+            self.assertEqual(Result.CONFLICT, outcome.result)
+            self.assertEqual({}, self.room.has(current.id))

@@ -12,11 +12,14 @@
 
 """Who takes a turn while others are under notice."""
 
+import time
 from typing import Any
+from unittest import mock
 
 from nova_reaper.attempt import Step
 from nova_reaper import events
 from nova_reaper import model
+from nova_reaper import shown
 from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
 
@@ -96,3 +99,103 @@ class TurnsTestCase(test_engine.EngineTestCase):
         self.turns(120)
         self.assertEqual({'ACTIVE'}, {self.status(server)
                                       for server in self.large})
+
+
+class OthersTestCase(test_engine.EngineTestCase):
+    """One for which nothing can be done stands in nobody's way."""
+
+    mode = 'fill'
+    options = {'max_rebuilds': 2}
+
+    def test_nova_fails_over_rebuilds_of_some(self) -> None:
+        self.nova.add_host('h1', 64)
+        bad = '|'.join(self.nova.add_server('bad', 4) for _ in range(3))
+        self.nova.before += 5000 * [
+            ('rebuild', bad, lambda: self.nova.error(500))]
+        self.turns(10)
+        good = self.nova.add_server('good', 2)
+        self.turns(60, 10)
+        self.assertEqual('ACTIVE', self.status(good))
+
+    def test_it_is_not_known_what_one_asks_for(self) -> None:
+        self.nova.add_host('h1', 64)
+        self.turns(5)
+        first = self.nova.add_server('first', 4)
+        self.nova.servers[first]['created'] = '2020-01-01T00:00:00Z'
+        other = self.nova.add_server('other', 2, project='another')
+        requests = self.engine.world.requests
+        with mock.patch.object(
+                self.engine.world, 'requests',
+                lambda server: () if server == first else requests(server)):
+            self.hint(events.Kind.WAITS, server=first)
+            self.hint(events.Kind.WAITS, server=other)
+            self.turns(10)
+        self.assertEqual(('PENDING', 'ACTIVE'),
+                         (self.status(first), self.status(other)))
+        self.turns(10)
+        self.assertEqual('ACTIVE', self.status(first))
+
+    def test_nothing_is_begun_for_one_that_is_given_up(self) -> None:
+        self.nova.add_host('h1', 2)
+        waiting = self.nova.add_server('w', 4)
+        self.turns(5)
+        self.conf.set_override('pending_timeout', 1, 'reaper')
+        give_up = self.engine.attempts._actor.give_up
+
+        def meanwhile(server: model.Waiting) -> bool:
+            # There is room in the moment in which it is given up.
+            self.nova.add_host('h2', 8)
+            self.hint(events.Kind.SHAPE)
+            self.engine._put_host(self.engine._reader.read_host(
+                'h1') or self.fail('no host'))
+            self.assertNotIn(waiting, self.engine.world.queue)
+            return give_up(server)
+
+        with mock.patch.object(self.engine.attempts._actor, 'give_up',
+                               meanwhile):
+            self.turns(5, 10)
+        self.assertEqual('ERROR', self.status(waiting))
+        self.assertNotIn('rebuild', self.actions())
+
+    def test_one_that_cannot_be_given_up_is_waited_for_again(self) -> None:
+        self.nova.add_host('h1', 2)
+        waiting = self.nova.add_server('w', 4)
+        self.conf.set_override('pending_timeout', 1, 'reaper')
+        self.nova.before += 20 * [
+            ('os-resetState', 'action', lambda: self.nova.error(500))]
+        self.turns(10)
+        self.assertIn(waiting, self.engine.world.queue)
+        self.assertEqual('PENDING', self.status(waiting))
+
+
+class ShownTestCase(test_engine.EngineTestCase):
+    """Those who look at a long queue do not hold the engine up."""
+
+    mode = 'fill'
+
+    def test_a_long_list_is_not_made_for_each(self) -> None:
+        self.nova.add_host('h1', 2)
+        self.nova.add_server('w', 4)
+        self.turns(5)
+        self.assertEqual(1, len(self.shown.entries()))
+        with mock.patch.object(time, 'perf_counter',
+                               side_effect=(0.0, 0.3)):
+            self.shown.entries()
+        self.nova.add_server('x', 4)
+        self.turns(2, 61)
+        self.turns(2)
+        made = self.shown._made
+        with mock.patch.object(self.shown, '_made', side_effect=made) as make:
+            for _ in range(5):
+                self.assertEqual(2, len(self.shown.entries()))
+            self.assertEqual(5, make.call_count)
+        with mock.patch.object(time, 'perf_counter',
+                               side_effect=(0.0, 0.3)):
+            self.shown.entries()
+        with mock.patch.object(self.shown, '_made') as make:
+            for _ in range(5):
+                self.assertEqual(2, len(self.shown.entries()))
+            make.assert_not_called()
+            self.offset += 0.3 * shown.REST
+            self.shown.entries()
+            make.assert_called_once()
