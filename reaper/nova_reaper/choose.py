@@ -19,6 +19,8 @@ scorers say, one after another, then the host that was listed first.
 
 from collections.abc import Callable, Mapping, Sequence
 import datetime
+import fractions
+import functools
 
 import numpy as np
 
@@ -223,13 +225,23 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
     if refused is not None:
         eligible &= ~refused
     rows = np.flatnonzero(eligible)
-    if not len(rows):
+    if not len(rows) or not shape.resources:
         return None
-    lacking = np.zeros(len(rows), np.float64)
-    for name, amount in shape.resources:
-        free = index.free[index.classes[name]][rows]
-        lacking += np.maximum(amount - free, 0) / amount
-    return _name(index, int(rows[lacking.argmin()]))
+    lacking = np.stack([
+        np.maximum(amount - index.free[index.classes[name]][rows], 0)
+        for name, amount in shape.resources])
+    asked = [amount for _name, amount in shape.resources]
+    shares = (lacking.T / asked).sum(axis=1)
+    # Sums of floats are not exact: what is as good as equal is compared so.
+    nearest = np.flatnonzero(shares <= shares.min() + 1e-9)
+
+    @functools.cache
+    def share(*missing: int) -> fractions.Fraction:
+        return sum((fractions.Fraction(part, whole) for part, whole
+                    in zip(missing, asked)), fractions.Fraction())
+
+    best = min(nearest, key=lambda at: share(*lacking[:, at].tolist()))
+    return _name(index, int(rows[best]))
 
 
 def _wait(waiting: model.Waiting, reason: model.Reason, detail: str,

@@ -52,10 +52,7 @@ def simulate(cloud: snapshot.Snapshot) -> list[model.Decision]:
     for waiting in cloud.waiting:
         end = queue_module.deadline(waiting, cloud.options)
         if end is not None and end <= cloud.now:
-            late.append(_not_tried(
-                waiting, model.Hindrance.DEADLINE,
-                f'It has waited past {end:%Y-%m-%dT%H:%M:%SZ}, when it is '
-                'given up.'))
+            late.append((waiting, end))
         else:
             queue.put(waiting, cloud.now)
     planner = plan.Planner(index, queue, cloud.options)
@@ -69,7 +66,12 @@ def simulate(cloud: snapshot.Snapshot) -> list[model.Decision]:
             decisions.append(_not_tried(
                 waiting, model.Hindrance.BACK_OFF,
                 f'It is tried again at {due:%Y-%m-%dT%H:%M:%SZ}.'))
-    return decisions + late
+    for waiting, end in sorted(late, key=lambda one: queue.rank(one[0])):
+        decisions.append(_not_tried(
+            waiting, model.Hindrance.DEADLINE,
+            f'It has waited past {end:%Y-%m-%dT%H:%M:%SZ}, when it is given '
+            'up.'))
+    return decisions
 
 
 def _not_tried(waiting: model.Waiting, hindrance: model.Hindrance,
@@ -123,10 +125,17 @@ def table(decisions: list[model.Decision]) -> str:
         ['Server', 'Verdict', 'Host', 'Victims', 'Reason', 'Detail'])
     result.align = 'l'
     for decision in decisions:
-        result.add_row([decision.server, decision.verdict.value,
-                        decision.host or '', '\n'.join(decision.victims),
-                        decision.word or '', decision.detail])
+        result.add_row([_shown(decision.server), decision.verdict.value,
+                        _shown(decision.host or ''),
+                        '\n'.join(map(_shown, decision.victims)),
+                        decision.word or '', _shown(decision.detail)])
     return str(result.get_string())
+
+
+def _shown(text: str) -> str:
+    """A text in which nothing tells a terminal what to do."""
+    return ''.join(one if one.isprintable() else
+                   one.encode('unicode_escape').decode() for one in text)
 
 
 def read(path: str) -> str:
@@ -165,8 +174,8 @@ def load(text: str) -> Any:
     except fields.BadInput:
         raise
     # All but the first for a tag that the value after it does not fit.
-    except (yaml.YAMLError, ValueError, AttributeError, LookupError, TypeError
-            ) as error:
+    except (yaml.YAMLError, ValueError, AttributeError, ArithmeticError,
+            LookupError, TypeError) as error:
         if text.lstrip()[:1] in '{[':
             raise fields.BadInput('', f'is no JSON: {not_json}')
         why = (' '.join(str(error).split())

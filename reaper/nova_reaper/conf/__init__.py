@@ -200,7 +200,8 @@ def load(arguments: list[str], files: list[str] | None = None
 
     :param arguments: of the command line, those that oslo.config knows
     :param files: configuration files, None for those of the usual places
-    :raises: oslo_config.cfg.Error where a value is none
+    :raises: oslo_config.cfg.Error where a value is none; ValueError where the
+        log cannot be set up so
     """
     conf = Configuration()
     log.register_options(conf)
@@ -210,7 +211,13 @@ def load(arguments: list[str], files: list[str] | None = None
     conf(arguments, project='nova-reaper', prog='nova-reaper',
          default_config_files=files)
     check(conf)
-    log.setup(conf, 'nova-reaper')
+    if not (conf.log_file or conf.log_dir or conf.use_journal):
+        # Otherwise oslo.log writes to where the commands print.
+        conf.set_override('use_stderr', True)
+    try:
+        log.setup(conf, 'nova-reaper')
+    except log.LogConfigError as error:
+        raise ValueError(str(error)) from error
     return conf
 
 

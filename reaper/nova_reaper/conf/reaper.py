@@ -91,8 +91,8 @@ running server. Doubled with each attempt, up to ``max_retry_interval``.
     _seconds(
         'max_retry_interval', default=DEFAULTS.max_retry_interval, min=1,
         help="""
-The longest interval in seconds between two attempts; the first one is as long
-as it says above and below, whatever this says.
+The longest interval in seconds between two attempts, or the first one, where
+that is longer.
 """),
     _seconds(
         'build_failed_retry_interval',
@@ -110,8 +110,9 @@ compared with what others were given. 0: it is never forgotten.
     cfg.BoolOpt(
         'reserve', default=DEFAULTS.reserve, mutable=True,
         help="""
-Whether the first server that cannot be placed keeps those behind it in the
-queue from one host, that which lacks the least for it. Off, small servers pass
+Whether the server that is the first of those that cannot be placed, as the
+queue stands at the moment, keeps those behind it from one host, that which
+lacks the least for it. Off, small servers pass
 large ones, which may then wait for long; on, room may lie idle: nobody is
 ended elsewhere for a server for which there is room on that host.
 """),

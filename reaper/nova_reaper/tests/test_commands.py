@@ -17,6 +17,8 @@ import contextlib
 import io
 import json
 import pathlib
+import subprocess
+import sys
 from typing import Any
 from unittest import mock
 
@@ -135,6 +137,41 @@ class CloudTestCase(CommandTestCase):
             with contextlib.redirect_stdout(None):
                 self.assertEqual(0, commands.main(self.options(name)))
         self.asked(connect=4, take_snapshot=2, once=2)
+
+
+class LogTestCase(CommandTestCase):
+    """In a process of its own, whose log is its own."""
+
+    def run_process(self, *arguments: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, *arguments, str(self.file)],
+            capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_what_is_printed_has_standard_output_to_itself(self) -> None:
+        program = ("import sys\n"
+                   "from oslo_log import log\n"
+                   "from nova_reaper import conf\n"
+                   "conf.load([], sys.argv[1:])\n"
+                   "log.getLogger('nova_reaper').warning('It is said.')\n"
+                   "print('{}')\n")
+        code, out, err = self.run_process('-c', program)
+        self.assertEqual((0, '{}\n'), (code, out))
+        self.assertIn('It is said.', err)
+        written = self.file.parent / 'log'
+        self.file.write_text(f'[DEFAULT]\nlog_file = {written}\n'
+                             f'{cloud.LOGIN}')
+        self.assertEqual((0, '{}\n', ''), self.run_process('-c', program))
+        self.assertIn('It is said.', written.read_text())
+
+    def test_a_log_that_cannot_be_set_up(self) -> None:
+        self.file.write_text('[DEFAULT]\nlog_config_append = /nowhere/log\n'
+                             f'{cloud.LOGIN}')
+        for name in ('run', 'once', 'snapshot', 'status'):
+            code, out, err = self.run_process(
+                '-m', 'nova_reaper.cmd', name, '--config-file')
+            self.assertEqual((2, '', 1), (code, out, err.count('\n')), err)
+            self.assertIn('/nowhere/log', err)
 
 
 class StatusTestCase(CommandTestCase):

@@ -121,6 +121,14 @@ class CommandTestCase(tests.TestCase):
         self.assertEqual((0, '{\n  "decisions": []\n}\n', ''),
                          self.run_command('--json', '-', text='{}'))
 
+    def test_the_table_tells_a_terminal_nothing(self) -> None:
+        given = document()
+        given['waiting'][0]['id'] = 'w\x1b[2J\ny'
+        code, out, _err = self.run_command('-', text=json.dumps(given))
+        self.assertEqual(0, code)
+        self.assertIn(r'w\x1b[2J\ny', out)
+        self.assertNotIn('\x1b', out)
+
     def test_no_file(self) -> None:
         code, out, err = self.run_command('/nowhere/cloud')
         self.assertEqual((2, ''), (code, out))
@@ -139,7 +147,8 @@ class CommandTestCase(tests.TestCase):
                      '!!python/object/apply:os.getcwd []',
                      'x: !!timestamp foo', 'x: !!bool foo', 'x: !!int ""',
                      'hosts: !!map [a]', 'hosts: !!map a', '!!map [a]',
-                     'a: &a {b: 1}\nc: {<<: *a, b: 1, b: 2}'):
+                     'a: &a {b: 1}\nc: {<<: *a, b: 1, b: 2}',
+                     f'x: 1{":59" * 300}.5'):
             code, out, err = self.run_command('-', text=text)
             self.assertEqual((2, ''), (code, out), text[:20])
             self.assertIn('nova-reaper simulate: the document: ', err)
@@ -389,6 +398,38 @@ class SimulateTestCase(tests.TestCase):
         for asked, verdict in ((6, 'room'), (7, 'wait')):
             given['waiting'][0]['resources'] = {'VCPU': asked}
             self.assertEqual(verdict, decide(given)[0]['verdict'])
+
+    def test_the_first_of_equal_hosts_is_kept(self) -> None:
+        # 10/6 is 4/6 + 6/6, but not as a sum of floats.
+        given: dict[str, Any] = {
+            'options': {'reserve': True},
+            'hosts': [{'name': 'h1', 'inventory': {
+                'VCPU': {'total': 8}, 'MEMORY_MB': {'total': 14}}},
+                {'name': 'h2', 'inventory': {
+                    'VCPU': {'total': 7}, 'MEMORY_MB': {'total': 8}}}],
+            'servers': [
+                {'id': 'a', 'host': 'h1', 'resources': {'VCPU': 12}},
+                {'id': 'b', 'host': 'h2', 'resources': {
+                    'VCPU': 5, 'MEMORY_MB': 8}}],
+            'waiting': [
+                {'id': 'w1', 'resources': {'VCPU': 6, 'MEMORY_MB': 6}},
+                {'id': 'w2', 'resources': {'MEMORY_MB': 5}}]}
+        self.assertEqual(['wait', 'wait'],
+                         [one['verdict'] for one in decide(given)])
+        given['hosts'].reverse()
+        self.assertEqual(['wait', 'room'],
+                         [one['verdict'] for one in decide(given)])
+
+    def test_those_given_up_are_in_the_order_of_the_queue(self) -> None:
+        given = document()
+        given['options']['pending_timeout'] = 60
+        given['waiting'] = [
+            {'id': name, 'resources': {'VCPU': 1}, 'priority': priority,
+             'created_at': f'2026-11-22T{hour}:00:00Z'}
+            for name, priority, hour in (
+                ('third', 0, 11), ('second', 0, 10), ('first', 1, 11))]
+        self.assertEqual(['first', 'second', 'third'],
+                         [one['server'] for one in decide(given)])
 
     def test_those_not_tried_come_last(self) -> None:
         given = document()
