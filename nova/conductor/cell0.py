@@ -32,7 +32,7 @@ from nova import context_value
 from nova import exception
 from nova.notifications import base as notifications
 from nova import objects
-from nova.objects import build_request as build_request_obj
+from nova.objects import build_request_lease
 from nova.objects import persisted_request
 from nova.objects import rebuilt_instance
 from nova.scheduler import held_room
@@ -197,7 +197,7 @@ class Rebuild:
         """
         try:
             objects.BuildRequest.get_by_instance_uuid(self.context, self._uuid)
-        except build_request_obj.LeaseLost:
+        except build_request_lease.LeaseLost:
             # That of a deleted server is deleted, and told of, later.
             if is_mapped(self.context, self._uuid):
                 destroy_own_record(

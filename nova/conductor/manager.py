@@ -27,7 +27,7 @@ from nova.conductor import held_destination
 from nova.conductor.tasks import recover_rebuilds
 from nova.conductor.tasks import return_to_cell0
 import nova.conf
-from nova.objects import build_request as build_request_obj
+from nova.objects import build_request_lease
 from nova.objects import rebuild_context
 from nova.objects import rebuilt_instance
 import nova_pending
@@ -249,7 +249,7 @@ class ComputeTaskManager:
                         context, [rebuild.build_request], [request_spec],
                         image, admin_password, injected_files,
                         requested_networks, block_device_mapping, tags)
-                except build_request_obj.LeaseLost as exc:
+                except build_request_lease.LeaseLost as exc:
                     LOG.info('%s', exc)
         except Exception:
             with excutils.save_and_reraise_exception():

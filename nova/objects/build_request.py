@@ -13,34 +13,14 @@
 import contextlib
 import datetime
 
-from oslo_db import api as oslo_db_api
-from oslo_serialization import jsonutils
-from oslo_utils import timeutils
 from oslo_utils import uuidutils
 
-from nova.db.api import api as api_db_api
-from nova.db.api import models as api_models
 from nova import exception
-from nova.i18n import _
-from nova import objects
-from nova.objects import fields
+from nova.objects import build_request_lease
 from nova.objects import rebuild_context
 import nova_pending
 
 released = nova_pending.released(__name__)
-
-# Before the TagList in its column: the one that no update of a build request
-# writes, and that stock Nova loads with it.
-_LEASE = '{"nova_pending": '
-
-# What of a server a build request does not store but makes up, and what is an
-# object: no user can change that while there is a build request.
-_NOT_COMPARED = ('created_at', 'updated_at', 'tags')
-
-
-class LeaseLost(exception.NovaException):
-    msg_fmt = _("Server %(instance_uuid)s was deleted while it was rebuilt, "
-                "or its rebuild was taken over.")
 
 
 @nova_pending.over(released.BuildRequest)
@@ -57,8 +37,8 @@ class BuildRequest:
     #: The CellMapping that convert_to_mapping() has mapped the server to.
     cell = nova_pending.new(None)
 
-    # The tags as they are in the row.
-    _stored_tags = nova_pending.new(None)
+    #: The tags as they are in the row.
+    stored_tags = nova_pending.new(None)
 
     def destroy(self):
         if not self.is_destroyed_early:
@@ -67,7 +47,8 @@ class BuildRequest:
     def _get_update_primitives(self):
         updates = released.BuildRequest._get_update_primitives(self)
         if 'tags' in updates and self.lease is not None:
-            updates['tags'] = _with_lease(self.lease, updates['tags'])
+            updates['tags'] = build_request_lease.join(
+                self.lease, updates['tags'])
         # The release sets no time itself, and columns have no zone.
         return {name: value.replace(tzinfo=None)
                 if isinstance(value, datetime.datetime) else value
@@ -76,9 +57,9 @@ class BuildRequest:
     @staticmethod
     def _from_db_object(context, req, db_req):
         req = released.BuildRequest._from_db_object(context, req, db_req)
-        req._stored_tags = db_req['tags']
-        if (db_req['tags'] or '').startswith(_LEASE):
-            req.lease = jsonutils.loads(db_req['tags'])['nova_pending']
+        req.stored_tags = db_req['tags']
+        if build_request_lease.is_in(db_req['tags']):
+            req.lease = build_request_lease.load(db_req['tags'])
         return req
 
     @staticmethod
@@ -94,7 +75,7 @@ class BuildRequest:
         # The released build destroys the mapping and the allocations of a
         # server without one. By then it can be back in cell0, or built.
         if mine is not None and (row is None or not mine._is_row(row)):
-            raise LeaseLost(instance_uuid=instance_uuid)
+            raise build_request_lease.LeaseLost(instance_uuid=instance_uuid)
         return row
 
     @nova_pending.new
@@ -121,8 +102,8 @@ class BuildRequest:
         if self.lease is None or (
                 stale_before is None and self.lease['owner']):
             return False
-        return self._save_lease(
-            {'owner': uuidutils.generate_uuid()}, stale_before)
+        return build_request_lease.save(
+            self, {'owner': uuidutils.generate_uuid()}, stale_before)
 
     @nova_pending.new
     def renew_lease(self):
@@ -130,7 +111,7 @@ class BuildRequest:
 
         :returns: False if the server was deleted, or somebody has taken it
         """
-        return self._save_lease(self.lease)
+        return build_request_lease.save(self, self.lease)
 
     @nova_pending.new
     def convert_to_mapping(self, cell, update, save_spec=None):
@@ -150,90 +131,17 @@ class BuildRequest:
         """
         while True:
             try:
-                now = self._replace(cell, save_spec)
+                now = build_request_lease.replace(self, cell, save_spec)
             except exception.BuildRequestNotFound:
                 return False
             if now is None:
                 self.cell = cell
                 return True
-            update(_instance_diff(self.instance, now.instance))
+            update(build_request_lease.instance_diff(
+                self.instance, now.instance))
             self.instance = now.instance
             self.obj_reset_changes(['instance'])
 
     @nova_pending.new
-    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-    def _replace(self, cell, save_spec):
-        """Do all of it, or return the BuildRequest if it has changed."""
-        with api_db_api.context_manager.writer.using(
-                self._context) as session:
-            query = self._query(session)
-            # The lock keeps an update out that would be lost with the row.
-            row = query.with_for_update().one_or_none()
-            if row is not None:
-                now = objects.BuildRequest._from_db_object(
-                    self._context, objects.BuildRequest(), row)
-                if _instance_diff(self.instance, now.instance):
-                    return now
-            if not query.delete():
-                raise exception.BuildRequestNotFound(uuid=self.instance_uuid)
-            session.query(api_models.InstanceMapping).filter_by(
-                instance_uuid=self.instance_uuid).update({'cell_id': cell.id})
-            if save_spec is not None:
-                save_spec()
-
-    @nova_pending.new
-    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-    def _save_lease(self, lease, stale_before=None):
-        tags = _with_lease(lease, self._stored_tags)
-        with api_db_api.context_manager.writer.using(
-                self._context) as session:
-            query = self._query(session)
-            if stale_before is not None:
-                query = query.filter(
-                    api_models.BuildRequest.updated_at < stale_before)
-            if not query.update(
-                    {'tags': tags, 'updated_at': timeutils.utcnow()},
-                    synchronize_session=False):
-                return False
-        self.lease, self._stored_tags = lease, tags
-        return True
-
-    @nova_pending.new
-    def _query(self, session):
-        return session.query(api_models.BuildRequest).filter_by(
-            id=self.id, tags=self._stored_tags)
-
-    @nova_pending.new
     def _is_row(self, row):
-        return (row.id, row.tags) == (self.id, self._stored_tags)
-
-
-def of_rebuilds(including_pinned):
-    """Return the condition of a query for build requests of rebuilds.
-
-    :param including_pinned: whether those count that any conductor may have
-        been asked to build, and that none has taken
-    """
-    tags = api_models.BuildRequest.tags
-    condition = tags.startswith(_LEASE, autoescape=True)
-    if not including_pinned:
-        condition &= ~tags.startswith(
-            _with_lease({'owner': None, 'pinned': True}, '{}')[:-1],
-            autoescape=True)
-    return condition
-
-
-def _with_lease(lease, tags):
-    primitive = jsonutils.loads(tags)
-    primitive.pop('nova_pending', None)
-    return jsonutils.dumps({'nova_pending': lease, **primitive})
-
-
-def _instance_diff(before, after):
-    """Return a dict of what of an Instance is other than before."""
-    return {
-        name: getattr(after, name)
-        for name, field in objects.Instance.fields.items()
-        if not isinstance(field, fields.ObjectField) and
-        name not in _NOT_COMPARED and name in before and name in after and
-        getattr(before, name) != getattr(after, name)}
+        return (row.id, row.tags) == (self.id, self.stored_tags)

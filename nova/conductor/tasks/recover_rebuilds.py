@@ -54,7 +54,7 @@ from nova.db.main import models as main_models
 from nova import exception
 from nova.i18n import _
 from nova import objects
-from nova.objects import build_request as build_request_obj
+from nova.objects import build_request_lease
 from nova.objects import persisted_request
 from nova.scheduler import held_room
 
@@ -165,7 +165,7 @@ class _Recovery:
                 self.context) as session:
             return session.query(row.instance_uuid, row.id).filter(
                 row.updated_at < self.before,
-                build_request_obj.of_rebuilds(including_pinned)).order_by(
+                build_request_lease.of_rebuilds(including_pinned)).order_by(
                     row.updated_at).limit(_LIMIT).all()
 
     def _recover_build_request(self, instance_uuid, build_request_id):

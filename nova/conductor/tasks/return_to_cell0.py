@@ -42,7 +42,7 @@ from nova.db.main import models as main_models
 from nova import exception
 from nova.notifications import base as notifications
 from nova import objects
-from nova.objects import build_request as build_request_obj
+from nova.objects import build_request_lease
 from nova.objects import persisted_request
 from nova.objects import rebuilt_instance
 from nova import rpc
@@ -245,7 +245,7 @@ def _create_record(cctxt, build_request, exc):
     # Another database: its answer must not hold up the transaction here.
     actions = persisted_request.load(cctxt, instance.uuid).get('actions', [])
     if not build_request.renew_lease():
-        raise build_request_obj.LeaseLost(instance_uuid=instance.uuid)
+        raise build_request_lease.LeaseLost(instance_uuid=instance.uuid)
     manager = main_db_api.get_context_manager(cctxt)
     with manager.writer.using(cctxt) as session:
         history = []

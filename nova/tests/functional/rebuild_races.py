@@ -30,6 +30,7 @@ from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
 from nova import exception
 from nova import objects
+from nova.objects import build_request_lease
 from nova.objects import persisted_request
 from nova.scheduler.client import report
 from nova.tests.fixtures import neutron as neutron_fixture
@@ -49,14 +50,14 @@ STEPS = (
     (manager.ComputeTaskManager, '_schedule_instances'),
     (manager.ComputeTaskManager, '_recheck_quota'),
     (manager.ComputeTaskManager, '_delete_build_request'),
-    (objects.BuildRequest, '_replace'),
+    (build_request_lease, 'replace'),
     (manager.ComputeTaskManager, '_create_and_bind_arq_for_instance'),
 )
 
 #: The same for one that finds none.
 STEPS_INTO_CELL0 = STEPS[:6] + (
     (manager.ComputeTaskManager, '_bury_in_cell0'),
-    (objects.BuildRequest, '_replace'),
+    (build_request_lease, 'replace'),
 )
 
 

@@ -22,7 +22,7 @@ from nova.conductor import cell0
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.main import api as main_db_api
-from nova import objects
+from nova.objects import build_request_lease
 from nova.tests.functional import rebuild_races
 from nova.tests.functional import server_databases
 
@@ -79,7 +79,7 @@ class RebuildOnServer(server_databases.OnDatabaseServer, rebuild_races.Races,
                              'unmap_and_create_build_request'),
                             (cell0_record, 'destroy_unchanged'),
                             (cell0.Rebuild, 'notify'),
-                            (objects.BuildRequest, '_replace')):
+                            (build_request_lease, 'replace')):
             server = self.waiting(tags=['blue'])
             with mock.patch.object(where, name,
                                    side_effect=ZeroDivisionError()) as down:

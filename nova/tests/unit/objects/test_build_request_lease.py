@@ -23,7 +23,7 @@ from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
 from nova import exception
 from nova import objects
-from nova.objects import build_request
+from nova.objects import build_request_lease
 from nova.objects import rebuild_context
 from nova import test
 from nova.tests.unit import fake_build_request
@@ -128,7 +128,7 @@ class LeaseTestCase(test.TestCase):
     def found(self, **kwargs):
         with api_db_api.context_manager.reader.using(self.context) as session:
             return session.query(api_models.BuildRequest).filter(
-                build_request.of_rebuilds(**kwargs)).count()
+                build_request_lease.of_rebuilds(**kwargs)).count()
 
     def test_one_of_two_takes_it(self):
         first, second = self.make(), self.stored()
@@ -193,7 +193,7 @@ class LeaseTestCase(test.TestCase):
             self.stored()
             self.passes(hours=1)
             other.take(self.now)
-            self.assertRaises(build_request.LeaseLost, self.stored)
+            self.assertRaises(build_request_lease.LeaseLost, self.stored)
             other.destroy()
-            self.assertRaises(build_request.LeaseLost, self.stored)
+            self.assertRaises(build_request_lease.LeaseLost, self.stored)
         self.assertRaises(exception.BuildRequestNotFound, self.stored)
