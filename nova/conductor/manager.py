@@ -18,21 +18,17 @@ import oslo_messaging as messaging
 from oslo_service import periodic_task
 from oslo_utils import excutils
 
-from nova.compute import rebuild_in_cell0
 from nova.compute import reimage_state
 from nova.conductor import cell0
-from nova.conductor import cleanup
+from nova.conductor import cell0_rebuild
 from nova.conductor import failed_builds
 from nova.conductor import held_destination
 from nova.conductor.tasks import recover_rebuilds
 from nova.conductor.tasks import return_to_cell0
-import nova.conf
-from nova.objects import build_request_lease
 from nova.objects import rebuild_context
 from nova.objects import rebuilt_instance
 import nova_pending
 
-CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 released = nova_pending.released(__name__)
@@ -98,7 +94,7 @@ class ComputeTaskManager:
                                      requested_networks, block_device_mapping,
                                      tags=None):
         if (not rebuild_context.is_rebuild() and
-                cell0.is_rebuild(context, build_requests)):
+                cell0_rebuild.is_rebuild(context, build_requests)):
             # From an API that takes this for an older conductor.
             return self.rebuild_instance_in_cell0(
                 context, build_requests[0], request_specs[0], image,
@@ -228,38 +224,9 @@ class ComputeTaskManager:
         next try needs. Nothing is done if the build request is not the one
         that stands for the server any more, or somebody has taken it.
         """
-        rebuild = cell0.begin(context, self.report_client, build_request)
-        if rebuild is None:
-            LOG.info('The rebuild of the server in cell0 was undone, or '
-                     'another conductor has it.',
-                     instance_uuid=request_spec.instance_uuid)
-            if rebuild_in_cell0.remove_if_deleted(
-                    context, request_spec.instance_uuid):
-                # A nova-api that dies leaves the room that was held.
-                cleanup.delete_allocations(
-                    context, self.report_client, request_spec.instance_uuid,
-                    lambda: not cell0.is_mapped(
-                        context, request_spec.instance_uuid))
-            return
-        try:
-            with rebuild_context.rebuilding(rebuild):
-                rebuild.notify()
-                try:
-                    self.schedule_and_build_instances(
-                        context, [rebuild.build_request], [request_spec],
-                        image, admin_password, injected_files,
-                        requested_networks, block_device_mapping, tags)
-                except build_request_lease.LeaseLost as exc:
-                    LOG.info('%s', exc)
-        except Exception:
-            with excutils.save_and_reraise_exception():
-                if rebuild.is_in_cell0 or (
-                        rebuild.unscheduled and return_to_cell0.from_cell(
-                            context, self.report_client,
-                            rebuild.build_request.cell,
-                            request_spec.instance_uuid, rebuild.unscheduled)):
-                    rebuild.end()
-        rebuild.end()
+        cell0_rebuild.build(
+            self, context, build_request, request_spec, image, admin_password,
+            injected_files, requested_networks, block_device_mapping, tags)
 
 
 @nova_pending.over(released.ConductorManager)
@@ -274,12 +241,6 @@ class ConductorManager:
     @nova_pending.new
     @periodic_task.periodic_task(spacing=60)
     def _recover_rebuilds_in_cell0(self, context):
-        # A conductor of a cell has no way to cell0 and to build requests.
-        if (CONF.api_database.connection is not None and
-                CONF.conductor.rebuild_in_cell0_timeout and
-                recover_rebuilds.take_turn(
-                    context,
-                    self._periodic_spacing['_recover_rebuilds_in_cell0'])):
-            recover_rebuilds.recover(
-                context, self.compute_task_mgr.report_client,
-                CONF.conductor.rebuild_in_cell0_timeout)
+        recover_rebuilds.run_in_turn(
+            context, self.compute_task_mgr.report_client,
+            self._periodic_spacing['_recover_rebuilds_in_cell0'])

@@ -31,8 +31,8 @@ def rebuilding(rebuild=None):
     deep: the mapping of the server and its build request change in one
     transaction only, and nothing is destroyed that somebody else has now.
 
-    :param rebuild: the nova.conductor.cell0.Rebuild, None where a server that
-        was being rebuilt is deleted
+    :param rebuild: the nova.conductor.cell0_rebuild.Rebuild, None where a
+        server that was being rebuilt is deleted
     """
     return context_value.within(_rebuilding, (rebuild,))
 

@@ -104,6 +104,21 @@ def take_turn(context, seconds):
         context, rebuild_in_cell0.cell0(context), seconds - 1)
 
 
+def run_in_turn(context, report_client, seconds):
+    """Recover what the option says, if this worker takes the turn.
+
+    :param context: an administrator's context
+    :param report_client: the client of the placement service
+    :param seconds: how long nobody else is to have the turn
+    """
+    # A conductor of a cell has no way to cell0 and to build requests.
+    if (CONF.api_database.connection is not None and
+            CONF.conductor.rebuild_in_cell0_timeout and
+            take_turn(context, seconds)):
+        recover(context, report_client,
+                CONF.conductor.rebuild_in_cell0_timeout)
+
+
 def recover(context, report_client, age, including_pinned=False):
     """Recover the rebuilds in cell0 that were asked for too long ago.
 

@@ -74,7 +74,7 @@ def from_build_request(context, report_client, build_request, exc):
 def from_rebuild(rebuild, exc, record_failure):
     """Return a server to cell0 that this conductor was to build.
 
-    :param rebuild: the nova.conductor.cell0.Rebuild
+    :param rebuild: the nova.conductor.cell0_rebuild.Rebuild
     :param exc: why the server was not built
     :param record_failure: what adds the failed event to its actions, called
         with a context that is targeted at cell0, the Instance and exc

@@ -21,7 +21,7 @@ from oslo_utils import timeutils
 
 from nova.compute import cell0_record
 from nova.compute import rebuild_in_cell0
-from nova.conductor import cell0
+from nova.conductor import cell0_rebuild
 from nova.conductor import manager
 from nova.conductor import rpcapi as conductor_rpcapi
 from nova.conductor.tasks import recover_rebuilds
@@ -46,7 +46,7 @@ STEPS = (
     (rebuild_in_cell0, 'unmap_and_create_build_request'),
     (cell0_record, 'destroy_unchanged'),
     (conductor_rpcapi.ComputeTaskAPI, 'rebuild_instance_in_cell0'),
-    (cell0.Rebuild, 'notify'),
+    (cell0_rebuild.Rebuild, 'notify'),
     (manager.ComputeTaskManager, '_schedule_instances'),
     (manager.ComputeTaskManager, '_recheck_quota'),
     (manager.ComputeTaskManager, '_delete_build_request'),

@@ -20,7 +20,7 @@ from unittest import mock
 
 import oslo_messaging as messaging
 
-from nova.conductor import cell0
+from nova.conductor import cell0_rebuild
 from nova.conductor import failed_builds
 from nova.conductor import manager
 from nova.conductor.tasks import host_builds
@@ -596,7 +596,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.flags(rebuild_in_cell0_timeout=0, group='conductor')
         self.make_room()
         spawn, ended = fake.FakeDriver.spawn, threading.Event()
-        end = cell0.Rebuild.end
+        end = cell0_rebuild.Rebuild.end
 
         def slow(*args, **kwargs):
             self.assertTrue(ended.wait(60))
@@ -607,7 +607,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
             ended.set()
 
         with mock.patch(failed_builds_base.SPAWN, slow), \
-                mock.patch.object(cell0.Rebuild, 'end', note):
+                mock.patch.object(cell0_rebuild.Rebuild, 'end', note):
             self.can_be_rebuilt()
         with self.log_of_rebuilds() as log:
             self.assertEqual(0, log.count())

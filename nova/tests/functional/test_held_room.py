@@ -25,7 +25,7 @@ from placement.objects import consumer as consumer_obj
 
 from nova.cmd import manage
 from nova.compute import api as compute_api
-from nova.conductor import cell0
+from nova.conductor import cell0_rebuild
 from nova.conductor.tasks import recover_rebuilds
 from nova import context as nova_context
 from nova.limit import local as local_limit
@@ -811,7 +811,7 @@ class HeldRoomTestCase(HeldRoomBase):
     def test_api_dies_as_it_deletes_what_is_about_to_be_rebuilt(self):
         self.make_room()
         self.hold()
-        begin = cell0.begin
+        begin = cell0_rebuild.begin
 
         def begin_late(*args):
             with mock.patch.object(
@@ -822,7 +822,7 @@ class HeldRoomTestCase(HeldRoomBase):
                     self.api.delete_server, self.server['id'])
             return begin(*args)
 
-        with mock.patch.object(cell0, 'begin', begin_late):
+        with mock.patch.object(cell0_rebuild, 'begin', begin_late):
             self.rebuild(self.server)
             self._wait_until_deleted(self.server)
         self._wait_for_assert(lambda: self.assertEqual(

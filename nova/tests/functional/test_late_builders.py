@@ -24,7 +24,7 @@ from nova.compute import build_results
 from nova.compute import manager as compute_manager
 from nova.compute import resource_tracker
 from nova.compute import rpcapi
-from nova.conductor import cell0
+from nova.conductor import cell0_rebuild
 from nova.conductor import failed_builds
 from nova.conductor import manager
 from nova.conductor.tasks import recover_rebuilds
@@ -402,14 +402,14 @@ class LateRebuildsTestCase(failed_builds_base.FailedBuildsBase):
     def setUp(self):
         super().setUp()
         self.ended = []
-        end = cell0.Rebuild.end
+        end = cell0_rebuild.Rebuild.end
 
         def note(rebuild):
             end(rebuild)
             self.ended.append(rebuild)
 
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.conductor.cell0.Rebuild.end', note))
+            'nova.conductor.cell0_rebuild.Rebuild.end', note))
 
     @contextlib.contextmanager
     def hang(self, module, name, function, after=False):

@@ -18,7 +18,7 @@ from unittest import mock
 from nova.compute import cell0_record
 from nova.compute import rebuild_in_cell0
 from nova.compute import rpcapi
-from nova.conductor import cell0
+from nova.conductor import cell0_rebuild
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.main import api as main_db_api
@@ -78,7 +78,7 @@ class RebuildOnServer(server_databases.OnDatabaseServer, rebuild_races.Races,
         for where, name in ((rebuild_in_cell0,
                              'unmap_and_create_build_request'),
                             (cell0_record, 'destroy_unchanged'),
-                            (cell0.Rebuild, 'notify'),
+                            (cell0_rebuild.Rebuild, 'notify'),
                             (build_request_lease, 'replace')):
             server = self.waiting(tags=['blue'])
             with mock.patch.object(where, name,

@@ -68,7 +68,7 @@ class _StockConductor:
     def stock(self):
         # What the bus calls is looked up when the service starts.
         self.useFixture(fixtures.MockPatch(
-            'nova.conductor.cell0.is_rebuild', return_value=False))
+            'nova.conductor.cell0_rebuild.is_rebuild', return_value=False))
         released = manager.released.ComputeTaskManager
         for name in ('_bury_in_cell0', '_set_vm_state_and_notify',
                      '_delete_build_request', '_cleanup_build_artifacts'):

@@ -25,6 +25,7 @@ from nova.compute import manager as compute_manager
 from nova.compute import rebuild_in_cell0
 from nova.compute import rpcapi
 from nova.conductor import cell0
+from nova.conductor import cell0_rebuild
 from nova.conductor import cleanup
 from nova.conductor import rebuild_log
 from nova.conductor.tasks import recover_rebuilds
@@ -598,7 +599,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_what_a_host_was_asked_for_is_forgotten(self):
         self.make_room()
-        with mock.patch.object(cell0.Rebuild, 'end',
+        with mock.patch.object(cell0_rebuild.Rebuild, 'end',
                                side_effect=Down()) as stopped:
             self.rebuild(self.server)
             self._wait_for_assert(stopped.assert_called)

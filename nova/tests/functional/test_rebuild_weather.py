@@ -29,7 +29,7 @@ from nova.cmd import manage
 from nova.compute import rpcapi
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
-from nova.conductor import cell0
+from nova.conductor import cell0_rebuild
 from nova.conductor import manager
 from nova.conductor import rebuild_log
 from nova.conductor import rpcapi as conductor_rpcapi
@@ -168,7 +168,7 @@ class SchedulerTestCase(WeatherBase):
         server = self.waiting()
         self.make_room()
         released = return_to_cell0._is_claimed
-        end, ended = cell0.Rebuild.end, threading.Event()
+        end, ended = cell0_rebuild.Rebuild.end, threading.Event()
 
         def reset(*args):
             self.together(lambda: self.ask_reset(server))
@@ -182,8 +182,9 @@ class SchedulerTestCase(WeatherBase):
                 manager.ComputeTaskManager, '_recheck_quota',
                 side_effect=exception.TooManyInstances(
                     overs='cores', req=1, used=1, allowed=1)
-        ), mock.patch.object(return_to_cell0, '_is_claimed', reset
-                             ), mock.patch.object(cell0.Rebuild, 'end', note):
+        ), mock.patch.object(
+                return_to_cell0, '_is_claimed', reset
+        ), mock.patch.object(cell0_rebuild.Rebuild, 'end', note):
             self.assertEqual(202, self.ask_rebuild(server))
             self.until(lambda: self.assertTrue(ended.is_set()))
         self.assertEqual('ERROR', self.admin_api.get_server(
@@ -501,10 +502,10 @@ class CellTestCase(WeatherBase):
             select(rebuild, selection)
             raise ZeroDivisionError()
 
-        select = cell0.Rebuild.select
+        select = cell0_rebuild.Rebuild.select
         with mock.patch.object(return_to_cell0, 'from_rebuild'), \
-                mock.patch.object(cell0.Rebuild, 'select', die), \
-                mock.patch.object(cell0.Rebuild, 'end') as ended:
+                mock.patch.object(cell0_rebuild.Rebuild, 'select', die), \
+                mock.patch.object(cell0_rebuild.Rebuild, 'end') as ended:
             self.assertEqual(202, self.ask_rebuild(server))
             self.until(ended.assert_called)
         self.assertEqual((1, 0), self.recover())

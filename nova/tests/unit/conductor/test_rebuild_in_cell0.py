@@ -98,7 +98,7 @@ class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
         rebuild = steps.begin.return_value
         rebuild.build_request = build_request
         self.useFixture(fixtures.MockPatch(
-            'nova.conductor.cell0.begin', steps.begin))
+            'nova.conductor.cell0_rebuild.begin', steps.begin))
         self.useFixture(fixtures.MockPatch(
             'nova.scheduler.client.report.report_client_singleton',
             return_value=mock.sentinel.report_client))
