@@ -32,6 +32,7 @@ from nova.compute import vm_states
 from nova.conductor import cell0
 from nova.conductor import cleanup
 from nova.conductor import rebuild_log
+from nova.conductor.tasks import cell0_claim
 from nova.conductor.tasks import host_builds
 from nova.conductor.tasks import return_to_cell0
 import nova.conf
@@ -259,7 +260,7 @@ def is_given_up(instance):
             # Saved by a conductor that does not know of the mark.
             state == (vm_states.ERROR, None) or
             # Somebody has begun to return it.
-            state == (vm_states.BUILDING, return_to_cell0.CLAIM) and
+            state == (vm_states.BUILDING, cell0_claim.CLAIM) and
             instance.fault is not None)
 
 

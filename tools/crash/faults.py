@@ -61,7 +61,7 @@ TARGETS = {
         'nova.scheduler.client.query:SchedulerQueryClient.'
         'select_destinations',
         'nova.objects.build_request:BuildRequest.convert_to_mapping',
-        'nova.conductor.tasks.return_to_cell0:set_task_state',
+        'nova.conductor.tasks.cell0_claim:set_task_state',
         'nova.conductor.tasks.return_to_cell0:_ask_again',
         'nova.compute.cell0_record:destroy_unchanged',
         'nova.conductor.tasks.return_to_cell0:_create_record',

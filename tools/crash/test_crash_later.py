@@ -55,7 +55,7 @@ class SecondCrashTestCase(base.CrashTestCase):
         self.recovery_killed(
             'after nova.conductor.manager:ComputeTaskManager.'
             '_delete_build_request',
-            'after %sset_task_state' % _RETURN,
+            'after nova.conductor.tasks.cell0_claim:set_task_state',
             'after %s_ask_again' % _RETURN,
             'after %sdestroy_unchanged' % _RECORD)
 

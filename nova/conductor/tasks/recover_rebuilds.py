@@ -44,6 +44,7 @@ from nova.conductor import cell0
 from nova.conductor import cleanup
 from nova.conductor import failed_builds
 from nova.conductor import rebuild_log
+from nova.conductor.tasks import cell0_claim
 from nova.conductor.tasks import return_to_cell0
 import nova.conf
 from nova import context as nova_context
@@ -205,7 +206,7 @@ class _Recovery:
                 cctxt).reader.using(cctxt) as session:
             return session.query(row.uuid, row.task_state).filter(
                 row.task_state.in_(
-                    (task_states.REBUILDING, return_to_cell0.CLAIM)),
+                    (task_states.REBUILDING, cell0_claim.CLAIM)),
                 row.updated_at < self.before, row.deleted == 0).limit(
                     # In no order: one would have another index used.
                     _LIMIT).all()
@@ -214,8 +215,8 @@ class _Recovery:
         """Let a server go whose claim is old, if no other recovery does."""
         row = main_models.Instance
         with self._in_cell0() as cctxt:
-            if not return_to_cell0.set_task_state(
-                    cctxt, instance_uuid, return_to_cell0.CLAIM,
+            if not cell0_claim.set_task_state(
+                    cctxt, instance_uuid, cell0_claim.CLAIM,
                     row.task_state == task_state,
                     row.updated_at < self.before):
                 return False
@@ -223,11 +224,11 @@ class _Recovery:
             if cell0.is_mapped_to(
                     self.context, instance_uuid, self.cell0.uuid):
                 exc = None
-                if task_state == return_to_cell0.CLAIM:
+                if task_state == cell0_claim.CLAIM:
                     exc = RebuildInterrupted()
-                    return_to_cell0.delete_allocations(
+                    cell0_claim.delete_allocations(
                         self.context, self.report_client, instance_uuid)
-                return return_to_cell0.release_claim(
+                return cell0_claim.release_claim(
                     objects.Instance.get_by_uuid(cctxt, instance_uuid), exc)
             return self._remove_leftover(cctxt, instance_uuid, row_id)
 
@@ -246,7 +247,7 @@ class _Recovery:
                     exception.ConstraintNotMet, exception.InstanceNotFound):
                 cell0_record.destroy_record(
                     cctxt, instance_uuid, id=row_id,
-                    task_state=return_to_cell0.CLAIM)
+                    task_state=cell0_claim.CLAIM)
                 return True
             return False
 
@@ -338,7 +339,7 @@ class _Recovery:
             return failed_builds.return_if_ended(
                 self.context, self.report_client, instance_uuid,
                 self.before) or None
-        if return_to_cell0.is_unscheduled(instance):
+        if cell0_claim.is_unscheduled(instance):
             if instance.updated_at and timeutils.normalize_time(
                     instance.updated_at) >= self.before:
                 return None  # Another host is about to be asked.

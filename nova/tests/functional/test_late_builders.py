@@ -27,6 +27,7 @@ from nova.compute import rpcapi
 from nova.conductor import cell0_rebuild
 from nova.conductor import failed_builds
 from nova.conductor import manager
+from nova.conductor.tasks import cell0_claim
 from nova.conductor.tasks import recover_rebuilds
 from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
@@ -292,7 +293,7 @@ class LateHostsTestCase(failed_builds_base.FailedBuildsBase):
             with nova_context.target_cell(
                     nova_context.get_admin_context(),
                     self.cell_mappings['cell1']) as cctxt:
-                self.assertTrue(return_to_cell0.set_task_state(
+                self.assertTrue(cell0_claim.set_task_state(
                     cctxt, self.server['id'], None, vm_state='error'))
 
         def meet(*args):
@@ -456,7 +457,7 @@ class LateRebuildsTestCase(failed_builds_base.FailedBuildsBase):
     def test_room_that_is_held_since_it_was_mapped_to_cell0(self):
         self.make_room()
         self.fill()
-        with self.hang(return_to_cell0, 'delete_allocations',
+        with self.hang(cell0_claim, 'delete_allocations',
                        self.return_and_hold):
             self.rebuild(self.server)
             self.has_ended()

@@ -28,6 +28,7 @@ from nova.conductor import cell0
 from nova.conductor import cell0_rebuild
 from nova.conductor import cleanup
 from nova.conductor import rebuild_log
+from nova.conductor.tasks import cell0_claim
 from nova.conductor.tasks import recover_rebuilds
 from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
@@ -202,7 +203,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
             with mock.patch.object(
                     recover_rebuilds._Recovery, '_stale_build_requests',
                     requests), mock.patch.object(
-                    return_to_cell0, 'release_claim', side_effect=Killed()):
+                    cell0_claim, 'release_claim', side_effect=Killed()):
                 self.assertRaises(
                     Killed, contextvars.Context().run, self.recover)
             return remove(*args)
@@ -555,10 +556,8 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual('described', self.api.get_server(
             self.server['id'])['description'])
 
-    def recovery_stopped_while_it_takes_a_server_back(self, name):
+    def recovery_stopped_while_it_takes_a_server_back(self, module, name):
         self.handed_over()
-        module = (return_to_cell0 if hasattr(return_to_cell0, name)
-                  else cell0_record)
         released = getattr(module, name)
 
         def stopped(*args, **kwargs):
@@ -575,14 +574,16 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.can_be_rebuilt()
 
     def test_recovery_stopped_after_it_claimed_a_server(self):
-        self.recovery_stopped_while_it_takes_a_server_back('set_task_state')
+        self.recovery_stopped_while_it_takes_a_server_back(
+            cell0_claim, 'set_task_state')
 
     def test_recovery_stopped_after_it_asked_for_a_server_again(self):
-        self.recovery_stopped_while_it_takes_a_server_back('_ask_again')
+        self.recovery_stopped_while_it_takes_a_server_back(
+            return_to_cell0, '_ask_again')
 
     def test_recovery_stopped_after_it_deleted_a_server_in_its_cell(self):
         self.recovery_stopped_while_it_takes_a_server_back(
-            'destroy_unchanged')
+            cell0_record, 'destroy_unchanged')
 
     def test_two_recoveries_of_a_server_that_was_handed_over(self):
         self.handed_over_long_ago()
@@ -713,7 +714,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.stop_the_conductor_at('_recheck_quota')
         for module, name in ((return_to_cell0, '_create_record'),
                              (cell0, 'map_to_cell'),
-                             (return_to_cell0, 'release_claim'),
+                             (cell0_claim, 'release_claim'),
                              (cleanup, 'delete_allocations'),
                              (cleanup, 'purge_stale_records')):
             with mock.patch.object(module, name, side_effect=Killed()):
@@ -722,7 +723,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.is_back()
 
     def nothing_is_allocated_when_it_waits(self):
-        release_claim = return_to_cell0.release_claim
+        release_claim = cell0_claim.release_claim
         found = []
 
         def look(*args):
@@ -730,7 +731,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
             return release_claim(*args)
 
         self.assertNotEqual({}, self.allocations())
-        with mock.patch.object(return_to_cell0, 'release_claim', look):
+        with mock.patch.object(cell0_claim, 'release_claim', look):
             self.assertEqual((1, 0), self.recover())
         self.assertEqual([{}], found)
         self.is_back()

@@ -33,6 +33,7 @@ from nova.conductor import cell0_rebuild
 from nova.conductor import manager
 from nova.conductor import rebuild_log
 from nova.conductor import rpcapi as conductor_rpcapi
+from nova.conductor.tasks import cell0_claim
 from nova.conductor.tasks import return_to_cell0
 import nova.conf
 from nova import context as nova_context
@@ -167,7 +168,7 @@ class SchedulerTestCase(WeatherBase):
     def test_reset_before_what_was_allocated_is_deleted(self):
         server = self.waiting()
         self.make_room()
-        released = return_to_cell0._is_claimed
+        released = cell0_claim._is_claimed
         end, ended = cell0_rebuild.Rebuild.end, threading.Event()
 
         def reset(*args):
@@ -183,7 +184,7 @@ class SchedulerTestCase(WeatherBase):
                 side_effect=exception.TooManyInstances(
                     overs='cores', req=1, used=1, allowed=1)
         ), mock.patch.object(
-                return_to_cell0, '_is_claimed', reset
+            cell0_claim, '_is_claimed', reset
         ), mock.patch.object(cell0_rebuild.Rebuild, 'end', note):
             self.assertEqual(202, self.ask_rebuild(server))
             self.until(lambda: self.assertTrue(ended.is_set()))
