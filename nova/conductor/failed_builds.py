@@ -17,8 +17,6 @@ its place. It returns when its tries are exhausted or a host has given it up,
 as it was, with nothing left of the build.
 """
 
-import contextlib
-import contextvars
 import threading
 import time
 
@@ -27,17 +25,14 @@ from oslo_utils import timeutils
 import sqlalchemy as sa
 
 from nova.compute import rebuild_in_cell0
-from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.conductor import cell0
-from nova.conductor import cleanup
 from nova.conductor import rebuild_log
 from nova.conductor.tasks import cell0_claim
 from nova.conductor.tasks import host_builds
 from nova.conductor.tasks import return_to_cell0
 import nova.conf
 from nova import context as nova_context
-from nova import context_value
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova import exception
@@ -55,127 +50,9 @@ _GRACE = 60
 _LEAST = 1
 _ASK_EVERY = 0.5
 
-_trying_again = contextvars.ContextVar('trying_again', default=None)
-
-
-# In the conductor that is asked to try another host.
-
-def find_more_hosts(manager, context, instance, filter_properties,
-                    request_spec, host_lists):
-    """Find other hosts for a server whose build has failed on all it had.
-
-    One for which room was held has no alternates, and one that was the last
-    in a full cloud has none either.
-
-    :param manager: the ComputeTaskManager
-    :param context: the request context
-    :param instance: the Instance
-    :param filter_properties: the filter properties, with the tries so far
-    :param request_spec: the RequestSpec, None from an old host
-    :param host_lists: the alternates that are left, a list with a list
-    :returns: lists of Selection objects, the first of which is claimed; what
-        was given if there is nothing to find
-    """
-    retry = filter_properties.get('retry', {})
-    if (host_lists is None or host_lists[0] or request_spec is None or
-            not rebuilt_instance.is_marked(instance) or
-            CONF.api_database.connection is None or
-            not 0 < retry.get('num_attempts', 0) <
-            CONF.scheduler.max_attempts):
-        return host_lists
-    spec = request_spec.obj_clone()
-    spec._context = context
-    ignored = 'ignore_hosts' in spec and spec.ignore_hosts or ()
-    spec.ignore_hosts = [*ignored,
-                         *(host for host, _node in retry['hosts'])]
-    manager._restrict_request_spec_to_cell(context, instance, spec)
-    try:
-        with _answered(context, instance.uuid):
-            return manager._schedule_instances(
-                context, spec, [instance.uuid], return_alternates=True)
-    except exception.NoValidHost:
-        LOG.info('There is no other host for the server.', instance=instance)
-    except Exception:
-        LOG.exception('No other host can be found for the server.',
-                      instance=instance)
-    return host_lists
-
-
-@contextlib.contextmanager
-def _answered(context, instance_uuid):
-    """Let recovery look at a server if a scheduler does not answer in time.
-
-    It may have claimed a host when nobody waits any more, and the entry of
-    the rebuild can be as old as its first build by then, and is ended soon.
-    """
-    mapping = rebuild_in_cell0.cell0(context)
-    entry = rebuild_log.begin(context, mapping, instance_uuid)
-    try:
-        yield
-    except exception.NoValidHost:
-        rebuild_log.end(context, mapping, entry)
-        raise
-    rebuild_log.end(context, mapping, entry)
-
-
-@contextlib.contextmanager
-def trying_again(context, report_client, instance, reason):
-    """Mark what runs within as another try to build a server.
-
-    If the server has returned to cell0 by the end, what was claimed for it
-    meanwhile is nobody's. Recovery looks, since the entry of its rebuild can
-    have ended. If its owner has deleted it, who did so can have deleted its
-    allocations before the claim.
-
-    :param context: the request context
-    :param report_client: the client of the placement service
-    :param instance: the Instance, whether it came out of cell0 or not
-    :param reason: why its build failed, None if that is not known
-    """
-    try:
-        with context_value.within(_trying_again, (instance, reason)):
-            yield
-    finally:
-        if (rebuilt_instance.is_marked(instance) and
-                host_builds.is_deleted(instance._context, instance)):
-            _delete_allocations(context, report_client, instance)
-        elif (CONF.api_database.connection is not None and
-                rebuilt_instance.is_elsewhere(instance)):
-            rebuild_log.begin(
-                context, rebuild_in_cell0.cell0(context), instance.uuid)
-
-
-def _delete_allocations(context, report_client, instance):
-    try:
-        cleanup.delete_allocations(
-            context, report_client, instance.uuid, lambda: True)
-    except Exception:
-        LOG.exception('What was claimed for the server, which is deleted, is '
-                      'allocated still.', instance=instance)
-
-
-def give_up(context, instance_uuid, exc):
-    """Let a server return to cell0 for which the release sets ERROR.
-
-    :param context: the request context
-    :param instance_uuid: the server
-    :param exc: why no host is asked any more
-    :returns: False if it is no other try to build a server out of cell0
-    """
-    instance, reason = _trying_again.get() or (None, None)
-    if (instance is None or instance.uuid != instance_uuid or
-            not rebuilt_instance.is_marked(instance)):
-        return False
-    LOG.warning('The server returns to cell0: %s', exc, instance=instance)
-    rebuilt_instance.give_up(instance)
-    instance.save()
-    compute_utils.add_instance_fault_from_exc(
-        context, instance, exc, fault_message=reason)
-    return True
-
 
 def return_given_up(instance):
-    """Return a server soon if give_up() was called for it.
+    """Return a server soon if reschedule.give_up() was called for it.
 
     :param instance: the Instance, after all was cleaned up
     """
@@ -194,8 +71,6 @@ def start(report_client):
         rebuilt_instance.on_given_up = Returner(report_client).add
         rebuilt_instance.on_launched = forget
 
-
-# Where a build was given up.
 
 class Returner:
     """Returns servers to cell0 as soon as their hosts have ended with them.

@@ -23,6 +23,7 @@ from nova.conductor import cell0
 from nova.conductor import cell0_rebuild
 from nova.conductor import failed_builds
 from nova.conductor import held_destination
+from nova.conductor import reschedule
 from nova.conductor.tasks import recover_rebuilds
 from nova.conductor.tasks import return_to_cell0
 from nova.objects import rebuild_context
@@ -54,7 +55,7 @@ class ComputeTaskManager:
 
     def _set_vm_state_and_notify(self, context, instance_uuid, method,
                                  updates, ex, request_spec):
-        if failed_builds.give_up(context, instance_uuid, ex):
+        if reschedule.give_up(context, instance_uuid, ex):
             return
         if cell0.is_target(context):
             updates = dict(updates, vm_state=cell0.vm_state_after(
@@ -167,14 +168,14 @@ class ComputeTaskManager:
             return
         # The release takes the reason out.
         reason = filter_properties.get('retry', {}).get('exc_reason')
-        with failed_builds.trying_again(
+        with reschedule.trying_again(
                 context, self.report_client, instances[0], reason):
             released.ComputeTaskManager.build_instances(
                 self, context, instances, image, filter_properties,
                 admin_password, injected_files, requested_networks,
                 security_groups, block_device_mapping=block_device_mapping,
                 legacy_bdm=legacy_bdm, request_spec=request_spec,
-                host_lists=failed_builds.find_more_hosts(
+                host_lists=reschedule.find_more_hosts(
                     self, context, instances[0], filter_properties,
                     request_spec, host_lists))
 
