@@ -35,6 +35,7 @@ from oslo_utils import excutils
 from nova.compute import cinder_reimage
 from nova.compute import power_state
 from nova.compute import reimage_attachment
+from nova.compute import reimage_rollback
 from nova.compute import reimage_state
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
@@ -176,7 +177,7 @@ class VolumeRebuild:
         except cinder_reimage.ReimageFailed:
             raise
         except Exception as exc:
-            if self._is_deleted():
+            if self.is_deleted():
                 raise
             LOG.exception('The root volume was not re-imaged.',
                           instance=instance)
@@ -251,7 +252,7 @@ class VolumeRebuild:
         """
         if isinstance(exc, cinder_reimage.NotReimaged):
             return exc
-        if self.has_begun or self._is_deleted():
+        if self.has_begun or self.is_deleted():
             reimage_state.forget_original(self.context, self.instance)
             return exc
         LOG.exception('The root volume was not re-imaged.',
@@ -266,7 +267,7 @@ class VolumeRebuild:
         :raises: InstanceNotFound if the server is deleted: nothing is to be
             set on it any more
         """
-        is_deleted = self._is_deleted()
+        is_deleted = self.is_deleted()
         attachments = [self.root, *self.others]
         for attachment in attachments:
             attachment.abandon(is_deleted and not self._is_reclaimed_later())
@@ -278,7 +279,7 @@ class VolumeRebuild:
             # The next rebuild deletes it, or the delete of the server.
             self._mark_unfinished()
 
-    def _is_deleted(self):
+    def is_deleted(self):
         """Whether the server is deleted, or is being deleted."""
         return self._has_state(
             True, vm_states.SOFT_DELETED, task_states.DELETING,
@@ -330,68 +331,13 @@ class VolumeRebuild:
         :param spawn: arguments for the driver
         :raises: ReimageFailed if it cannot be done
         """
+        rollback = reimage_rollback.Rollback(self)
         try:
             self._undo_record()
             self.instance.save(expected_task_state=[task_states.REBUILDING])
-            self._attach_again(exc)
+            rollback.attach_again(exc)
             if self.guest_state != power_state.NOSTATE:
-                self._start_again(spawn)
+                rollback.start_again(spawn)
         except Exception:
             with excutils.save_and_reraise_exception():
                 self._mark_unfinished()
-
-    def _attach_again(self, exc):
-        """Attach the volumes, trying several times.
-
-        :param exc: why
-        :raises: ReimageFailed
-        """
-        for last in cinder_reimage.tries():
-            try:
-                # The root is not to wait for one that cannot be attached.
-                for attachment in (self.root, *self.others):
-                    self._connect(attachment)
-                return
-            except Exception as second:
-                if last or self._is_deleted():
-                    LOG.exception('The volumes could not be attached again.',
-                                  instance=self.instance)
-                    raise cinder_reimage.ReimageFailed(
-                        volume_id=self.root.bdm.volume_id,
-                        reason=_('%(reason)s, and its volumes could not be '
-                                 'attached again: %(second)s') % {
-                                     'reason': cinder_reimage.reason(exc),
-                                     'second': cinder_reimage.reason(second)})
-                LOG.warning('The volumes are not attached again: %s', second,
-                            instance=self.instance)
-
-    def _connect(self, attachment):
-        """Connect a volume to the host, if it was connected or has a guest."""
-        attachment.restore()
-        if attachment.is_reserved and (
-                attachment.was_connected or
-                self.guest_state != power_state.NOSTATE):
-            attachment.ensure()
-            self.manager._prep_block_device(
-                self.context, self.instance,
-                objects.BlockDeviceMappingList(objects=[attachment.bdm]))
-            attachment.is_reserved = False
-
-    def _start_again(self, spawn):
-        """Bring the guest back, in the power state that it had."""
-        manager, context, instance = self.manager, self.context, self.instance
-        running = self.guest_state == power_state.RUNNING
-        state = manager._get_power_state(instance)
-        if state == power_state.NOSTATE:
-            if 'accel_info' not in spawn:
-                spawn['accel_info'] = manager._get_accel_info(
-                    context, instance)
-            manager.driver.spawn(
-                context, instance, instance.image_meta, [], None,
-                block_device_info=manager._get_instance_block_device_info(
-                    context, instance, bdms=self.bdms),
-                power_on=running, **spawn)
-        elif running and state != power_state.RUNNING:
-            manager._power_on(context, instance)
-        instance.power_state = manager._get_power_state(instance)
-        instance.save(expected_task_state=[task_states.REBUILDING])
