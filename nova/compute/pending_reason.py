@@ -273,11 +273,11 @@ class _Explanation:
 class _Request(rebuild_request.Request):
     """The request of the server as its rebuild would make it."""
 
-    def _check_devices(self):
+    def check_devices(self):
         """Check what is there; nothing is reserved for a look."""
         for bdm in self.bdms:
             if bdm.volume_id:
-                self._check_volume(bdm)
+                self.check_volume(bdm)
 
 
 def _reason_of(message):

@@ -134,7 +134,7 @@ class Request:
             self._find_flavor()
             self._find_image()
             self._make_instance()
-            self._check_devices()
+            self.check_devices()
             self._make_request_spec()
 
     def _find_request_spec(self):
@@ -185,7 +185,7 @@ class Request:
         if self.image_href is not None and (
                 self.image_href != rebuild_image.image_of(
                     self.api, self.context, self.cell0_instance, self.bdms)):
-            self._replace_image(made_from)
+            rebuild_image.replace(self, made_from)
         self.api._check_auto_disk_config(
             image=self.image,
             auto_disk_config=self.changes.get('auto_disk_config'))
@@ -199,38 +199,6 @@ class Request:
             self.image, self.flavor,
             self.changes.get('metadata', {}), self.files, self.root,
             self.oldest_compute)
-
-    def _replace_image(self, made_from):
-        """Put another image where the one of the create was."""
-        if self.root is not None and self.root.volume_id:
-            raise rebuild_image.RebuildRefused(reason=_(
-                'its root volume %s is not written to. Name no image, or '
-                'delete the server and create it from another volume')
-                % self.root.volume_id)
-        if made_from is None or (
-                self.root is not None and self.root.image_id != made_from):
-            raise exception.ImageUnacceptable(
-                image_id=self.image_href,
-                reason=_('the root volume of the server is to be made from a '
-                         'snapshot or from nothing'))
-        properties = self.request_spec.image.properties
-        before = {'properties': {
-            name: getattr(properties, 'img_' + name)
-            for name in ('block_device_mapping', 'bdm_v2', 'mappings')
-            if 'img_' + name in properties}}
-        for image in (before, self.image):
-            if self.api._get_image_defined_bdms(
-                    self.flavor, image, 'vda'):
-                raise exception.ImageUnacceptable(
-                    image_id=self.image_href,
-                    reason=_('it or the image that the server was created '
-                             'from defines block devices'))
-        if self.root is not None:
-            self.root.image_id = self.image_id
-        for bdm in self.bdms:
-            if bdm.is_local:
-                bdm.encrypted = False
-                bdm.encryption_format = None
 
     # The instance.
 
@@ -308,13 +276,13 @@ class Request:
 
     # The block devices.
 
-    def _check_devices(self):
+    def check_devices(self):
         """Check all that the server is to be attached to."""
         self.check_project()
         checked, volumes = [], []
         for bdm in self.bdms:
             if bdm.volume_id:
-                volumes.append(self._check_volume(bdm))
+                volumes.append(self.check_volume(bdm))
                 bdm = cell0_record.unsaved(bdm)
                 # Or it would be reserved once more.
                 bdm.volume_id = None
@@ -332,7 +300,7 @@ class Request:
                 bdm.is_volume and not bdm.volume_id for bdm in self.bdms):
             raise VolumesOfOtherProject(instance_uuid=self.cell0_instance.uuid)
 
-    def _check_volume(self, bdm):
+    def check_volume(self, bdm):
         """Return a volume that is still reserved for the server alone."""
         volume = self.api.volume_api.get(self.context, bdm.volume_id)
         others = set(volume.get('attachments', ())) - {
