@@ -55,8 +55,8 @@ class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
         self.api.microversion = microversion
         self.admin_api.microversion = microversion
 
-    def bury(self, status='PENDING', api=None, **server):
-        """Create a server that no host has room for; wait until buried.
+    def create_waiting(self, status='PENDING', api=None, **server):
+        """Create a server that no host has room for; wait until it waits.
 
         :param status: the status that it ends in
         :param api: the client that asks for it, by default the tenant's

@@ -48,7 +48,7 @@ class RebuildInCell0Base(full_cloud.FullCloudTestCase):
         return str(exc)
 
     def stored(self, server):
-        """Return what the databases hold of a buried server."""
+        """Return what the databases hold of a server in cell0."""
         context = nova_context.get_admin_context()
         rows = {}
         with api_db_api.context_manager.reader.using(context):

@@ -142,11 +142,11 @@ class RacesBase(rebuild_base.RebuildInCell0Base):
     # What they leave.
 
     def waiting(self, **server):
-        """Bury a server with a port, although there may be room for it."""
+        """Create a waiting server with a port, though there may be room."""
         with mock.patch.object(manager.ComputeTaskManager,
                                '_schedule_instances',
                                side_effect=exception.NoValidHost(reason='')):
-            return self.bury(networks=[{'port': PORT}], **server)
+            return self.create_waiting(networks=[{'port': PORT}], **server)
 
     def rows(self, model, server):
         context = nova_context.get_admin_context()

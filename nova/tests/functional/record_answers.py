@@ -37,7 +37,7 @@ class RecordAnswers(full_cloud.FullCloudTestCase):
     def setUp(self):
         super().setUp()
         self.large = '5'  # m1.xlarge, its name is the same each time
-        self.server = self.bury('ERROR', name='patient')
+        self.server = self.create_waiting('ERROR', name='patient')
         self.answers = []
 
     def record(self, api, version, requests, prefix=''):

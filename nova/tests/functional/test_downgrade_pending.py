@@ -28,7 +28,7 @@ class DowngradePendingTestCase(full_cloud.FullCloudTestCase):
 
     def setUp(self):
         super().setUp()
-        self.waiting = [self.bury()['id'] for _number in range(3)]
+        self.waiting = [self.create_waiting()['id'] for _number in range(3)]
         self.flags(use_pending_state=False)
 
     def set_error(self, **kwargs):
@@ -94,10 +94,10 @@ class DowngradePendingTestCase(full_cloud.FullCloudTestCase):
         self._wait_until_deleted({'id': self.waiting[1]})
         self.assertEqual(0, self.set_error()[0])
 
-    def test_one_that_was_buried_by_a_conductor_with_the_option_on(self):
+    def test_one_of_a_conductor_with_the_option_on(self):
         self.assertEqual(0, self.set_error()[0])
         self.flags(use_pending_state=True)
-        self.waiting.append(self.bury()['id'])
+        self.waiting.append(self.create_waiting()['id'])
         self.assertEqual(2, self.set_error()[0])
         self.assertEqual('PENDING', self.statuses()[-1])
         self.flags(use_pending_state=False)

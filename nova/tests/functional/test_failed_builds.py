@@ -242,7 +242,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
     def test_ports(self):
         self.fill_compute()
-        self.server = self.bury(networks=[{'port': PORT}])
+        self.server = self.create_waiting(networks=[{'port': PORT}])
         self.make_host()
         with self.abort():
             self.rebuild(self.server)
@@ -260,10 +260,11 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
     def test_volume_that_was_there(self):
         for failure, why in ((self.abort, 'no such disk'),
                              (self.reschedule, 'no such bridge')):
-            self.server = self.bury(imageRef='', block_device_mapping_v2=[{
-                'source_type': 'volume', 'destination_type': 'volume',
-                'boot_index': 0, 'delete_on_termination': False,
-                'uuid': VOLUME}])
+            self.server = self.create_waiting(
+                imageRef='', block_device_mapping_v2=[{
+                    'source_type': 'volume', 'destination_type': 'volume',
+                    'boot_index': 0, 'delete_on_termination': False,
+                    'uuid': VOLUME}])
             name = 'bad-' + why[-4:]
             self.make_host(name)
             with failure((name,)):
@@ -282,9 +283,11 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
     def left_without_attachment(self):
         """Let a build fail with a volume, and the conductor then die."""
-        self.server = self.bury(imageRef='', block_device_mapping_v2=[{
-            'source_type': 'volume', 'destination_type': 'volume',
-            'boot_index': 0, 'delete_on_termination': False, 'uuid': VOLUME}])
+        self.server = self.create_waiting(
+            imageRef='', block_device_mapping_v2=[{
+                'source_type': 'volume', 'destination_type': 'volume',
+                'boot_index': 0, 'delete_on_termination': False,
+                'uuid': VOLUME}])
         self.make_host()
         with self.reschedule(), mock.patch.object(
                 manager.ComputeTaskManager, 'build_instances') as asked:
@@ -373,10 +376,11 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
     def test_volume_that_was_made_from_an_image(self):
         image = self.glance.auto_disk_config_enabled_image['id']
-        self.server = self.bury(imageRef='', block_device_mapping_v2=[{
-            'source_type': 'image', 'destination_type': 'volume',
-            'boot_index': 0, 'volume_size': 1, 'uuid': image,
-            'delete_on_termination': False}])
+        self.server = self.create_waiting(
+            imageRef='', block_device_mapping_v2=[{
+                'source_type': 'image', 'destination_type': 'volume',
+                'boot_index': 0, 'volume_size': 1, 'uuid': image,
+                'delete_on_termination': False}])
         before = set(self.cinder.volumes)
         self.make_host()
         with self.abort(), mock.patch.object(
@@ -396,7 +400,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
     def test_personality_files(self):
         self.speak('2.56')
-        self.server = self.bury(personality=[{
+        self.server = self.create_waiting(personality=[{
             'path': '/etc/motd', 'contents': 'aGVsbG8='}])
         self.speak('latest')
         self.server = self.admin_api.get_server(self.server['id'])
@@ -445,9 +449,11 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.assertIn('no such disk', reason['exception_message'])
 
     def test_volume_that_the_host_has_deleted(self):
-        self.server = self.bury(imageRef='', block_device_mapping_v2=[{
-            'source_type': 'volume', 'destination_type': 'volume',
-            'boot_index': 0, 'delete_on_termination': True, 'uuid': VOLUME}])
+        self.server = self.create_waiting(
+            imageRef='', block_device_mapping_v2=[{
+                'source_type': 'volume', 'destination_type': 'volume',
+                'boot_index': 0, 'delete_on_termination': True,
+                'uuid': VOLUME}])
         self.make_host()
         with self.abort(), mock.patch.object(
                 host_builds, '_exists', return_value=False):
@@ -497,7 +503,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.can_be_rebuilt()
 
     def test_host_dies(self):
-        self.server = self.bury(networks=[{'port': PORT}])
+        self.server = self.create_waiting(networks=[{'port': PORT}])
         self.make_host()
         self.assertEqual([], self.host_dies())
         self.goes_back('nova-compute on bad was interrupted')
@@ -506,9 +512,11 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.can_be_rebuilt()
 
     def test_host_dies_with_a_volume(self):
-        self.server = self.bury(imageRef='', block_device_mapping_v2=[{
-            'source_type': 'volume', 'destination_type': 'volume',
-            'boot_index': 0, 'delete_on_termination': False, 'uuid': VOLUME}])
+        self.server = self.create_waiting(
+            imageRef='', block_device_mapping_v2=[{
+                'source_type': 'volume', 'destination_type': 'volume',
+                'boot_index': 0, 'delete_on_termination': False,
+                'uuid': VOLUME}])
         self.make_host()
         self.host_dies()
         self.goes_back('nova-compute on bad was interrupted')

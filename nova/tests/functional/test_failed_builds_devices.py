@@ -62,7 +62,7 @@ class FailedBuildsDevicesTestCase(failed_builds_base.FailedBuildsBase):
     def waits(self, **server):
         """Let a server wait; return what is stored of its devices."""
         self.fill('bad')
-        self.server = self.bury(**server)
+        self.server = self.create_waiting(**server)
         self.placement.delete('/allocations/%s' % uuids.filler)
         return self.devices()
 

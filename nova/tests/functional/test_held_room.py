@@ -43,7 +43,7 @@ class HeldRoomBase(rebuild_base.RebuildInCell0Base):
 
     def setUp(self):
         super().setUp()
-        self.server = self.bury()
+        self.server = self.create_waiting()
 
     RESOURCES = {'VCPU': 1, 'MEMORY_MB': 128, 'DISK_GB': 2001}
 
@@ -92,9 +92,9 @@ class HeldRoomBase(rebuild_base.RebuildInCell0Base):
                 'project_id': 'filler', 'user_id': 'filler'},
             version='1.38').status)
 
-    def bury_full(self):
+    def create_waiting_full(self):
         self.fill()
-        server = self.bury()
+        server = self.create_waiting()
         self.placement.delete('/allocations/%s' % uuids.filler)
         return server
 
@@ -174,7 +174,7 @@ class HeldRoomTestCase(HeldRoomBase):
         self.make_room()
         self.assertEqual(204, self.hold())
         self.fill()
-        other = self.bury(name='other')
+        other = self.create_waiting(name='other')
         self.rebuild(other)
         self.wait_for(other, 'PENDING')
         self.rebuild(self.server)
@@ -191,7 +191,7 @@ class HeldRoomTestCase(HeldRoomBase):
             self.asked_until_a_host_is())
         self.api.delete_server(self.server['id'])
         self._wait_until_deleted(self.server)
-        self.server = self.bury_full()
+        self.server = self.create_waiting_full()
         self.hold()
         self.assertEqual(
             [find, ('get', '/resource_providers'), claim, find],
@@ -301,7 +301,7 @@ class HeldRoomTestCase(HeldRoomBase):
         self.make_room()
         with mock.patch('nova.scheduler.filters.compute_filter.ComputeFilter.'
                         'host_passes', return_value=False):
-            self.server = self.bury()
+            self.server = self.create_waiting()
         with self.placement_fails('get', '/allocation_candidates', times=9,
                                   status_code=503, body={}):
             self.assertEqual('refused', self.verdict()['reason'])
@@ -434,7 +434,7 @@ class HeldRoomTestCase(HeldRoomBase):
                 'consumer_generation': None, 'consumer_type': 'FILLER',
                 'project_id': 'filler', 'user_id': 'filler'},
             version='1.38').status)
-        self.server = self.bury(az='zone')
+        self.server = self.create_waiting(az='zone')
         self.placement.delete('/allocations/%s' % uuids.zoned)
         self.assertEqual(204, self.hold(host='roomy'))
         self.rebuild(self.server)
@@ -442,7 +442,8 @@ class HeldRoomTestCase(HeldRoomBase):
 
     def test_trait_that_the_host_has_not(self):
         self.make_room()
-        self.server = self.bury_with({'trait:CUSTOM_GOLD': 'required'})
+        self.server = self.create_waiting_with(
+            {'trait:CUSTOM_GOLD': 'required'})
         self.flags(compute_driver='fake.FakeDriver')
         self._start_compute('golden')
         self.assertEqual(204, self.hold())
@@ -452,15 +453,16 @@ class HeldRoomTestCase(HeldRoomBase):
 
     def test_trait_that_the_host_has(self):
         self.make_room()
-        self.server = self.bury_with({'trait:CUSTOM_GOLD': 'required',
-                                      'trait:CUSTOM_LEAD': 'forbidden'})
+        self.server = self.create_waiting_with({
+            'trait:CUSTOM_GOLD': 'required',
+            'trait:CUSTOM_LEAD': 'forbidden'})
         self.set_trait('roomy', 'CUSTOM_GOLD')
         self.assertEqual(204, self.hold())
         self.fill()
         self.rebuild(self.server)
         self.is_built()
 
-    def bury_with(self, extra_specs):
+    def create_waiting_with(self, extra_specs):
         """Create a server of a flavor with extra specs that has to wait."""
         self.placement.put('/traits/CUSTOM_GOLD', {}, version='1.6')
         self.placement.put('/traits/CUSTOM_LEAD', {}, version='1.6')
@@ -480,14 +482,15 @@ class HeldRoomTestCase(HeldRoomBase):
     def test_groups_of_the_flavor(self):
         self.placement.put('/traits/CUSTOM_GOLD', {}, version='1.6')
         self.make_room()
-        self.server = self.bury_with({
+        self.server = self.create_waiting_with({
             'resources1:CUSTOM_NONE': '1', 'trait:CUSTOM_GOLD': 'required'})
         self.assertEqual(204, self.hold())
         self.rebuild(self.server)
         self.waits_again()
 
     def test_verdict_of_groups(self):
-        self.server = self.bury_with({'resources1:CUSTOM_MAGIC': '1'})
+        self.server = self.create_waiting_with(
+            {'resources1:CUSTOM_MAGIC': '1'})
         self.nested()
         self.assertEqual(204, self.hold(allocations={
             self.provider(): {'resources': self.RESOURCES},
@@ -552,8 +555,9 @@ class HeldRoomTestCase(HeldRoomBase):
         self.set_trait('child', 'CUSTOM_GOLD')
 
     def test_nested_providers(self):
-        self.server = self.bury_with({'resources:CUSTOM_MAGIC': '1',
-                                      'trait:CUSTOM_GOLD': 'required'})
+        self.server = self.create_waiting_with({
+            'resources:CUSTOM_MAGIC': '1',
+            'trait:CUSTOM_GOLD': 'required'})
         self.nested()
         # As who holds room finds it.
         candidates = self.placement.get(
@@ -567,8 +571,9 @@ class HeldRoomTestCase(HeldRoomBase):
         self.is_built(others={uuids.child: {'CUSTOM_MAGIC': 1}})
 
     def test_trait_that_is_forbidden_below_the_host(self):
-        self.server = self.bury_with({'resources:CUSTOM_MAGIC': '1',
-                                      'trait:CUSTOM_GOLD': 'forbidden'})
+        self.server = self.create_waiting_with({
+            'resources:CUSTOM_MAGIC': '1',
+            'trait:CUSTOM_GOLD': 'forbidden'})
         self.nested()
         self.assertEqual(204, self.hold(allocations={
             self.provider(): {'resources': self.RESOURCES},
@@ -684,7 +689,7 @@ class HeldRoomTestCase(HeldRoomBase):
             self._wait_for_assert(lambda: self.assertEqual(
                 {}, self.held()['allocations']))
             self.assertEqual([], self.api.get_servers())
-            self.server = self.bury_full()
+            self.server = self.create_waiting_full()
 
     # Placement.
 
@@ -965,7 +970,7 @@ class QuotaTestCase(HeldRoomBase):
             self.placement.delete('/allocations/%s' % self.server['id'])
             self.fill()
             self.flags(cores=1, group='quota')
-            self.server = self.bury()
+            self.server = self.create_waiting()
             self.placement.delete('/allocations/%s' % uuids.filler)
 
     def test_placement_and_another_server(self):
@@ -991,7 +996,7 @@ class QuotaTestCase(HeldRoomBase):
                 self.wait_for(self.server, 'ACTIVE')
             with self.limits(servers=2, cores=2):
                 self.is_built()
-                self.server = self.bury_full()
+                self.server = self.create_waiting_full()
 
     def limits(self, servers, cores):
         return limit_fixture.LimitFixture({

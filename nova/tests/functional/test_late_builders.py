@@ -116,7 +116,7 @@ class LateConductorsTestCase(failed_builds_base.FailedBuildsBase):
         self.is_as_before(server, allocations)
 
     def test_no_other_host_for_a_server_that_runs(self):
-        self.server = self.bury(networks=[{'port': PORT}])
+        self.server = self.create_waiting(networks=[{'port': PORT}])
         asked = self.asked_for_another_host()
         server = self.built_elsewhere()
         allocations = self.held()['allocations']
@@ -187,7 +187,7 @@ class LateConductorsTestCase(failed_builds_base.FailedBuildsBase):
         self.can_be_rebuilt()
 
     def test_server_that_runs_as_another_host_has_no_room(self):
-        self.server = self.bury(networks=[{'port': PORT}])
+        self.server = self.create_waiting(networks=[{'port': PORT}])
         before = []
 
         def build():

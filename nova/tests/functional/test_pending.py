@@ -38,7 +38,7 @@ NEW = ('2.105', 'latest')
 class PendingTestCase(full_cloud.FullCloudTestCase):
 
     def store(self, server, **values):
-        """Change a buried server in the database."""
+        """Change a server in cell0 in the database."""
         context = nova_context.get_admin_context()
         cell0 = objects.CellMapping.get_by_uuid(
             context, objects.CellMapping.CELL0_UUID)
@@ -50,7 +50,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
                         synchronize_session=False))
 
     def test_answers(self):
-        server = self.bury(name='patient')
+        server = self.create_waiting(name='patient')
         for version in OLD + NEW:
             self.speak(version)
             status, vm_state = (('PENDING', 'pending') if version in NEW
@@ -78,7 +78,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
                                      'details' in shown['fault'])
 
     def test_legacy_endpoint(self):
-        server = self.bury()
+        server = self.create_waiting()
         legacy = api_client.TestOpenStackClient(
             'fake', self.api.base_url.replace('/v2.1', '/v2'),
             project_id=self.api.project_id, roles=['reader', 'member'])
@@ -100,7 +100,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
 
     def test_option_off_changes_no_answer(self):
         self.flags(use_pending_state=False)
-        server = self.bury('ERROR')
+        server = self.create_waiting('ERROR')
         for version in ('2.1', '2.104', '2.105', 'latest'):
             self.speak(version)
             for api in self.api, self.admin_api:
@@ -118,10 +118,10 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
         for on, status in (
                 (True, 'PENDING'), (False, 'ERROR'), (True, 'PENDING')):
             self.flags(use_pending_state=on)
-            self.bury(status)
+            self.create_waiting(status)
 
     def test_what_the_owner_may_change(self):
-        server = self.bury(name='before')
+        server = self.create_waiting(name='before')
         for version in ('2.104', '2.105'):
             self.speak(version)
             changes = {'name': 'after-' + version,
@@ -147,7 +147,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
         self.wait_for(server, 'PENDING')
 
     def test_actions_are_listed(self):
-        server = self.bury()
+        server = self.create_waiting()
         for version in ('2.1', '2.104', '2.105'):
             self.speak(version)
             for api in self.api, self.admin_api:
@@ -164,7 +164,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
 
     def test_reset_state(self):
         for state, status in ('error', 'ERROR'), ('active', 'ACTIVE'):
-            server = self.bury()
+            server = self.create_waiting()
             body = {'os-resetState': {'state': state}}
             refused = self.api.api_post(
                 '/servers/%s/action' % server['id'], body,
@@ -195,11 +195,11 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
         for delete, soft in ((self._delete, 0), (self._force_delete, 0),
                              (self._delete, 60)):
             self.flags(reclaim_instance_interval=soft)
-            server = self.bury(networks=[{'port': PORT}], image_uuid='',
-                               block_device_mapping_v2=[{
-                                   'source_type': 'volume', 'uuid': VOLUME,
-                                   'destination_type': 'volume',
-                                   'boot_index': 0}])
+            server = self.create_waiting(
+                networks=[{'port': PORT}], image_uuid='',
+                block_device_mapping_v2=[{
+                    'source_type': 'volume', 'uuid': VOLUME,
+                    'destination_type': 'volume', 'boot_index': 0}])
             self.assertEqual(
                 [VOLUME],
                 [v['id'] for v in
@@ -218,7 +218,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
             self.assertEqual('DELETED', gone['status'])
 
     def test_locked_server_is_not_deleted(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.admin_api.post_server_action(server['id'], {'lock': None})
         answer = self.api.api_request(
             '/servers/' + server['id'], method='DELETE')
@@ -226,7 +226,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
         self.wait_for(server, 'PENDING')
 
     def test_usage(self):
-        server = self.bury()
+        server = self.create_waiting()
         usage = '/os-simple-tenant-usage'
         answer = self.admin_api.api_get(usage + '?detailed=1').body
         self.assertEqual([], answer['tenant_usages'])
@@ -250,7 +250,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
                      for s in found['server_usages']])
 
     def test_limits_and_quota_count_it_as_one_in_error(self):
-        server = self.bury()
+        server = self.create_waiting()
 
         def counted():
             project = self.api.project_id
@@ -329,7 +329,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
                     server['id'])[0]['action'])
 
     def test_schemas_refuse_what_a_microversion_does_not_know(self):
-        server = self.bury()
+        server = self.create_waiting()
         for path in '/servers/' + server['id'], '/servers/detail':
             for version in '2.1', '2.2', '2.73', '2.100', '2.104':
                 self.speak(version)

@@ -34,13 +34,14 @@ class ListTestCase(full_cloud.FullCloudTestCase):
     def setUp(self):
         super().setUp()
         self.flags(use_pending_state=False)
-        self.servers = {'error-1': self.bury('ERROR', name='error-1')}
+        self.servers = {
+            'error-1': self.create_waiting('ERROR', name='error-1')}
         self.flags(use_pending_state=True)
-        self.servers['pending-1'] = self.bury(
+        self.servers['pending-1'] = self.create_waiting(
             name='pending-1', tags=['blue'],
             networks=[{'port': PORT}])
-        self.servers['pending-2'] = self.bury(name='pending-2')
-        self.servers['pending-other'] = self.bury(
+        self.servers['pending-2'] = self.create_waiting(name='pending-2')
+        self.servers['pending-other'] = self.create_waiting(
             name='pending-other', api=self.other_tenant())
         self.servers['active'] = self._create_server(
             name='active', flavor_id=self.small, networks='none')

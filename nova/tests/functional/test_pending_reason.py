@@ -96,12 +96,13 @@ class PendingReasonBase(rebuild_base.RebuildInCell0Base):
         return self._create_server(flavor_id=flavor, networks='none')
 
     def waiting(self, **server):
-        return self.bury(flavor_id=self.small, **server)
+        return self.create_waiting(flavor_id=self.small, **server)
 
-    def bury(self, status='PENDING', api=None, flavor_id=None, **server):
+    def create_waiting(self, status='PENDING', api=None, flavor_id=None,
+                       **server):
         large, self.large = self.large, flavor_id or self.large
         try:
-            return super().bury(status, api, **server)
+            return super().create_waiting(status, api, **server)
         finally:
             self.large = large
 
@@ -155,20 +156,21 @@ class ReasonTestCase(PendingReasonBase):
         self.assertIn('now: rebuild', shown['advice'])
 
     def test_larger_than_any_host(self):
-        self.assertReason('nothing_fits', self.bury())
+        self.assertReason('nothing_fits', self.create_waiting())
 
     def test_trait_that_nobody_has(self):
         for trait in 'HW_CPU_X86_AVX', 'CUSTOM_NEVER_HEARD_OF':
             flavor = self._create_flavor(
                 vcpu=1, memory_mb=128, disk=1, extra_spec={
                     'trait:' + trait: 'required'})
-            self.assertReason('nothing_fits', self.bury(flavor_id=flavor))
+            self.assertReason(
+                'nothing_fits', self.create_waiting(flavor_id=flavor))
 
     def test_nothing_is_said_without_proof(self):
         flavor = self._create_flavor(
             vcpu=1, memory_mb=128, disk=1,
             extra_spec={'trait:HW_CPU_X86_AVX': 'required'})
-        server = self.bury(flavor_id=flavor)
+        server = self.create_waiting(flavor_id=flavor)
         self.useFixture(fixtures.MockPatchObject(
             pending_verdict, '_SECONDS', -1))
         self.assertReason('no_room', server)
@@ -178,7 +180,8 @@ class ReasonTestCase(PendingReasonBase):
             flavor = self._create_flavor(
                 vcpu=1, memory_mb=128, disk=1,
                 extra_spec={'resources:' + name: '1'})
-            self.assertReason('nothing_fits', self.bury(flavor_id=flavor))
+            self.assertReason(
+                'nothing_fits', self.create_waiting(flavor_id=flavor))
 
     def test_no_host_at_all(self):
         self.fill()
@@ -194,7 +197,8 @@ class ReasonTestCase(PendingReasonBase):
         flavor = self._create_flavor(
             vcpu=1, memory_mb=128, disk=1,
             extra_spec={'capabilities:hypervisor_type': 'vmware'})
-        shown = self.assertReason('refused', self.bury(flavor_id=flavor))
+        shown = self.assertReason(
+            'refused', self.create_waiting(flavor_id=flavor))
         self.assertIn('ComputeCapabilitiesFilter', shown['message'])
         self.assertIn('There are not enough hosts', shown['message'])
         self.assertEqual(['ComputeCapabilitiesFilter'], [
@@ -219,7 +223,7 @@ class ReasonTestCase(PendingReasonBase):
         self.assertEqual('ComputeFilter', shown['hosts'][0]['refused_by'])
 
     def test_no_such_host(self):
-        server = self.bury(
+        server = self.create_waiting(
             api=self.admin_api, flavor_id=self.small, az='nova:nowhere')
         shown = self.assertReason('no_such_host', server)
         self.assertIn('No such host - host: nowhere', shown['message'])
@@ -232,7 +236,7 @@ class ReasonTestCase(PendingReasonBase):
 
     def test_cell_that_does_not_answer(self):
         """It can have the host that would take the server."""
-        server = self.bury()
+        server = self.create_waiting()
         with mock.patch.object(host_refusals, '_get_rows',
                                side_effect=db_exc.DBConnectionError()):
             # What the last attempt has found.
@@ -241,7 +245,7 @@ class ReasonTestCase(PendingReasonBase):
     def test_forced_host_is_full(self):
         self.fill()
         self._start_compute('other')
-        server = self.bury(
+        server = self.create_waiting(
             api=self.admin_api, flavor_id=self.small, az='nova:compute')
         shown = self.assertReason('no_room', server)
         self.assertEqual(
@@ -310,7 +314,8 @@ class ReasonTestCase(PendingReasonBase):
         flavor = self._create_flavor(
             vcpu=1, memory_mb=128, disk=1,
             extra_spec={'hw:cpu_policy': 'dedicated'})
-        shown = self.pending(self.bury(flavor_id=flavor), self.admin_api)
+        shown = self.pending(
+            self.create_waiting(flavor_id=flavor), self.admin_api)
         self.assertEqual(2, len(shown['requests']))
         for name, request in zip(('PCPU:1', 'VCPU:1'), shown['requests']):
             self.assertIn(name, urlparse.parse_qs(request)['resources'][0])
@@ -346,7 +351,8 @@ class FiltersOfUsageTestCase(PendingReasonBase):
     def test_room_in_placement(self):
         self.flags(max_instances_per_host=1, group='filter_scheduler')
         self._create_server(flavor_id=self.small, networks='none')
-        shown = self.assertReason('no_room', self.bury(flavor_id=self.small))
+        shown = self.assertReason(
+            'no_room', self.create_waiting(flavor_id=self.small))
         self.assertEqual('NumInstancesFilter', shown['hosts'][0]['refused_by'])
 
     def test_refused_by_another_filter_elsewhere(self):
@@ -355,14 +361,15 @@ class FiltersOfUsageTestCase(PendingReasonBase):
         flavor = self._create_flavor(
             vcpu=1, memory_mb=128, disk=1,
             extra_spec={'capabilities:hypervisor_type': 'vmware'})
-        shown = self.assertReason('refused', self.bury(flavor_id=flavor))
+        shown = self.assertReason(
+            'refused', self.create_waiting(flavor_id=flavor))
         self.assertIn('ComputeCapabilitiesFilter', shown['message'])
 
 
 class RouteTestCase(PendingReasonBase):
 
     def test_older_microversions(self):
-        server = self.bury()
+        server = self.create_waiting()
         for version in '2.1', '2.104', '2.106':
             self.speak(version)
             self.get(server, status=404)
@@ -380,14 +387,14 @@ class RouteTestCase(PendingReasonBase):
     def test_not_waiting(self):
         running = self._create_server(flavor_id=self.small, networks='none')
         self.flags(use_pending_state=False)
-        failed = self.bury('ERROR')
+        failed = self.create_waiting('ERROR')
         for server in running, failed:
             self.assertEqual(
                 'Instance %s does not wait for a host.' % server['id'],
                 self.refusal(404, server))
 
     def test_roles(self):
-        server = self.bury()
+        server = self.create_waiting()
         for api in self.api_fixture.reader_api, self.api_fixture.other_api:
             api.microversion = self.api.microversion
         self.assertEqual(OWNERS, set(self.pending(
@@ -415,7 +422,7 @@ class RouteTestCase(PendingReasonBase):
         return client
 
     def test_claimed_by_a_rebuild(self):
-        server = self.bury()
+        server = self.create_waiting()
         context = nova_context.get_admin_context()
         with nova_context.target_cell(
                 context, rebuild_in_cell0.cell0(context)) as cctxt:
@@ -427,7 +434,7 @@ class RouteTestCase(PendingReasonBase):
                               self.refusal(409, server))
 
     def test_on_its_way_to_a_host(self):
-        server = self.bury()
+        server = self.create_waiting()
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
                         'rebuild_instance_in_cell0'):
             self.rebuild(server)
@@ -443,7 +450,7 @@ class RouteTestCase(PendingReasonBase):
         self.assertIn('does not wait', self.refusal(404, server))
 
     def test_back_before_the_look_is_at_its_end(self):
-        server = self.bury()
+        server = self.create_waiting()
         get = compute_api.API._get_instance_from_cell
         get_mapping = cell0_lookup._get_mapping
         met = []
@@ -474,7 +481,7 @@ class RouteTestCase(PendingReasonBase):
                 self.assertEqual(['goes', 'comes'], met)
 
     def test_deleted_is_looked_for_once(self):
-        server = self.bury()
+        server = self.create_waiting()
         self._delete_server(server)
         with mock.patch.object(
                 objects.Instance, 'get_by_uuid', autospec=True,
@@ -483,7 +490,7 @@ class RouteTestCase(PendingReasonBase):
         self.assertEqual(1, look.call_count)
 
     def test_what_is_loaded_is_the_same_each_time(self):
-        server = self.bury()
+        server = self.create_waiting()
         before = list(pending_reason.EXPECTED_ATTRS)
         for _time in range(2):
             self.pending(server)
@@ -492,7 +499,7 @@ class RouteTestCase(PendingReasonBase):
     def test_volumes_that_another_project_would_own(self):
         self.useFixture(cinder_fixture.CinderFixture(self))
         image = self.glance.auto_disk_config_enabled_image['id']
-        server = self.bury(imageRef='', block_device_mapping_v2=[{
+        server = self.create_waiting(imageRef='', block_device_mapping_v2=[{
             'boot_index': 0, 'uuid': image, 'source_type': 'image',
             'destination_type': 'volume', 'volume_size': 1}])
         other = self.client_of(
@@ -511,10 +518,10 @@ class RouteTestCase(PendingReasonBase):
             self.assertNotIn('rebuild_forbidden', self.pending(server, api))
         # What there is need not be made.
         self.assertNotIn('rebuild_forbidden',
-                         self.pending(self.bury(), other))
+                         self.pending(self.create_waiting(), other))
 
     def test_its_cell_does_not_answer(self):
-        servers = [self.bury(), self._create_server(
+        servers = [self.create_waiting(), self._create_server(
             flavor_id=self.small, networks='none')]
         with mock.patch.object(
                 nova_context, 'scatter_gather_single_cell',
@@ -524,14 +531,14 @@ class RouteTestCase(PendingReasonBase):
                 self.assertIn('try again later', self.refusal(503, server))
 
     def test_cell0_goes_as_it_is_read(self):
-        server = self.bury()
+        server = self.create_waiting()
         with mock.patch.object(
                 objects.InstanceActionList, 'get_by_instance_uuid',
                 side_effect=db_exc.DBConnectionError()):
             self.assertIn('try again later', self.refusal(503, server))
 
     def test_bad_queries(self):
-        server = self.bury()
+        server = self.create_waiting()
         for query in ('?limit=-1', '?limit=x', '?marker=x', '?limit=1&limit=2',
                       '?colour=red', '?host=', '?host=a%20b'):
             self.get(server, query=query, status=400)
@@ -540,7 +547,7 @@ class RouteTestCase(PendingReasonBase):
                 400, server, self.admin_api, query='?marker=' + uuids.gone))
 
     def test_hosts_by_name_and_by_page(self):
-        server = self.bury()
+        server = self.create_waiting()
         for name in 'b', 'c':
             self._start_compute(name)
         every = self.pending(server, self.admin_api)['hosts']
@@ -599,9 +606,9 @@ class SchedulerTestCase(PendingReasonBase):
             vcpu=1, memory_mb=128, disk=1,
             extra_spec={'capabilities:hypervisor_type': 'vmware'})
         servers = {
-            'no_room': self.bury(),
-            'refused': self.bury(flavor_id=flavor),
-            'no_such_host': self.bury(
+            'no_room': self.create_waiting(),
+            'refused': self.create_waiting(flavor_id=flavor),
+            'no_such_host': self.create_waiting(
                 api=self.admin_api, az='nova:nowhere')}
         self.stop_scheduler()
         for reason, server in servers.items():
@@ -623,7 +630,7 @@ class SchedulerTestCase(PendingReasonBase):
         self.assertFromFault('unknown', server)
 
     def test_owners_do_not_wait_again_and_again(self):
-        server = self.bury()
+        server = self.create_waiting()
         with mock.patch.object(
                 rpcapi.SchedulerAPI, 'get_pending_verdict',
                 side_effect=messaging.MessagingTimeout) as asked:
@@ -634,19 +641,19 @@ class SchedulerTestCase(PendingReasonBase):
             self.assertEqual(2, asked.call_count)
 
     def test_pinned(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.flags(scheduler='4.5', group='upgrade_levels')
         self.assertFromFault('no_room', server)
 
     def test_stock(self):
-        server = self.bury()
+        server = self.create_waiting()
         with mock.patch.object(
                 type(self.scheduler.manager), 'get_pending_verdict',
                 side_effect=AttributeError):
             self.assertFromFault('no_room', server)
 
     def test_placement_is_down(self):
-        server = self.bury()
+        server = self.create_waiting()
         with mock.patch('nova.scheduler.client.report.SchedulerReportClient.'
                         'get', side_effect=ks_exc.ConnectFailure):
             shown = self.pending(server, self.admin_api)
@@ -656,7 +663,7 @@ class SchedulerTestCase(PendingReasonBase):
         self.assertEqual(1, len(shown['requests']))
 
     def test_reason_is_told_again(self):
-        server = self.bury()
+        server = self.create_waiting()
         asked = []
         find_reason = pending_verdict._Verdict._find_reason
 
@@ -683,7 +690,7 @@ class SchedulerTestCase(PendingReasonBase):
         self.assertEqual(3, len(asked))
 
     def test_tenants_have_an_allowance(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.useFixture(fixtures.MockPatchObject(
             pending_verdict, '_allowance',
             pending_verdict.Allowance(share=0, store=0)))

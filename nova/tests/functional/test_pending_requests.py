@@ -22,9 +22,9 @@ class SameRequestTestCase(full_cloud.FullCloudTestCase):
     def setUp(self):
         super().setUp()
         self.flags(use_pending_state=False)
-        self.error = self.bury('ERROR', name='patient')
+        self.error = self.create_waiting('ERROR', name='patient')
         self.flags(use_pending_state=True)
-        self.pending = self.bury(name='patient')
+        self.pending = self.create_waiting(name='patient')
 
     def compare(self, api, method, path, body=None, may_show=False):
         """Ask both servers for the same, expect the same.

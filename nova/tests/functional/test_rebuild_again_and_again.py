@@ -57,7 +57,7 @@ class ManyTriesTestCase(rebuild_base.RebuildInCell0Base):
 
     def setUp(self):
         super().setUp()
-        self.server = self.bury()
+        self.server = self.create_waiting()
 
     def try_again(self):
         with statements_that_write() as statements:

@@ -54,7 +54,7 @@ class CorrectedBase(rebuild_base.RebuildInCell0Base):
 class FlavorTestCase(CorrectedBase):
 
     def test_smaller_flavor_is_built(self):
-        server = self.bury()
+        server = self.create_waiting()
         small = self.admin_api.get_flavor(self.small)
         answer = self.rebuild(server, flavorRef=self.small)
         self.assertEqual('BUILD', answer['status'])
@@ -83,7 +83,7 @@ class FlavorTestCase(CorrectedBase):
                            cctxt, server['id']) if bdm.source_type == 'blank'])
 
     def test_another_that_does_not_fit_is_kept(self):
-        server = self.bury()
+        server = self.create_waiting()
         other = self._create_flavor(
             vcpu=1, memory_mb=256, disk=1, ephemeral=3000, swap=512,
             extra_spec={'hw:cpu_policy': 'dedicated'})
@@ -105,7 +105,7 @@ class FlavorTestCase(CorrectedBase):
         swap = self._create_flavor(
             vcpu=1, memory_mb=128, disk=1, ephemeral=2000, swap=512)
         self.large = swap
-        server = self.bury(block_device_mapping_v2=[
+        server = self.create_waiting(block_device_mapping_v2=[
             {'boot_index': 0, 'uuid': self.image_id(),
              'source_type': 'image', 'destination_type': 'local'},
             {'boot_index': -1, 'source_type': 'blank', 'volume_size': 5,
@@ -118,7 +118,7 @@ class FlavorTestCase(CorrectedBase):
         self.wait_for(server, 'ACTIVE')
 
     def test_disk_of_the_owner_that_is_as_large_as_the_flavor_s(self):
-        server = self.bury(block_device_mapping_v2=[
+        server = self.create_waiting(block_device_mapping_v2=[
             {'boot_index': 0, 'uuid': self.image_id(),
              'source_type': 'image', 'destination_type': 'local'},
             {'boot_index': -1, 'source_type': 'blank', 'tag': 'scratch',
@@ -132,7 +132,7 @@ class FlavorTestCase(CorrectedBase):
         return self.glance.auto_disk_config_enabled_image['id']
 
     def test_bad_flavors(self):
-        server = self.bury()
+        server = self.create_waiting()
         private = self._create_flavor(
             vcpu=1, memory_mb=128, disk=1, is_public=False)
         for flavor_id in 'unknown', private:
@@ -150,7 +150,7 @@ class FlavorTestCase(CorrectedBase):
         self.wait_for(server, 'ACTIVE')
 
     def test_disabled_flavor(self):
-        server = self.bury()
+        server = self.create_waiting()
         context = nova_context.get_admin_context()
         with api_db_api.context_manager.writer.using(context):
             context.session.query(api_models.Flavors).update(
@@ -162,7 +162,7 @@ class FlavorTestCase(CorrectedBase):
         self.wait_for(server, 'PENDING')
 
     def test_image_too_big(self):
-        server = self.bury()
+        server = self.create_waiting()
         tiny = self._create_flavor(vcpu=1, memory_mb=1, disk=1)
         image = self.glance.show(None, server['image']['id'])
         image['min_ram'] = 64
@@ -171,7 +171,7 @@ class FlavorTestCase(CorrectedBase):
                       self.refused_unchanged(400, server, flavorRef=tiny))
 
     def test_quota(self):
-        server = self.bury()
+        server = self.create_waiting()
         big = self._create_flavor(vcpu=3, memory_mb=128, disk=1)
         self.admin_api.update_quota({'cores': 2}, self.api.project_id)
         self.assertIn(
@@ -189,7 +189,7 @@ class FlavorTestCase(CorrectedBase):
 
     def test_volume_backed(self):
         self.useFixture(cinder_fixture.CinderFixture(self))
-        server = self.bury(block_device_mapping_v2=[
+        server = self.create_waiting(block_device_mapping_v2=[
             {'boot_index': 0, 'uuid':
              cinder_fixture.CinderFixture.IMAGE_BACKED_VOL,
              'source_type': 'volume', 'destination_type': 'volume'}],
@@ -202,7 +202,7 @@ class FlavorTestCase(CorrectedBase):
 
     def test_accelerators(self):
         cyborg = self.useFixture(cyborg_fixture.CyborgFixture())
-        server = self.bury()
+        server = self.create_waiting()
         profile = 'nova.accelerator.cyborg.get_device_profile_request_groups'
         wanted = self._create_flavor(
             vcpu=1, memory_mb=128, disk=1,
@@ -225,7 +225,7 @@ class FlavorTestCase(CorrectedBase):
         self.flags(alias=[jsonutils.dumps({
             'vendor_id': '8086', 'product_id': '1528', 'name': 'card'})],
             group='pci')
-        server = self.bury()
+        server = self.create_waiting()
 
         def flavor(alias):
             return self._create_flavor(
@@ -243,7 +243,7 @@ class FlavorTestCase(CorrectedBase):
         self.assertEqual([], self.spec(server).pci_requests.requests)
 
     def test_one_of_two_wins(self):
-        server = self.bury()
+        server = self.create_waiting()
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
                         'rebuild_instance_in_cell0'):
             self.rebuild(server, flavorRef=self.small)
@@ -260,7 +260,7 @@ class FlavorTestCase(CorrectedBase):
             server['id'])['status'])
 
     def test_older_microversions(self):
-        server = self.bury()
+        server = self.create_waiting()
         for version in '2.105', '2.106':
             self.speak(version)
             for body in ({'flavorRef': self.small},
@@ -269,7 +269,7 @@ class FlavorTestCase(CorrectedBase):
                     400, server, imageRef=server['image']['id'], **body))
 
     def test_malformed_at_older_microversions(self):
-        server = self.bury()
+        server = self.create_waiting()
         before = self.stored(server)
         image = server['image']['id']
         for version in '2.1', '2.105', '2.106':
@@ -312,7 +312,7 @@ class ZoneTestCase(CorrectedBase):
         self._create_server(flavor_id=flavor, networks='none', az='zone1')
         large, self.large = self.large, self.small
         try:
-            return self.bury(az=zone, api=api)
+            return self.create_waiting(az=zone, api=api)
         finally:
             self.large = large
 
@@ -357,7 +357,7 @@ class ZoneTestCase(CorrectedBase):
         self.assertEqual(['other'], self.spec(server).force_hosts)
 
     def test_another_host_than_it_was_created_for(self):
-        server = self.bury(api=self.admin_api, host='compute')
+        server = self.create_waiting(api=self.admin_api, host='compute')
         self.assertIn('was created for a host', self.refused_unchanged(
             400, server, api=self.admin_api,
             availability_zone='zone2:other'))
@@ -368,7 +368,7 @@ class ZoneTestCase(CorrectedBase):
         flavor = self._create_flavor(
             vcpu=1, memory_mb=128, disk=1, ephemeral=2000)
         self.large = flavor
-        server = self.bury(
+        server = self.create_waiting(
             az='zone2', imageRef='', block_device_mapping_v2=[{
                 'boot_index': 0, 'source_type': 'volume',
                 'destination_type': 'volume', 'uuid':

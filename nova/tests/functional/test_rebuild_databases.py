@@ -53,7 +53,7 @@ class RebuildOnServer(server_databases.OnDatabaseServer, rebuild_races.Races,
         self.until(self.exists, server)
         self.end(server)
 
-    def test_buried_again(self):
+    def test_in_cell0_again(self):
         server = self.waiting(tags=['blue'], metadata={'a': 'b'})
         for _try in range(2):
             self.assertEqual(202, self.ask_rebuild(server))

@@ -33,7 +33,7 @@ from nova.tests.functional import rebuild_base
 class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
 
     def test_builds_under_the_same_id(self):
-        server = self.bury(
+        server = self.create_waiting(
             name='patient', description='waits', hostname='patient-host',
             networks=[{'port': neutron_fixture.NeutronFixture.port_1['id'],
                        'tag': 'nic'}],
@@ -61,7 +61,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         self.assertFalse(self.in_cell(objects.CellMapping.CELL0_UUID, server))
 
     def test_image_that_is_named_replaces_the_one_of_the_create(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.make_room()
         other = glance_fixture.GlanceFixture.image2['id']
         self.assertNotEqual(other, server['image']['id'])
@@ -76,13 +76,13 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
 
     def test_server_in_error_in_cell0(self):
         self.flags(use_pending_state=False)
-        server = self.bury(status='ERROR')
+        server = self.create_waiting(status='ERROR')
         self.make_room()
         self.rebuild(server)
         self.wait_for(server, 'ACTIVE')
 
-    def test_buried_again_without_room_and_rebuilt_later(self):
-        server = self.bury(
+    def test_in_cell0_again_without_room_and_rebuilt_later(self):
+        server = self.create_waiting(
             networks=[{'port': neutron_fixture.NeutronFixture.port_1['id']}],
             tags=['blue'])
         for _try in range(2):
@@ -99,7 +99,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
              in self.api.get_port_interfaces(server['id'])])
 
     def test_no_transaction_waits_for_another_database(self):
-        server = self.bury()
+        server = self.create_waiting()
         load, in_transaction = persisted_request.load, []
 
         def looked(context, instance_uuid):
@@ -124,7 +124,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         self.wait_for(server, 'PENDING')
 
     def test_what_was_kept_is_dropped_when_the_server_has_left(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.assertIn('"requested_networks"',
                       self.stored(server)['request_specs'][0]['spec'])
         self.make_room()
@@ -142,7 +142,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
 
     def test_history_and_notifications(self):
         self.flags(notify_on_state_change='vm_state', group='notifications')
-        server = self.bury()
+        server = self.create_waiting()
         [(action, [failed_create])] = self.actions(server)
         self.assertEqual('create', action)
         self.assertEqual('Error', failed_create['result'])
@@ -182,7 +182,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
             if notification['event_type'] == 'instance.update']
 
     def test_claim_is_told_like_any_change_of_a_server(self):
-        server = self.bury()
+        server = self.create_waiting()
         for changes in ('vm_state', 'vm_and_task_state'):
             self.flags(notify_on_state_change=changes, group='notifications')
             self.notifier.reset()
@@ -196,7 +196,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         # MySQL keeps whole seconds of the time at which a row was made.
         self.useFixture(utils_fixture.TimeFixture(
             timeutils.utcnow().replace(microsecond=0)))
-        server = self.bury()
+        server = self.create_waiting()
         for room, status, actions in (
                 (False, 'PENDING', ['rebuild', 'create']),
                 (True, 'ACTIVE', ['rebuild', 'rebuild', 'create'])):
@@ -208,7 +208,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
                 actions, [a for a, _ in self.actions(server)]))
 
     def test_history_while_it_is_in_no_cell(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.rebuild(server)
         self.wait_for(server, 'PENDING')
         self._wait_for_assert(lambda: self.assertEqual(
@@ -232,7 +232,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
 
     def test_boot_from_image_to_volume(self):
         image = glance_fixture.GlanceFixture.image1['id']
-        server = self.bury(
+        server = self.create_waiting(
             imageRef='', block_device_mapping_v2=[{
                 'source_type': 'image', 'destination_type': 'volume',
                 'boot_index': 0, 'uuid': image, 'volume_size': 1}])
@@ -245,7 +245,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
 
     def test_boot_from_existing_volume(self):
         volume = cinder_fixture.CinderFixture.IMAGE_BACKED_VOL
-        server = self.bury(
+        server = self.create_waiting(
             imageRef='', block_device_mapping_v2=[{
                 'source_type': 'volume', 'destination_type': 'volume',
                 'boot_index': 0, 'uuid': volume,
@@ -275,7 +275,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
                          self.api.get_server(waiting[1]['id'])['status'])
 
     def test_deletable_between_api_and_conductor(self):
-        server = self.bury()
+        server = self.create_waiting()
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
                         'rebuild_instance_in_cell0') as cast:
             self.rebuild(server)
@@ -288,7 +288,7 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         self.assertFalse(self.in_cell(objects.CellMapping.CELL0_UUID, server))
 
     def test_older_conductor_gets_what_it_knows(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.make_room()
         with mock.patch('oslo_messaging.RPCClient.can_send_version',
                         lambda client, version=None: version != '1.27'):
@@ -321,7 +321,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
 
     def setUp(self):
         super().setUp()
-        self.server = self.bury()
+        self.server = self.create_waiting()
         self.before = self.stored(self.server)
 
     def unchanged(self):
@@ -449,7 +449,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_port_is_gone(self):
         port = neutron_fixture.NeutronFixture.port_1['id']
-        server = self.bury(networks=[{'port': port}])
+        server = self.create_waiting(networks=[{'port': port}])
         before = self.stored(server)
         self.neutron.delete_port(port)
         self.assertIn(port, self.refused(400, server))
@@ -457,7 +457,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_port_was_taken(self):
         port = neutron_fixture.NeutronFixture.port_1['id']
-        server = self.bury(networks=[{'port': port}])
+        server = self.create_waiting(networks=[{'port': port}])
         before = self.stored(server)
         self.wait_for(self.api.post_server({'server': self._build_server(
             flavor_id=self.small, networks=[{'port': port}])}), 'ACTIVE')

@@ -54,7 +54,7 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
 
     def test_keypair_that_is_gone_stays_with_the_server(self):
         self.post_keypair()
-        server = self.bury(key_name='mine')
+        server = self.create_waiting(key_name='mine')
         self.api.api_delete('/os-keypairs/mine')
         self.make_room()
         self.rebuild(server)
@@ -158,7 +158,7 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
                       apart=('num_instances',))
 
     def test_lock_and_its_reason(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.api.post_server_action(
             server['id'], {'lock': {'locked_reason': 'mine'}})
         self.refused(409, server)
@@ -186,7 +186,7 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
     def test_files_are_dropped_when_the_server_was_built(self):
         contents = base64.b64encode(b'patience').decode()
         self.speak('2.56')
-        server = self.bury(personality=[
+        server = self.create_waiting(personality=[
             {'path': '/etc/motd', 'contents': contents}])
         self.speak('latest')
         self.assertIn(contents, str(self.stored(server)))
@@ -198,7 +198,7 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
     def test_files_are_dropped_when_the_server_is_deleted(self):
         contents = base64.b64encode(b'patience').decode()
         self.speak('2.56')
-        server, other = (self.bury(personality=[
+        server, other = (self.create_waiting(personality=[
             {'path': '/etc/motd', 'contents': contents}]) for _ in range(2))
         self.speak('latest')
         self.assertIn(contents, str(self.rows(server)))
@@ -242,7 +242,7 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
         self.kept(self.request(**said), twin=self.request(), **nothing)
 
     def test_answer(self):
-        server = self.bury(
+        server = self.create_waiting(
             user_data=base64.b64encode(b'one').decode(), tags=['blue'])
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
                         'rebuild_instance_in_cell0'):
@@ -259,10 +259,10 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
 
     def test_answer_without_a_password(self):
         self.flags(enable_instance_password=False, group='api')
-        self.assertNotIn('adminPass', self.rebuild(self.bury()))
+        self.assertNotIn('adminPass', self.rebuild(self.create_waiting()))
 
     def test_time_of_creation(self):
-        server = self.created_long_ago(self.bury())
+        server = self.created_long_ago(self.create_waiting())
         self.rebuild(server)
         again = self.wait_for(server, 'PENDING')
         self.assertEqual('2020-01-02T00:00:00Z', again['created'])
@@ -471,7 +471,7 @@ class NetworksTestCase(rebuild_twins.TwinsTestCase):
 
     def test_what_networks_are_laid_over_is_asked_again(self):
         request = self.request(networks=[{'uuid': NETWORK}])
-        server = self.bury(networks=request['server']['networks'])
+        server = self.create_waiting(networks=request['server']['networks'])
         self.neutron._networks[NETWORK] = dict(
             self.neutron._networks[NETWORK],
             **{'provider:physical_network': 'physnet4'})
@@ -484,7 +484,8 @@ class NetworksTestCase(rebuild_twins.TwinsTestCase):
                 'physnets'])
 
     def test_what_the_network_of_a_port_is_laid_over_is_asked_again(self):
-        server = self.bury(networks=[{'uuid': NETWORK}, {'port': PORT}])
+        server = self.create_waiting(
+            networks=[{'uuid': NETWORK}, {'port': PORT}])
         with mock.patch.object(
                 self.neutron, 'show_network',
                 side_effect=self.neutron.show_network) as asked:
@@ -500,7 +501,7 @@ class NetworksTestCase(rebuild_twins.TwinsTestCase):
             asked.append(params.get('tenant_id'))
             return networks(**params)
 
-        server = self.bury(networks='auto')
+        server = self.create_waiting(networks='auto')
         self.make_room()
         other = api_client.TestOpenStackClient(
             'admin', self.api.base_url, project_id='of-the-admin',

@@ -53,7 +53,7 @@ class PinnedTestCase(rebuild_twins.TwinsTestCase):
         return [action['action'] for action in
                 self.api.get_instance_actions(server['id'])]
 
-    def test_buried_again_and_built(self):
+    def test_in_cell0_again_and_built(self):
         request = self.asked()
         del request['server']['hostname']
         server, _twin = self.kept(request, created_at='2.56', times=3)
@@ -79,7 +79,7 @@ class _StockConductor:
 class StockConductorTestCase(_StockConductor, PinnedTestCase):
     """The conductor that gets what is cast is one without the layer."""
 
-    def test_buried_again_and_built(self):
+    def test_in_cell0_again_and_built(self):
         request = self.asked()
         del request['server']['personality']
         server = self.create_at(None, self.api, request, 'PENDING')

@@ -60,7 +60,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
     def setUp(self):
         super().setUp()
         self.report_client = report.SchedulerReportClient()
-        self.server = self.bury(
+        self.server = self.create_waiting(
             name='patient', tags=['blue'], metadata={'a': 'b'},
             imageRef='', block_device_mapping_v2=[{
                 'source_type': 'volume', 'destination_type': 'volume',
@@ -193,7 +193,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_two_recoveries_of_what_was_exchanged(self):
         # SQLite gives the ID of its last row again.
-        self.api.delete_server(self.bury()['id'])
+        self.api.delete_server(self.create_waiting()['id'])
         self.killed_after_the_exchange()
         remove = recover_rebuilds._Recovery._remove_leftover
         requests = recover_rebuilds._Recovery._stale_build_requests
@@ -609,7 +609,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         self.has_its_history_and_keeps()
         self.assertEqual('ACTIVE', self.status())
 
-    def test_conductor_stopped_after_it_buried_the_server_again(self):
+    def test_conductor_stopped_after_it_returned_the_server(self):
         convert = objects.BuildRequest.convert_to_mapping
 
         def stopped(*args):

@@ -115,7 +115,7 @@ class ImageTestCase(RefusedTestCase):
         return self.glance.create(None, image)['id']
 
     def test_image_that_cannot_be_used(self):
-        server = self.bury()
+        server = self.create_waiting()
         queued = self.image(status='queued')
         for sentence, image in (
                 ('Image %s could not be found' % NOTHING, NOTHING),
@@ -132,7 +132,7 @@ class ImageTestCase(RefusedTestCase):
             self.refuses(400, sentence, server, imageRef=image)
 
     def test_image_of_the_create_is_gone(self):
-        server = self.bury(image_uuid=OTHER_IMAGE)
+        server = self.create_waiting(image_uuid=OTHER_IMAGE)
         del self.glance.images[OTHER_IMAGE]
         self.refuses(400, 'Image %s could not be found' % OTHER_IMAGE, server)
 
@@ -141,7 +141,7 @@ class ImageTestCase(RefusedTestCase):
             vcpu=1, memory_mb=128, disk=1, ephemeral=2000, extra_spec={
                 'hw:numa_nodes': '1', 'hw:cpu_policy': 'shared',
                 'hw:pci_numa_affinity_policy': 'required'})
-        server = self.bury(flavorRef=flavor)
+        server = self.create_waiting(flavorRef=flavor)
         for sentence, name, value in (
                 ('hw_numa_nodes', 'hw_numa_nodes', 2),
                 ('hw_cpu_policy', 'hw_cpu_policy', 'dedicated'),
@@ -152,13 +152,13 @@ class ImageTestCase(RefusedTestCase):
 
     def test_disk_configuration_that_the_image_rules_out(self):
         image = self.image(properties={'auto_disk_config': 'disabled'})
-        server = self.bury(**{'OS-DCF:diskConfig': 'AUTO'})
+        server = self.create_waiting(**{'OS-DCF:diskConfig': 'AUTO'})
         for said in ({}, {'OS-DCF:diskConfig': 'AUTO'}):
             self.refuses(400, 'has automatic disk resize disabled', server,
                          imageRef=image, **said)
 
     def test_image_that_defines_devices(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.refuses(
             400, 'defines block devices', server, imageRef=self.image(
                 properties={'bdm_v2': True, 'block_device_mapping': [
@@ -166,7 +166,7 @@ class ImageTestCase(RefusedTestCase):
                      'volume_size': 1, 'boot_index': -1}]}))
 
     def test_another_image_after_one_that_defines_devices(self):
-        server = self.bury(image_uuid=self.image(properties={
+        server = self.create_waiting(image_uuid=self.image(properties={
             'mappings': [{'virtual': 'ephemeral0', 'device': 'sdb'}]}))
         self.refuses(400, 'defines block devices', server, imageRef=IMAGE)
 
@@ -174,7 +174,7 @@ class ImageTestCase(RefusedTestCase):
 class BodyTestCase(RefusedTestCase):
 
     def test_what_cannot_be_said(self):
-        server = self.bury()
+        server = self.create_waiting()
         for sentence, body in (
                 ('Keypair no-such-key not found',
                  {'key_name': 'no-such-key'}),
@@ -197,48 +197,49 @@ class BodyTestCase(RefusedTestCase):
 class NetworkTestCase(RefusedTestCase):
 
     def test_network_is_gone(self):
-        server = self.bury(networks=[{'uuid': NETWORK}])
+        server = self.create_waiting(networks=[{'uuid': NETWORK}])
         with mock.patch.object(self.neutron, '_networks', {}):
             self.refuses(400, 'Network %s could not be found' % NETWORK,
                          server)
 
     def test_network_has_no_subnet_any_more(self):
-        server = self.bury(networks=[{'uuid': NETWORK}])
+        server = self.create_waiting(networks=[{'uuid': NETWORK}])
         with mock.patch.dict(self.neutron._networks, {
                 NETWORK: dict(self.neutron.network_1, subnets=[])}):
             self.refuses(400, 'requires a subnet', server)
 
     def test_networks_are_ambiguous_by_now(self):
-        server = self.bury(networks='auto')
+        server = self.create_waiting(networks='auto')
         self.neutron._networks[self.neutron.network_2['id']] = (
             self.neutron.network_2)
         self.refuses(400, 'Multiple possible networks found', server)
 
     def test_networks_cannot_be_allocated_any_more(self):
-        server = self.bury(networks='auto')
+        server = self.create_waiting(networks='auto')
         with mock.patch.object(self.neutron, '_networks', {}), \
                 mock.patch('nova.network.neutron.API.'
                            '_can_auto_allocate_network', return_value=False):
             self.refuses(400, 'Unable to automatically allocate', server)
 
     def test_port_is_gone(self):
-        server = self.bury(networks=[{'port': PORT}])
+        server = self.create_waiting(networks=[{'port': PORT}])
         self.neutron.delete_port(PORT)
         self.refuses(400, PORT, server)
 
     def test_port_is_in_use(self):
-        server = self.bury(networks=[{'uuid': NETWORK}, {'port': PORT}])
+        server = self.create_waiting(
+            networks=[{'uuid': NETWORK}, {'port': PORT}])
         self.wait_for(self.api.post_server({'server': self._build_server(
             flavor_id=self.small, networks=[{'port': PORT}])}), 'ACTIVE')
         self.refuses(400, 'Port %s is still in use' % PORT, server)
 
     def test_port_has_no_address_any_more(self):
-        server = self.bury(networks=[{'port': PORT}])
+        server = self.create_waiting(networks=[{'port': PORT}])
         self.neutron._ports[PORT]['fixed_ips'] = []
         self.refuses(400, 'requires a FixedIP', server)
 
     def test_fixed_address_is_in_use(self):
-        server = self.bury(networks=[
+        server = self.create_waiting(networks=[
             {'uuid': NETWORK, 'fixed_ip': '192.168.1.77'}])
         with mock.patch.object(self.neutron, 'list_ports',
                                return_value={'ports': [
@@ -249,14 +250,14 @@ class NetworkTestCase(RefusedTestCase):
         group = '88888888-0000-4000-8000-000000000003'
         with mock.patch('nova.network.security_group_api.validate_name',
                         return_value=group):
-            server = self.bury(security_groups=[{'name': 'mine'}])
+            server = self.create_waiting(security_groups=[{'name': 'mine'}])
         with mock.patch('nova.network.security_group_api.validate_name',
                         side_effect=exception.SecurityGroupNotFound(
                             security_group_id=group)):
             self.refuses(400, group, server)
 
     def test_no_port_is_left_in_the_quota(self):
-        server = self.bury(networks=[{'uuid': NETWORK}])
+        server = self.create_waiting(networks=[{'uuid': NETWORK}])
         with mock.patch.object(self.neutron, 'show_quota', return_value={
                 'quota': {'port': len(self.neutron._ports)}}):
             self.refuses(403, 'Maximum number of ports exceeded', server)
@@ -276,7 +277,8 @@ class DevicesTestCase(RefusedTestCase):
             del device['volume_size']
         if uuid:
             device['uuid'] = uuid
-        return self.bury(imageRef=image, block_device_mapping_v2=[device])
+        return self.create_waiting(
+            imageRef=image, block_device_mapping_v2=[device])
 
     def gone(self, method, error):
         # The harness has one in its place already.
@@ -289,7 +291,7 @@ class DevicesTestCase(RefusedTestCase):
             self.refuses(400, VOLUME, server)
 
     def test_volume_that_is_not_the_root_is_gone(self):
-        server = self.bury(block_device_mapping_v2=[
+        server = self.create_waiting(block_device_mapping_v2=[
             {'source_type': 'image', 'destination_type': 'local',
              'boot_index': 0, 'uuid': IMAGE},
             {'source_type': 'volume', 'destination_type': 'volume',
@@ -384,7 +386,7 @@ class DevicesTestCase(RefusedTestCase):
         with mock.patch('nova.accelerator.cyborg.'
                         'get_device_profile_request_groups',
                         return_value=[]):
-            server = self.bury(flavorRef=flavor)
+            server = self.create_waiting(flavorRef=flavor)
         with mock.patch('nova.accelerator.cyborg.'
                         'get_device_profile_request_groups',
                         side_effect=exception.DeviceProfileError(
@@ -403,7 +405,7 @@ class QuotaTestCase(RefusedTestCase):
         self.wait_for(server, 'PENDING')
 
     def test_counted_in_the_cells(self):
-        server = self.bury()
+        server = self.create_waiting()
         for name, sentence in (('instances', 'instances'), ('cores', 'cores'),
                                ('ram', 'ram')):
             self.limits(**{name: 0})
@@ -415,7 +417,7 @@ class QuotaTestCase(RefusedTestCase):
 
     def test_counted_in_placement(self):
         self.flags(count_usage_from_placement=True, group='quota')
-        server = self.bury()
+        server = self.create_waiting()
         other = self.wait_for(self.api.post_server(
             {'server': self._build_server(
                 flavor_id=self.small, networks='none')}), 'ACTIVE')
@@ -432,7 +434,7 @@ class QuotaTestCase(RefusedTestCase):
 
     def test_unified_limits(self):
         self.flags(driver='nova.quota.UnifiedLimitsDriver', group='quota')
-        server = self.unified(2, 2, 256, self.bury)
+        server = self.unified(2, 2, 256, self.create_waiting)
         self.unified(2, 2, 256, lambda: self.wait_for(self.api.post_server(
             {'server': self._build_server(
                 flavor_id=self.small, networks='none')}), 'ACTIVE'))
@@ -458,13 +460,13 @@ class QuotaTestCase(RefusedTestCase):
             return function()
 
     def test_quota_of_the_user(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.admin_api.update_quota(
             {'cores': 0, 'force': True}, user_id=server['user_id'])
         self.refuses(403, 'cores', server)
 
     def test_quota_is_that_of_the_owner(self):
-        server = self.bury()
+        server = self.create_waiting()
         other = api_client.TestOpenStackClient(
             'admin', self.api.base_url, project_id='of-the-admin',
             roles=['admin', 'member', 'reader'])
@@ -473,7 +475,7 @@ class QuotaTestCase(RefusedTestCase):
         self.refuses(403, 'cores', server, api=other)
 
     def test_metadata_items(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.limits(metadata_items=1)
         self.refuses(403, 'Maximum number of metadata items exceeds 1',
                      server, metadata={'a': 'b', 'c': 'd'})
@@ -488,7 +490,7 @@ class WhoTestCase(RefusedTestCase):
         return client
 
     def test_who_may_not(self):
-        server = self.bury()
+        server = self.create_waiting()
         # The harness lets everybody.
         self.policy.set_rules({
             'os_compute_api:servers:rebuild': 'role:member'}, overwrite=False)
@@ -499,7 +501,7 @@ class WhoTestCase(RefusedTestCase):
         self.refuses(404, 'could not be found', {'id': NOTHING})
 
     def test_certificates_need_a_policy_of_their_own(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.policy.set_rules({
             'os_compute_api:servers:rebuild:trusted_certs': '!'},
             overwrite=False)
@@ -510,22 +512,22 @@ class WhoTestCase(RefusedTestCase):
 class StateTestCase(RefusedTestCase):
 
     def test_locked(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.api.post_server_action(server['id'], {'lock': None})
         self.refuses(409, 'Instance %s is locked' % server['id'], server)
 
     def test_task_in_progress(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.change_record(server, task_state=task_states.DELETING)
         self.refuses(409, 'task_state deleting', server)
 
     def test_launched_before(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.change_record(server, launched_at=timeutils.utcnow())
         self.refuses(409, 'launched_at', server)
 
     def test_another_state_in_cell0(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.change_record(server, vm_state='soft-delete')
         self.refuses(409, 'vm_state soft-delete', server)
 
@@ -550,7 +552,7 @@ class StateTestCase(RefusedTestCase):
         self.refuses(409, 'vm_state building', server)
 
     def test_being_rebuilt(self):
-        server = self.bury()
+        server = self.create_waiting()
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
                         'rebuild_instance_in_cell0'):
             self.rebuild(server)
@@ -558,7 +560,7 @@ class StateTestCase(RefusedTestCase):
 
     def test_volume_backed_server_that_is_being_rebuilt(self):
         """The image that is not named is not asked for first."""
-        server = self.bury(imageRef='', block_device_mapping_v2=[
+        server = self.create_waiting(imageRef='', block_device_mapping_v2=[
             {'source_type': 'volume', 'destination_type': 'volume',
              'boot_index': 0, 'uuid': VOLUME}])
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
@@ -567,21 +569,21 @@ class StateTestCase(RefusedTestCase):
         self.refuses(409, 'vm_state building', server)
 
     def test_deleted(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.api.delete_server(server['id'])
         self._wait_until_deleted(server)
         self.refuses(404, 'could not be found', server)
 
     def test_request_spec_is_gone(self):
-        server = self.bury()
+        server = self.create_waiting()
         objects.RequestSpec.get_by_instance_uuid(
             nova_context.get_admin_context(), server['id']).destroy()
         self.refuses(409, 'The networks and files that instance %s was '
                      'created with are not known' % server['id'], server)
 
-    def test_buried_by_a_conductor_without_the_layer(self):
+    def test_put_into_cell0_by_a_conductor_without_the_layer(self):
         with mock.patch('nova.conductor.cell0.keep_request'):
-            server = self.bury()
+            server = self.create_waiting()
         self.refuses(409, 'The networks and files that instance %s was '
                      'created with are not known' % server['id'], server)
 
@@ -614,7 +616,7 @@ class DeletedMeanwhileTestCase(RefusedTestCase):
                 # From here on it is put back: all of it, but saved later.
                 (rebuild_in_cell0._Rebuild, 'move'),
                 (rebuild_in_cell0, 'unmap_and_create_build_request')):
-            server = self.bury(imageRef='', block_device_mapping_v2=[
+            server = self.create_waiting(imageRef='', block_device_mapping_v2=[
                 {'source_type': 'volume', 'destination_type': 'volume',
                  'boot_index': 0, 'uuid': VOLUME}])
             self.refuses(409, 'vm_state deleted', server,
@@ -627,7 +629,7 @@ class DeletedMeanwhileTestCase(RefusedTestCase):
         check = rebuild_in_cell0._Rebuild.check
         for last in ('nova.objects.Instance.destroy',
                      'nova.compute.api.API._do_delete'):
-            server = self.bury()
+            server = self.create_waiting()
 
             def half_deleted_before(rebuilt):
                 with mock.patch(last, side_effect=exception.NovaException()):
@@ -653,7 +655,7 @@ class DevicesChangedMeanwhileTestCase(RefusedTestCase):
 
     def test_volume_that_is_to_go_with_the_server(self):
         """What was answered with 202 is not lost with the record."""
-        server = self.bury(imageRef='', block_device_mapping_v2=[
+        server = self.create_waiting(imageRef='', block_device_mapping_v2=[
             {'source_type': 'volume', 'destination_type': 'volume',
              'boot_index': 0, 'uuid': VOLUME}])
         for name, mark in (('claim', self.mark),
@@ -693,7 +695,7 @@ class DevicesChangedMeanwhileTestCase(RefusedTestCase):
 class MicroversionTestCase(RefusedTestCase):
 
     def test_before_2_106(self):
-        server = self.bury()
+        server = self.create_waiting()
         released = ("Instance %s is in an invalid state for 'rebuild'"
                     % server['id'])
         for version, sentence in (
@@ -715,7 +717,7 @@ class MicroversionTestCase(RefusedTestCase):
 class UnreachableTestCase(RefusedTestCase):
 
     def test_cell0_does_not_answer(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.refuses(503, 'cannot be reached', server,
                      during=nova_fixtures.DownCellFixture([self.cell0()]))
         self.speak('2.105')
@@ -724,7 +726,7 @@ class UnreachableTestCase(RefusedTestCase):
                      during=nova_fixtures.DownCellFixture([self.cell0()]))
 
     def test_cell0_goes_away_meanwhile(self):
-        server = self.bury()
+        server = self.create_waiting()
         for target in (
                 'nova.objects.BlockDeviceMappingList.get_by_instance_uuid',
                 'nova.compute.cell0_record._update_unclaimed'):
@@ -732,7 +734,7 @@ class UnreachableTestCase(RefusedTestCase):
                 self.refuses(503, 'cannot be reached', server)
 
     def test_image_service_does_not_answer(self):
-        server = self.bury()
+        server = self.create_waiting()
         with mock.patch('nova.image.glance.API.get',
                         side_effect=exception.GlanceConnectionFailed(
                             server='here', reason='down')):

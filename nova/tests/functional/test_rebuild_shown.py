@@ -27,8 +27,8 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
 
     def setUp(self):
         super().setUp()
-        self.server = self.bury(name='a server')
-        self.other = self.bury(name='b, another')
+        self.server = self.create_waiting(name='a server')
+        self.other = self.create_waiting(name='b, another')
         # It stays a build request.
         self.useFixture(fixtures.MockPatch(
             'nova.conductor.rpcapi.ComputeTaskAPI.rebuild_instance_in_cell0'))
@@ -108,13 +108,13 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual([self.server['id'], self.other['id']], self.listed())
 
     def test_last_of_a_batch_leaves_before_one_that_is_filtered_out(self):
-        third = self.bury(name='c server')
+        third = self.create_waiting(name='c server')
         self.leaves_after_a_batch(size=1)
         self.assertEqual([self.server['id'], third['id']],
                          self.listed(name='server'))
 
     def test_page_that_ends_with_who_has_left(self):
-        third = self.bury(name='c server')
+        third = self.create_waiting(name='c server')
         for order in ('', '&sort_key=display_name&sort_dir=asc',
                       '&sort_key=display_name&sort_dir=desc'):
             path = '/servers?status=PENDING' + order

@@ -24,8 +24,8 @@ class SynchronousTestCase(rebuild_base.RebuildInCell0Base):
 
     CAST_AS_CALL = True
 
-    def test_buried_again_and_built(self):
-        server = self.bury(networks='auto', tags=['blue'])
+    def test_in_cell0_again_and_built(self):
+        server = self.create_waiting(networks='auto', tags=['blue'])
         # The answer shows it as it was handed over, not what became of it.
         self.assertEqual('BUILD', self.rebuild(server)['status'])
         self.assertEqual('PENDING',

@@ -72,10 +72,10 @@ class ElsewhereTestCase(rebuild_races.RacesBase):
         self.assertEqual('ACTIVE', self.until(self.exists, server)['status'])
 
     def test_what_the_create_has_left_allocated(self):
-        full = self.bury()
+        full = self.create_waiting()
         self.make_room()
         with self.on_a_host_of_no_cell():
-            server = self.bury('ERROR')
+            server = self.create_waiting('ERROR')
         self.assertNotEqual({}, self.allocations(server))
         with mock.patch('nova.scheduler.client.query.SchedulerQueryClient.'
                         'select_destinations',

@@ -54,7 +54,7 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
         self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
 
     def test_a_downgrade_that_is_not_finished(self):
-        self.bury()
+        self.create_waiting()
         self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
         self.flags(use_pending_state=False)
         code, details = self.check()

@@ -38,7 +38,7 @@ class WaitLogTestCase(full_cloud.FullCloudTestCase):
                 for record in self.records if record.levelno >= least]
 
     def test_a_server_that_waits(self):
-        self.bury()
+        self.create_waiting()
         (level, line), = self.told()
         self.assertEqual('INFO', level)
         self.assertIn('No valid host was found', line)
@@ -47,13 +47,13 @@ class WaitLogTestCase(full_cloud.FullCloudTestCase):
         self.useFixture(fixtures.MockPatchObject(
             logging.getLogger('nova.conductor.manager'), 'level',
             logging.DEBUG))
-        self.bury()
+        self.create_waiting()
         self.assertIn(('DEBUG', 'Failed to schedule instances'),
                       self.told(logging.DEBUG))
 
     def test_a_server_that_does_not(self):
         self.flags(use_pending_state=False)
-        self.bury('ERROR')
+        self.create_waiting('ERROR')
         self.assertEqual({'ERROR', 'WARNING'},
                          {level for level, _line in self.told()})
 

@@ -59,7 +59,7 @@ class PendingSampleTestCase(full_cloud.FullCloudTestCase,
         super().setUp()
         self.generate_samples = 'GENERATE_SAMPLES' in os.environ
         self.large = '5'  # m1.xlarge
-        self.server = self.bury(
+        self.server = self.create_waiting(
             name='new-server-test', metadata={'My Server Name': 'Apache1'})
 
     def verify(self, name, response, code=200, **subs):

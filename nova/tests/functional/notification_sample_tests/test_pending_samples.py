@@ -45,8 +45,8 @@ class PendingNotificationSampleTestCase(
             os.path.dirname(os.path.abspath(__file__)), '..', '..', '..', '..',
             'doc', 'notification_samples', sample + '.json'))
 
-    def bury(self, status='PENDING', **server):
-        """Create a server for which there is no host; wait until buried."""
+    def create_waiting(self, status='PENDING', **server):
+        """Create a server for which there is no host; wait until it waits."""
         body = self._build_server(
             name='waiting', networks='none',
             flavor_id='7c5d6a52-0f0a-4a5c-8f2e-6f1c1a2f8d11',
@@ -77,14 +77,14 @@ class PendingNotificationSampleTestCase(
             'reservation_id': server['OS-EXT-SRV-ATTR:reservation_id'],
         }, **replacements))
 
-    def test_a_server_that_is_buried(self):
-        server = self.bury()
+    def test_a_server_that_is_put_into_cell0(self):
+        server = self.create_waiting()
         [update] = self._get_notifications('instance.update')
         self.verify('instance-update-pending', server, update)
         self.assertEqual([('building', 'pending')], self.legacy_states())
 
-    def test_why_a_server_is_buried(self):
-        server = self.bury()
+    def test_why_a_server_is_put_into_cell0(self):
+        server = self.create_waiting()
         [error] = self._get_notifications('compute_task.build_instances.error')
         self._verify_notification(
             'compute_task-build_instances-error-pending', actual=error,
@@ -100,7 +100,7 @@ class PendingNotificationSampleTestCase(
         self.assertEqual(server['id'], legacy['instance_id'])
 
     def test_a_server_that_is_deleted(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.notifier.reset()
         self.delete(server)
         [start] = self._get_notifications('instance.delete.start')
@@ -111,7 +111,7 @@ class PendingNotificationSampleTestCase(
                          self.legacy_states())
 
     def test_a_server_that_is_set_to_error(self):
-        server = self.bury()
+        server = self.create_waiting()
         self.notifier.reset()
         # An action is found by it.
         request_id = self.mock_gen_request_id.return_value = 'req-' + uuids.id
@@ -124,7 +124,7 @@ class PendingNotificationSampleTestCase(
 
     def test_the_versions_without_the_option_are_those_of_the_release(self):
         self.flags(use_pending_state=False)
-        self.delete(self.bury('ERROR'))
+        self.delete(self.create_waiting('ERROR'))
         seen = dict(self.versions(self.notifier.versioned_notifications))
         self.assertLess({'InstanceUpdatePayload', 'InstanceActionPayload',
                          'ComputeTaskPayload'}, seen.keys())
@@ -156,7 +156,7 @@ class PendingNotificationSampleTestCase(
                 yield from self.structures(one)
 
     def test_the_word_comes_with_the_new_version(self):
-        self.delete(self.bury())
+        self.delete(self.create_waiting())
         self.assertIn(('state', 'pending'), self.states())
         for notification in self.notifier.versioned_notifications:
             payload = notification['payload']
@@ -174,7 +174,8 @@ class PendingNotificationSampleTestCase(
 
     def test_nothing_secret_is_sent(self):
         user_data = base64.b64encode(b'secret-of-the-owner').decode()
-        server = self.bury(user_data=user_data, adminPass='password-of-root')
+        server = self.create_waiting(
+            user_data=user_data, adminPass='password-of-root')
         self.delete(server)
         sent = jsonutils.dumps([
             self.notifier.versioned_notifications,

@@ -35,7 +35,7 @@ class SetErrorTestCase(test.TestCase):
         self.output = StringIO()
         self.useFixture(fixtures.MonkeyPatch('sys.stdout', self.output))
 
-    def bury(self, *names, cell='cell0', **values):
+    def create_records(self, *names, cell='cell0', **values):
         """Create instances, by default in PENDING in cell0."""
         values.setdefault('vm_state', 'pending')
         with nova_context.target_cell(
@@ -83,16 +83,16 @@ class SetErrorTestCase(test.TestCase):
         self.assertIs(manage.PendingCommands, manage.CATEGORIES['pending'])
 
     def test_nothing_is_pending(self):
-        self.bury('failed', vm_state='error')
+        self.create_records('failed', vm_state='error')
         self.assertEqual(
             (0, ['Servers set to ERROR: 0, left alone: 0']),
             self.run_it())
         self.assertEqual(['error'], self.states('failed'))
 
     def test_all_are_set_to_error(self):
-        self.bury('one', 'two', 'three')
-        self.bury('failed', vm_state='error')
-        self.bury('built', vm_state='active', cell='cell1')
+        self.create_records('one', 'two', 'three')
+        self.create_records('failed', vm_state='error')
+        self.create_records('built', vm_state='active', cell='cell1')
         code, lines = self.run_it()
         self.assertEqual(0, code)
         self.assertEqual(
@@ -107,7 +107,7 @@ class SetErrorTestCase(test.TestCase):
             self.run_it())
 
     def test_batches(self):
-        self.bury('one', 'two', 'three', 'four', 'five')
+        self.create_records('one', 'two', 'three', 'four', 'five')
         code, lines = self.run_it(batch_size=2)
         self.assertEqual(0, code)
         self.assertEqual(
@@ -116,8 +116,8 @@ class SetErrorTestCase(test.TestCase):
              'Servers set to ERROR: 5, left alone: 0'], lines)
 
     def test_batches_go_past_what_is_left_alone(self):
-        self.bury('one', 'two', 'three', task_state='deleting')
-        self.bury('four')
+        self.create_records('one', 'two', 'three', task_state='deleting')
+        self.create_records('four')
         code, lines = self.run_it(batch_size=1)
         self.assertEqual(1, code)
         self.assertEqual(['pending'] * 3 + ['error'],
@@ -125,8 +125,8 @@ class SetErrorTestCase(test.TestCase):
         self.assertIn('Servers set to ERROR: 1, left alone: 3', lines)
 
     def test_what_is_no_matter(self):
-        self.bury('elsewhere', cell='cell1')
-        self.bury('deleted')
+        self.create_records('elsewhere', cell='cell1')
+        self.create_records('deleted')
         self.get('deleted').destroy()
         self.assertEqual(
             (0, ['Servers set to ERROR: 0, left alone: 0']),
@@ -139,7 +139,7 @@ class SetErrorTestCase(test.TestCase):
                 cctxt, uuids.deleted).vm_state)
 
     def test_dry_run(self):
-        self.bury('one', 'two')
+        self.create_records('one', 'two')
         code, lines = self.run_it(dry_run=True)
         self.assertEqual(0, code)
         self.assertEqual(
@@ -150,8 +150,8 @@ class SetErrorTestCase(test.TestCase):
         self.assertEqual(['pending'] * 2, self.states('one', 'two'))
 
     def test_dry_run_returns_what_the_run_would(self):
-        self.bury('one')
-        self.bury('claimed', task_state='rebuilding')
+        self.create_records('one')
+        self.create_records('claimed', task_state='rebuilding')
         code, lines = self.run_it(dry_run=True)
         self.assertEqual(1, code)
         self.assertIn('%s: left alone, its task state is rebuilding'
@@ -162,9 +162,9 @@ class SetErrorTestCase(test.TestCase):
         self.assertEqual(1, self.run_it()[0])
 
     def test_a_task_in_progress(self):
-        self.bury('one')
-        self.bury('claimed', task_state='rebuilding')
-        self.bury('going', task_state='deleting')
+        self.create_records('one')
+        self.create_records('claimed', task_state='rebuilding')
+        self.create_records('going', task_state='deleting')
         code, lines = self.run_it()
         self.assertEqual(1, code)
         self.assertEqual(['error', 'pending', 'pending'],
@@ -175,7 +175,7 @@ class SetErrorTestCase(test.TestCase):
         self.assertIn('run this again', lines[-1])
 
     def test_race_with_the_claim_of_a_rebuild(self):
-        self.bury('one', 'claimed', 'two')
+        self.create_records('one', 'claimed', 'two')
         self.change_before('claimed', task_state='rebuilding')
         code, lines = self.run_it()
         self.assertEqual(1, code)
@@ -187,13 +187,13 @@ class SetErrorTestCase(test.TestCase):
                          (claimed.vm_state, claimed.task_state))
 
     def test_race_with_a_delete(self):
-        self.bury('one', 'going')
+        self.create_records('one', 'going')
         self.change_before('going', task_state='deleting')
         self.assertEqual(1, self.run_it()[0])
         self.assertEqual(['error', 'pending'], self.states('one', 'going'))
 
     def test_race_with_a_delete_that_is_done(self):
-        self.bury('one', 'gone')
+        self.create_records('one', 'gone')
         self.change_before('gone')
         code, lines = self.run_it()
         # Nothing is left to be done.
@@ -203,7 +203,7 @@ class SetErrorTestCase(test.TestCase):
         self.assertRaises(exception.InstanceNotFound, self.get, 'gone')
 
     def test_race_with_somebody_who_does_the_same(self):
-        self.bury('one')
+        self.create_records('one')
         self.change_before('one', vm_state='error')
         code, lines = self.run_it()
         self.assertEqual(0, code)
@@ -211,7 +211,7 @@ class SetErrorTestCase(test.TestCase):
                          lines[-1])
 
     def test_changed_between_the_batch_and_the_server(self):
-        self.bury('one', 'two')
+        self.create_records('one', 'two')
         save = objects.Instance.save
 
         def saved(instance, *args, **kwargs):
@@ -227,14 +227,14 @@ class SetErrorTestCase(test.TestCase):
         self.assertEqual('Servers set to ERROR: 1, left alone: 1',
                          lines[-1])
 
-    def test_buried_meanwhile(self):
-        self.bury('one')
+    def test_put_into_cell0_meanwhile(self):
+        self.create_records('one')
         batch = pending_downgrade._batch
 
         def late(*args):
             found = batch(*args)
             if not found:
-                self.bury('late')
+                self.create_records('late')
             return found
 
         with mock.patch.object(pending_downgrade, '_batch', late):
@@ -247,7 +247,7 @@ class SetErrorTestCase(test.TestCase):
 
     def test_the_option_is_on(self):
         self.flags(use_pending_state=True)
-        self.bury('one')
+        self.create_records('one')
         code, lines = self.run_it()
         self.assertEqual(2, code)
         self.assertIn('use_pending_state is on', lines[0])
@@ -267,7 +267,7 @@ class SetErrorTestCase(test.TestCase):
             self.assertEqual((2, ['no boolean']), self.run_it())
 
     def test_the_batch_size_is_not_positive(self):
-        self.bury('one')
+        self.create_records('one')
         for size in (0, -1):
             code, lines = self.run_it(batch_size=size)
             self.assertEqual(2, code)
@@ -293,7 +293,7 @@ class SetErrorTestCase(test.TestCase):
             self.assertIn('no route to it', lines[0])
 
     def test_the_database_fails_in_the_middle(self):
-        self.bury('one', 'two', 'three')
+        self.create_records('one', 'two', 'three')
         save = objects.Instance.save
         calls = []
 
@@ -318,7 +318,7 @@ class SetErrorTestCase(test.TestCase):
                          lines[-1])
 
     def test_interrupted(self):
-        self.bury('one', 'two')
+        self.create_records('one', 'two')
         save = objects.Instance.save
 
         def interrupted(instance, *args, **kwargs):

@@ -58,7 +58,7 @@ class PendingStateCheckTestCase(test.TestCase):
         self.record(CONDUCTOR, 'here')
         self.record(SCHEDULER, 'here', cell='cell0')
 
-    def bury(self, cell='cell0', **values):
+    def create_record(self, cell='cell0', **values):
         values = dict({'vm_state': 'pending', 'uuid': uuids.server}, **values)
         with nova_context.target_cell(
                 self.context, self.cell_mappings[cell]) as cctxt:
@@ -221,11 +221,11 @@ class PendingStateCheckTestCase(test.TestCase):
 
     def test_servers_in_pending_with_the_option_off(self):
         self.record_all()
-        self.bury()
-        self.bury(uuid=uuids.other)
-        self.bury(uuid=uuids.failed, vm_state='error')
-        self.bury(uuid=uuids.gone, deleted=1)
-        self.bury(cell='cell1', uuid=uuids.elsewhere)
+        self.create_record()
+        self.create_record(uuid=uuids.other)
+        self.create_record(uuid=uuids.failed, vm_state='error')
+        self.create_record(uuid=uuids.gone, deleted=1)
+        self.create_record(cell='cell1', uuid=uuids.elsewhere)
         code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
         self.assertIn('2 servers are in PENDING although', details)

@@ -155,7 +155,7 @@ class KeepRequestTestCase(test.TestCase):
         self.assertEqual('other', spec.availability_zone)
         self.assertEqual(uuids.port, spec.requested_networks[0].port_id)
 
-    def test_spec_that_is_not_buried_is_stored_as_released(self):
+    def test_spec_of_no_server_in_cell0_is_stored_as_released(self):
         spec = self.stored()
         self.assertIsNone(spec.rebuild_data)
         spec.requested_networks = objects.NetworkRequestList(
