@@ -59,11 +59,11 @@ UNKNOWN = 'unknown'
 # Reasons of which the scheduler may know more than the last fault tells.
 _OF_SCHEDULER = (NO_ROOM, REFUSED, NO_SUCH_HOST, UNKNOWN)
 
-# What no scheduler answering is remembered as.
+# What no scheduler answering is cached as.
 _SILENCE = 'no-scheduler'
 
-_cache_lock = threading.Lock()
-_cache = None
+_client_lock = threading.Lock()
+_client = None
 
 
 class InstanceNotPending(exception.NotFound):
@@ -187,12 +187,12 @@ class _Explanation:
     def _ask_scheduler(self, with_hosts, hosts, limit, marker, key):
         known = None
         if not with_hosts or hosts or marker:
-            known = _recall(key)
+            known = _cached(key)
         wanted = self.reason in _OF_SCHEDULER and known is None
         if not with_hosts and not wanted:
             self._apply(*known)
             return
-        if not with_hosts and _recall(_SILENCE):
+        if not with_hosts and _cached(_SILENCE):
             # Each that is asked in vain keeps a thread for the timeout.
             return
         context = nova_context.RequestContext.from_dict(
@@ -209,7 +209,7 @@ class _Explanation:
             LOG.warning('No scheduler tells why a server waits: %s', exc,
                         instance=self.instance)
             if isinstance(exc, messaging.MessagingTimeout):
-                _remember(_SILENCE, True)
+                _cache(_SILENCE, True)
             verdict = None
         if verdict is None:
             self.unavailable = _('No scheduler tells which hosts refuse the '
@@ -220,7 +220,7 @@ class _Explanation:
                     verdict['requests'], verdict['hosts'])
             if wanted and verdict['reason']:
                 known = verdict['reason'], verdict['filter']
-                _remember(key, known)
+                _cache(key, known)
         if known and self.reason in _OF_SCHEDULER:
             self._apply(*known)
 
@@ -302,22 +302,22 @@ def _reason_of(message):
     return UNKNOWN
 
 
-def _get_cache():
-    global _cache
+def _get_client():
+    global _client
     seconds = CONF.api.pending_verdict_cache_time
-    if _cache is None or _cache[0] != seconds:
-        _cache = seconds, cache_utils.get_client(seconds)
-    return _cache[1]
+    if _client is None or _client[0] != seconds:
+        _client = seconds, cache_utils.get_client(seconds)
+    return _client[1]
 
 
-def _recall(key):
+def _cached(key):
     if not CONF.api.pending_verdict_cache_time:
         return None
-    with _cache_lock:
-        return _get_cache().get(key)
+    with _client_lock:
+        return _get_client().get(key)
 
 
-def _remember(key, verdict):
+def _cache(key, verdict):
     if CONF.api.pending_verdict_cache_time:
-        with _cache_lock:
-            _get_cache().set(key, verdict)
+        with _client_lock:
+            _get_client().set(key, verdict)

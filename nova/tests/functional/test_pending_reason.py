@@ -64,7 +64,7 @@ class PendingReasonBase(rebuild_base.RebuildInCell0Base):
         super().setUp()
         # What one test has found out is nothing to the next.
         self.useFixture(fixtures.MockPatchObject(
-            pending_reason, '_cache', None))
+            pending_reason, '_client', None))
 
     def get(self, server, api=None, query='', status=200):
         server_id = server if isinstance(server, str) else server['id']
