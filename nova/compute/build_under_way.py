@@ -19,10 +19,10 @@ unbinds the ports by the ID of the server alone.
 
 import contextvars
 
-from nova.conductor import cleanup
 from nova import context_value
 from nova import exception
 from nova.objects import rebuilt_instance
+from nova.scheduler import allocations
 
 _instance = contextvars.ContextVar('build_under_way', default=None)
 
@@ -55,7 +55,7 @@ def delete_allocations(context, report_client, instance_uuid):
         return not lost
 
     try:
-        cleanup.delete_allocations(
+        allocations.delete(
             context, report_client, instance_uuid, is_current)
     except exception.AllocationUpdateFailed:
         return False

@@ -32,6 +32,7 @@ from nova.objects import build_request_lease
 from nova.objects import persisted_request
 from nova.objects import rebuild_context
 from nova.objects import rebuilt_instance
+from nova.scheduler import allocations
 from nova.scheduler import held_room
 
 CONF = nova.conf.CONF
@@ -76,7 +77,7 @@ def build(manager, context, build_request, request_spec, *arguments):
         if rebuild_in_cell0.remove_if_deleted(
                 context, request_spec.instance_uuid):
             # A nova-api that dies leaves the room that was held.
-            cleanup.delete_allocations(
+            allocations.delete(
                 context, manager.report_client, request_spec.instance_uuid,
                 lambda: not cell0.is_mapped(
                     context, request_spec.instance_uuid))
@@ -273,5 +274,5 @@ class Rebuild:
                 not held_room.find(
                     self.context, self.report_client, self._uuid))
 
-        cleanup.delete_allocations(
+        allocations.delete(
             self.context, self.report_client, self._uuid, is_lost)

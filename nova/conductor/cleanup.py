@@ -27,6 +27,7 @@ from nova.db.main import models as main_models
 from nova import exception
 from nova.i18n import _
 from nova import objects
+from nova.scheduler import allocations
 from nova.scheduler import held_room
 from nova import utils
 
@@ -70,25 +71,6 @@ def row_of(cctxt, instance_uuid):
             uuid=instance_uuid).scalar()
 
 
-def delete_allocations(context, report_client, instance_uuid, is_current):
-    """Delete the allocations of a server that is on no host.
-
-    :param context: the request context
-    :param report_client: the client of the placement service
-    :param instance_uuid: the server
-    :param is_current: as of purge_stale_records()
-    :returns: whether nothing is left
-    :raises: AllocationUpdateFailed if somebody else has changed them
-    """
-    body = report_client.get_allocs_for_consumer(context, instance_uuid)
-    if not body['allocations']:
-        return True
-    if not is_current():
-        return False
-    _put(context, report_client, instance_uuid, body, {})
-    return True
-
-
 def match_allocations(context, report_client, instance, selection,
                       is_current):
     """Let a server have the allocations of its build, no more and no less.
@@ -115,12 +97,12 @@ def match_allocations(context, report_client, instance, selection,
         context, report_client, instance.uuid
     ) or report_client.get_allocs_for_consumer(context, instance.uuid)
     hold = held_room.of_allocations(instance.uuid, body)
-    if not (hold or wanted != _resources(body)) or not is_current():
+    if not (hold or wanted != allocations.resources(body)) or not is_current():
         return
     LOG.warning('The allocations of the server were not those of the host '
                 'that the scheduler chose; they are now.', instance=instance)
     if hold is None:
-        _put(context, report_client, instance.uuid, dict(
+        allocations.put(context, report_client, instance.uuid, dict(
             body, project_id=instance.project_id, user_id=instance.user_id),
             wanted)
     elif not held_room.claim(
@@ -161,11 +143,11 @@ def delete_other_allocations(context, report_client, instance_uuid,
             report_client.get_providers_in_tree(context, host.uuid)}
     kept = {
         provider: allocation
-        for provider, allocation in _resources(body).items()
+        for provider, allocation in allocations.resources(body).items()
         if provider in tree or _SHARED in report_client.get_provider_traits(
             context, provider).traits}
     if len(kept) != len(body['allocations']) and is_current():
-        _put(context, report_client, instance_uuid, body, kept)
+        allocations.put(context, report_client, instance_uuid, body, kept)
     return True
 
 
@@ -178,18 +160,3 @@ def _is_migrated(context, instance_uuid):
         migration.status not in _OVER for migration in
         objects.MigrationList.get_by_filters(
             context, {'instance_uuid': instance_uuid}))
-
-
-def _resources(body):
-    return {provider: {'resources': allocation['resources']}
-            for provider, allocation in body['allocations'].items()}
-
-
-def _put(context, report_client, instance_uuid, body, allocations):
-    """Replace allocations that have not changed since they were read."""
-    if not report_client.put_allocations(context, instance_uuid, {
-            'allocations': allocations,
-            'consumer_generation': body.get('consumer_generation'),
-            'project_id': body['project_id'], 'user_id': body['user_id']}):
-        raise exception.AllocationUpdateFailed(
-            consumer_uuid=instance_uuid, error='')

@@ -23,13 +23,13 @@ from oslo_log import log as logging
 
 from nova.compute import rebuild_in_cell0
 from nova.compute import utils as compute_utils
-from nova.conductor import cleanup
 from nova.conductor import rebuild_log
 from nova.conductor.tasks import host_builds
 import nova.conf
 from nova import context_value
 from nova import exception
 from nova.objects import rebuilt_instance
+from nova.scheduler import allocations
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ def trying_again(context, report_client, instance, reason):
 
 def _delete_allocations(context, report_client, instance):
     try:
-        cleanup.delete_allocations(
+        allocations.delete(
             context, report_client, instance.uuid, lambda: True)
     except Exception:
         LOG.exception('What was claimed for the server, which is deleted, is '

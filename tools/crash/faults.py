@@ -66,7 +66,7 @@ TARGETS = {
         'nova.compute.cell0_record:destroy_unchanged',
         'nova.conductor.tasks.return_to_cell0:_create_record',
         'nova.conductor.cell0:map_to_cell',
-        'nova.conductor.cleanup:delete_allocations',
+        'nova.scheduler.allocations:delete',
     ),
     'nova-compute': (
         'nova.compute.manager:ComputeManager.build_and_run_instance',

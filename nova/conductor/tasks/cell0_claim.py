@@ -24,13 +24,13 @@ from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.conductor import cell0
-from nova.conductor import cleanup
 from nova import context as nova_context
 from nova.db.main import api as main_db_api
 from nova.db.main import models as main_models
 from nova.notifications import base as notifications
 from nova import objects
 from nova import rpc
+from nova.scheduler import allocations
 
 LOG = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def delete_allocations(context, report_client, instance_uuid):
         ) and _is_claimed(context, instance_uuid)
 
     try:
-        return cleanup.delete_allocations(
+        return allocations.delete(
             context, report_client, instance_uuid, is_current)
     except Exception:
         LOG.exception('What the rebuild has allocated will be deleted by '

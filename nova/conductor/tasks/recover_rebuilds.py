@@ -57,6 +57,7 @@ from nova.i18n import _
 from nova import objects
 from nova.objects import build_request_lease
 from nova.objects import persisted_request
+from nova.scheduler import allocations
 from nova.scheduler import held_room
 
 CONF = nova.conf.CONF
@@ -303,7 +304,7 @@ class _Recovery:
 
         if cell is None or cell.is_cell0():
             returned = False
-            cleanup.delete_allocations(
+            allocations.delete(
                 self.context, self.report_client, instance_uuid,
                 # Room can be held for a server that waits again.
                 lambda: is_current() and not (cell and held_room.find(

@@ -37,6 +37,7 @@ from nova.db.main import models as main_models
 from nova import exception
 from nova import objects
 from nova.objects import persisted_request
+from nova.scheduler import allocations
 from nova.scheduler.client import report
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.functional.api import client as api_client
@@ -715,7 +716,7 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
         for module, name in ((return_to_cell0, '_create_record'),
                              (cell0, 'map_to_cell'),
                              (cell0_claim, 'release_claim'),
-                             (cleanup, 'delete_allocations'),
+                             (allocations, 'delete'),
                              (cleanup, 'purge_stale_records')):
             with mock.patch.object(module, name, side_effect=Killed()):
                 self.assertRaises(Killed, self.recover)
@@ -746,15 +747,13 @@ class RecoveryTestCase(rebuild_base.RebuildInCell0Base):
 
     def test_nothing_is_allocated_when_it_waits_after_two_recoveries(self):
         self.stop_the_conductor_at('_recheck_quota')
-        with mock.patch.object(cleanup, 'delete_allocations',
-                               side_effect=Killed()):
+        with mock.patch.object(allocations, 'delete', side_effect=Killed()):
             self.assertRaises(Killed, self.recover)
         self.nothing_is_allocated_when_it_waits()
 
     def test_placement_down_as_it_returns(self):
         self.stop_the_conductor_at('_recheck_quota')
-        with mock.patch.object(cleanup, 'delete_allocations',
-                               side_effect=Down()):
+        with mock.patch.object(allocations, 'delete', side_effect=Down()):
             self.assertEqual((1, 0), self.recover())
         self.assertEqual('PENDING', self.status())
         self.recover()

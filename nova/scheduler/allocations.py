@@ -1,0 +1,62 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Changes the allocations of a server, if they are as they were read."""
+
+from nova import exception
+
+
+def delete(context, report_client, instance_uuid, is_current):
+    """Delete the allocations of a server that is on no host.
+
+    :param context: the request context
+    :param report_client: the client of the placement service
+    :param instance_uuid: the server
+    :param is_current: whether it still is the caller's once they were read,
+        a function without arguments
+    :returns: whether nothing is left
+    :raises: AllocationUpdateFailed if somebody else has changed them
+    """
+    body = report_client.get_allocs_for_consumer(context, instance_uuid)
+    if not body['allocations']:
+        return True
+    if not is_current():
+        return False
+    put(context, report_client, instance_uuid, body, {})
+    return True
+
+
+def resources(body):
+    """Return of what is allocated what a request to Placement takes.
+
+    :param body: as get_allocs_for_consumer() returns it
+    """
+    return {provider: {'resources': allocation['resources']}
+            for provider, allocation in body['allocations'].items()}
+
+
+def put(context, report_client, instance_uuid, body, allocations):
+    """Replace allocations that have not changed since they were read.
+
+    :param context: the request context
+    :param report_client: the client of the placement service
+    :param instance_uuid: the server
+    :param body: what was read, as get_allocs_for_consumer() returns it
+    :param allocations: what the server is to have, by provider
+    :raises: AllocationUpdateFailed if somebody else has changed them
+    """
+    if not report_client.put_allocations(context, instance_uuid, {
+            'allocations': allocations,
+            'consumer_generation': body.get('consumer_generation'),
+            'project_id': body['project_id'], 'user_id': body['user_id']}):
+        raise exception.AllocationUpdateFailed(
+            consumer_uuid=instance_uuid, error='')
