@@ -134,9 +134,3 @@ def clear(context, instance_uuid, *names, cell=None):
                 instance_uuid=instance_uuid,
                 cell_id=cell.id).with_for_update().first():
             clear_in_transaction(context, instance_uuid, *names)
-
-
-def is_there():
-    """Return the condition of a query that load() returns something."""
-    return api_models.RequestSpec.spec.contains(
-        '"%s": ' % KEY, autoescape=True)
