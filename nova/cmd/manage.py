@@ -107,11 +107,7 @@ class PendingCommands:
             print(_('Interrupted.'))
         finally:
             if run:
-                print((_('Servers that would be set to ERROR: %(changed)d, '
-                         'left alone: %(skipped)d') if dry_run else
-                       _('Servers set to ERROR: %(changed)d, left alone: '
-                         '%(skipped)d')) % {
-                    'changed': run.changed, 'skipped': run.skipped})
+                _print_summary(run, dry_run)
         if left and not dry_run:
             print(_('Servers are left in PENDING: run this again when nothing '
                     'is in progress on them.'))
@@ -166,6 +162,13 @@ class PendingCommands:
         print(_('Servers put back: %(recovered)d, not put back: %(failed)d')
               % {'recovered': recovered, 'failed': failed})
         return 1 if failed else 0
+
+
+def _print_summary(run, dry_run):
+    print((_('Servers that would be set to ERROR: %(changed)d, left alone: '
+             '%(skipped)d') if dry_run else
+           _('Servers set to ERROR: %(changed)d, left alone: %(skipped)d')) % {
+               'changed': run.changed, 'skipped': run.skipped})
 
 
 def _no_cell0():

@@ -84,21 +84,7 @@ class Downgrade:
         seen = after = 0
         while batch := _batch(self.context, after, last or 0, batch_size):
             for server in batch:
-                if server.task_state is not None:
-                    self.skipped += 1
-                    self.write(_('%(uuid)s: left alone, its task state is '
-                                 '%(task_state)s') % {
-                        'uuid': server.uuid,
-                        'task_state': server.task_state})
-                elif dry_run:
-                    self.changed += 1
-                    self.write(_('%s: would be set to ERROR') % server.uuid)
-                elif self._set_error(server.uuid):
-                    self.changed += 1
-                else:
-                    self.skipped += 1
-                    self.write(_('%s: left alone, it was changed or deleted '
-                                 'meanwhile') % server.uuid)
+                self._downgrade(server, dry_run)
             seen += len(batch)
             after = batch[-1].id
             self.write((_('Servers looked at: %(seen)d of %(total)d')
@@ -109,6 +95,24 @@ class Downgrade:
             return self.skipped
         # Those that were put there meanwhile are left too.
         return _extent(self.context)[0]
+
+    def _downgrade(self, server, dry_run):
+        """Set a server to ERROR, count it, and tell if that is not done."""
+        if server.task_state is not None:
+            self.skipped += 1
+            self.write(_('%(uuid)s: left alone, its task state is '
+                         '%(task_state)s') % {
+                'uuid': server.uuid,
+                'task_state': server.task_state})
+        elif dry_run:
+            self.changed += 1
+            self.write(_('%s: would be set to ERROR') % server.uuid)
+        elif self._set_error(server.uuid):
+            self.changed += 1
+        else:
+            self.skipped += 1
+            self.write(_('%s: left alone, it was changed or deleted '
+                         'meanwhile') % server.uuid)
 
     def _set_error(self, uuid):
         """Set a server to ERROR; return whether it still was in PENDING."""
