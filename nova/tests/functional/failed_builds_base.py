@@ -29,13 +29,13 @@ from nova.objects import persisted_request
 from nova.objects import rebuilt_instance
 from nova.scheduler.client import report
 from nova.tests.functional.api import client as api_client
-from nova.tests.functional import test_held_room
+from nova.tests.functional import held_room_base
 from nova.virt import fake
 
 SPAWN = 'nova.virt.fake.FakeDriver.spawn'
 
 
-class FailedBuildsBase(test_held_room.HeldRoomBase):
+class FailedBuildsBase(held_room_base.HeldRoomBase):
 
     GIVEN_UP = ('BUILD', 'rebuild_block_device_mapping')
 

@@ -16,7 +16,6 @@ import contextlib
 from unittest import mock
 
 from keystoneauth1 import exceptions as ks_exc
-from oslo_limit import fixture as limit_fixture
 import oslo_messaging as messaging
 from oslo_utils.fixture import uuidsentinel as uuids
 from placement.handlers import util as placement_util
@@ -28,131 +27,13 @@ from nova.compute import api as compute_api
 from nova.conductor import cell0_rebuild
 from nova.conductor.tasks import recover_rebuilds
 from nova import context as nova_context
-from nova.limit import local as local_limit
 from nova.scheduler.client import query
 from nova.scheduler.client import report
 from nova.scheduler import held_room
 from nova.scheduler import manager as scheduler_manager
 from nova.tests.functional.api import client as api_client
-from nova.tests.functional import rebuild_base
+from nova.tests.functional import held_room_base
 from nova.tests.unit import fake_requests
-
-
-class HeldRoomBase(rebuild_base.RebuildInCell0Base):
-    """A waiting server, and a host whose last room can be held for it."""
-
-    def setUp(self):
-        super().setUp()
-        self.server = self.create_waiting()
-
-    RESOURCES = {'VCPU': 1, 'MEMORY_MB': 128, 'DISK_GB': 2001}
-
-    def provider(self, host='roomy'):
-        """Return the UUID of the resource provider of a host."""
-        return self.placement.get(
-            '/resource_providers?name=%s' % host).body[
-                'resource_providers'][0]['uuid']
-
-    def held(self, server=None):
-        """Return what placement has allocated to a server, at 1.38."""
-        return self.placement.get(
-            '/allocations/%s' % (server or self.server)['id'],
-            version='1.38').body
-
-    def hold(self, server=None, allocations=None, generation=None, host=None,
-             project_id='reaper', user_id='reaper', resources=None):
-        """Write a hold with plain HTTP; return the status of the answer."""
-        server = server or self.server
-        return self.placement.put(
-            '/allocations/%s' % server['id'], {
-                'allocations': allocations or {
-                    self.provider(host or 'roomy'): {
-                        'resources': resources or self.RESOURCES}},
-                'consumer_generation': generation,
-                'consumer_type': 'NOVA_PENDING',
-                'project_id': project_id, 'user_id': user_id},
-            version='1.38').status
-
-    def fill(self, host='roomy', left=0):
-        """Let nobody else have room on a host.
-
-        :param left: how much disk to leave, in GiB
-        """
-        provider = self.provider(host)
-        usages = self.placement.get(
-            '/resource_providers/%s/usages' % provider).body['usages']
-        disk = self.inventory(host)['DISK_GB']
-        self.assertEqual(204, self.placement.put(
-            '/allocations/%s' % uuids.filler, {
-                'allocations': {provider: {'resources': {
-                    'DISK_GB': int((disk['total'] - disk['reserved']) *
-                                   disk['allocation_ratio']) -
-                    usages['DISK_GB'] - left}}},
-                'consumer_generation': None, 'consumer_type': 'FILLER',
-                'project_id': 'filler', 'user_id': 'filler'},
-            version='1.38').status)
-
-    def create_waiting_full(self):
-        self.fill()
-        server = self.create_waiting()
-        self.placement.delete('/allocations/%s' % uuids.filler)
-        return server
-
-    def inventory(self, host='roomy'):
-        return self.placement.get(
-            '/resource_providers/%s/inventories' % self.provider(host)
-        ).body['inventories']
-
-    def set_inventory(self, resource_class, host='roomy', **values):
-        url = '/resource_providers/%s/inventories' % self.provider(host)
-        body = self.placement.get(url).body
-        body['inventories'][resource_class].update(values)
-        self.assertEqual(200, self.placement.put(url, body).status)
-
-    @contextlib.contextmanager
-    def asked(self):
-        """Note what the services ask placement, as method and URL."""
-        noted = []
-
-        def note(method):
-            released = getattr(report.SchedulerReportClient, method)
-
-            def noting(client, url, *args, **kwargs):
-                noted.append((method, url.split('?')[0].replace(
-                    self.server['id'], 'SERVER')))
-                return released(client, url, *args, **kwargs)
-            return mock.patch.object(
-                report.SchedulerReportClient, method, noting)
-
-        with note('get'), note('put'), note('post'), note('delete'):
-            yield noted
-
-    def is_built(self, host='roomy', resources=None, others=None):
-        """The server runs where it was held, and has that and no more."""
-        server = self.wait_for(self.server, 'ACTIVE')
-        self.assertEqual(host, server['OS-EXT-SRV-ATTR:host'])
-        held = self.held()
-        self.assertEqual(
-            {self.provider(host): resources or self.RESOURCES,
-             **(others or {})},
-            {uuid: allocation['resources'] for uuid, allocation
-             in held['allocations'].items()})
-        self.assertNotEqual('NOVA_PENDING', held['consumer_type'])
-        self.assertEqual(server['tenant_id'], held['project_id'])
-        self.assertEqual(server['user_id'], held['user_id'])
-        self.api.delete_server(self.server['id'])
-        self._wait_until_deleted(self.server)
-        self.assertEqual({}, self.held()['allocations'])
-
-    def waits_again(self):
-        """The server waits as it did, nothing is held, and it can be rebuilt.
-        """
-        self._wait_for_assert(lambda: self.assertEqual(
-            ['rebuild', 'create'], [action['action'] for action in
-            self.api.get_instance_actions(self.server['id'])]))
-        self.wait_for(self.server, 'PENDING')
-        self._wait_for_assert(lambda: self.assertEqual(
-            {}, self.held()['allocations']))
 
 
 class FakeResponse:
@@ -168,7 +49,7 @@ class FakeResponse:
         return self.body
 
 
-class HeldRoomTestCase(HeldRoomBase):
+class HeldRoomTestCase(held_room_base.HeldRoomBase):
 
     def test_server_lands_where_room_is_held(self):
         self.make_room()
@@ -933,83 +814,3 @@ class HeldRoomTestCase(HeldRoomBase):
         with mock.patch.object(held_room, 'find') as find:
             self._create_server(flavor_id=self.small, networks='none')
         find.assert_not_called()
-
-
-class QuotaTestCase(HeldRoomBase):
-    """The server is counted once, whoever it is that room is held for."""
-
-    def setUp(self):
-        super().setUp()
-        self.make_room()
-
-    def count(self, **limits):
-        self.flags(count_usage_from_placement=True, group='quota')
-        self.flags(group='quota', **limits)
-
-    def own(self):
-        return {'project_id': self.server['tenant_id'],
-                'user_id': self.server['user_id']}
-
-    def over_quota(self):
-        self.refused(403, self.server)
-        self.assertEqual('NOVA_PENDING', self.held()['consumer_type'])
-
-    def test_cells(self):
-        self.flags(cores=1, ram=128, instances=1, group='quota')
-        self.hold(**self.own())
-        self.rebuild(self.server)
-        self.is_built()
-
-    def test_placement(self):
-        self.count(cores=1, ram=128, instances=1)
-        for whose in (self.own(), {}):
-            self.hold(**whose)
-            self.rebuild(self.server)
-            self.is_built()
-            self.flags(cores=-1, group='quota')
-            self.placement.delete('/allocations/%s' % self.server['id'])
-            self.fill()
-            self.flags(cores=1, group='quota')
-            self.server = self.create_waiting()
-            self.placement.delete('/allocations/%s' % uuids.filler)
-
-    def test_placement_and_another_server(self):
-        self._create_server(flavor_id=self.small, networks='none')
-        self.count(cores=1)
-        for whose in (self.own(), {}):
-            self.hold(**whose)
-            self.over_quota()
-            self.placement.delete('/allocations/%s' % self.server['id'])
-
-    def test_unified_limits(self):
-        self.flags(driver='nova.quota.UnifiedLimitsDriver', group='quota')
-        for whose in (self.own(), {}):
-            self.hold(**whose)
-            with self.limits(servers=1, cores=0), mock.patch(
-                    'nova.limit.utils._identity_client') as identity:
-                # Whether the limit of 0 is one is asked for.
-                identity.return_value.registered_limits.return_value = [
-                    mock.Mock(resource_name='class:VCPU')]
-                self.over_quota()
-            with self.limits(servers=1, cores=1):
-                self.rebuild(self.server)
-                self.wait_for(self.server, 'ACTIVE')
-            with self.limits(servers=2, cores=2):
-                self.is_built()
-                self.server = self.create_waiting_full()
-
-    def limits(self, servers, cores):
-        return limit_fixture.LimitFixture({
-            **dict.fromkeys((
-                local_limit.SERVER_METADATA_ITEMS, local_limit.INJECTED_FILES,
-                local_limit.INJECTED_FILES_CONTENT,
-                local_limit.INJECTED_FILES_PATH, local_limit.KEY_PAIRS,
-                local_limit.SERVER_GROUPS, local_limit.SERVER_GROUP_MEMBERS,
-                'class:MEMORY_MB', 'class:DISK_GB'), 9999),
-            'servers': servers, 'class:VCPU': cores}, {})
-
-    def test_more_is_held_than_the_server_asks_for(self):
-        self.count(cores=1)
-        self.hold(resources=dict(self.RESOURCES, VCPU=5), **self.own())
-        self.rebuild(self.server)
-        self.is_built()

@@ -21,8 +21,8 @@ from keystoneauth1 import exceptions as ks_exc
 from nova.conductor import manager
 from nova.conductor import rpcapi
 from nova.tests.fixtures import neutron as neutron_fixture
+from nova.tests.functional import held_room_base
 from nova.tests.functional import rebuild_twins
-from nova.tests.functional import test_held_room
 
 NETWORK = neutron_fixture.NeutronFixture.network_1['id']
 
@@ -100,7 +100,7 @@ class StockConductorTestCase(_StockConductor, PinnedTestCase):
 
 
 class StockConductorHoldTestCase(_StockConductor,
-                                 test_held_room.HeldRoomBase):
+                                 held_room_base.HeldRoomBase):
     """Room is held, which a conductor without the layer does not know."""
 
     def setUp(self):
