@@ -19,9 +19,11 @@ import oslo_messaging as messaging
 from nova import exception
 from nova import objects
 from nova.scheduler.client import query
-from nova.tests.functional import test_volume_reimage
+from nova.tests.functional import test_volume_reimage_exchange
+from nova.tests.functional import test_volume_reimage_refused
+from nova.tests.functional import volume_reimage_base
 
-OTHER_IMAGE = test_volume_reimage.OTHER_IMAGE
+OTHER_IMAGE = volume_reimage_base.OTHER_IMAGE
 
 
 def without_tests(cls):
@@ -30,7 +32,8 @@ def without_tests(cls):
         name: None for name in dir(cls) if name.startswith('test_')})
 
 
-class BeforeTestCase(without_tests(test_volume_reimage.RefusedTestCase)):
+class BeforeTestCase(without_tests(
+        test_volume_reimage_refused.RefusedTestCase)):
     """Nobody has touched the guest when it fails."""
 
     def test_image_cannot_be_read_by_the_host(self):
@@ -112,7 +115,7 @@ class BeforeTestCase(without_tests(test_volume_reimage.RefusedTestCase)):
         self.assertEqual({}, self.cinder.attachments)
 
 
-class SoftDeletedTestCase(test_volume_reimage.VolumeReimageBase):
+class SoftDeletedTestCase(volume_reimage_base.VolumeReimageBase):
     """It is deleted in a way that can be undone while Cinder works."""
 
     def soft_deleted(self, exc=None):
@@ -150,7 +153,7 @@ class SoftDeletedTestCase(test_volume_reimage.VolumeReimageBase):
         self.assertTrue(events and events[0]['finish_time'])
 
     def test_refused(self):
-        self.soft_deleted(test_volume_reimage.REFUSALS['policy'])
+        self.soft_deleted(volume_reimage_base.REFUSALS['policy'])
 
     def test_done(self):
         self.soft_deleted()
@@ -160,7 +163,8 @@ class SoftDeletedTestCase(test_volume_reimage.VolumeReimageBase):
         self.soft_deleted()
 
 
-class HostIsDownTestCase(without_tests(test_volume_reimage.KilledTestCase)):
+class HostIsDownTestCase(without_tests(
+        test_volume_reimage_exchange.KilledTestCase)):
     """nova-compute dies, and the server is deleted without its host."""
 
     def deleted_locally(self, when, call, number):
@@ -182,7 +186,7 @@ class HostIsDownTestCase(without_tests(test_volume_reimage.KilledTestCase)):
         self.deleted_locally('failures_after', 'attachment_create', 0)
 
 
-class SecretTestCase(test_volume_reimage.VolumeReimageBase):
+class SecretTestCase(volume_reimage_base.VolumeReimageBase):
 
     def test_user_data_of_before_a_reimage_that_failed(self):
         old, new = 'c2VjcmV0', 'bmV3'
