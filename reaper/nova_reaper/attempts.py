@@ -23,6 +23,7 @@ import math
 import time
 
 from oslo_config import cfg
+from oslo_utils import timeutils
 
 from nova_reaper import act
 from nova_reaper.attempt import Attempt
@@ -92,7 +93,7 @@ class Attempts:
             self.under_way[waiting.id] = made
             self.decisions[waiting.id] = decision
             return
-        self._world.planner.undo(decision, world.utcnow())
+        self._world.planner.undo(decision, timeutils.utcnow(True))
         # What it asks for, its host or a victim is not known as it was: it is
         # in the queue again when it has been read.
         self._world.queue.discard(waiting.id)

@@ -13,10 +13,11 @@
 """The command line of nova-reaper."""
 
 import argparse
-import datetime
 import io
 import sys
 import types
+
+from oslo_utils import timeutils
 
 from nova_reaper import simulate
 
@@ -78,7 +79,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command != 'simulate':
         code: int = _cloud_commands().main(options)
         return code
-    now = datetime.datetime.now(datetime.UTC)
+    now = timeutils.utcnow(True)
     return simulate.run(options.file, options.json, now)
 
 

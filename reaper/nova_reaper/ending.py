@@ -19,6 +19,7 @@ import datetime
 
 from oslo_config import cfg
 from oslo_log import log
+from oslo_utils import timeutils
 
 from nova_reaper import announce
 from nova_reaper import attempt
@@ -121,7 +122,7 @@ class Victims:
         if self._locked(server):
             return 'is locked by an administrator'
         if not told and server.launched_at and (
-                datetime.datetime.now(datetime.UTC) - server.launched_at
+                timeutils.utcnow(True) - server.launched_at
         ).total_seconds() < self._conf.min_run_time:
             return 'was launched a moment ago'
         return None
@@ -289,8 +290,8 @@ class Victims:
         elif attempt.SHELVED_AT not in server.metadata:
             # Before it is shelved: offloaded it takes no metadata.
             self._nova.set_metadata(victim.id, {
-                attempt.SHELVED_AT: datetime.datetime.now(
-                    datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')})
+                attempt.SHELVED_AT: timeutils.utcnow(True).strftime(
+                    '%Y-%m-%dT%H:%M:%SZ')})
             self._nova.shelve(victim.id)
         else:
             self._nova.shelve(victim.id)

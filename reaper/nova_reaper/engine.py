@@ -26,6 +26,7 @@ import time
 
 from oslo_config import cfg
 from oslo_log import log
+from oslo_utils import timeutils
 
 from nova_reaper import act
 from nova_reaper.attempt import Step
@@ -256,7 +257,7 @@ class Engine:
                 continue
             self.metrics.poll_only_finds.labels('ended').inc()
             self._forget(uuid)
-        self.guard.listed_at = world.utcnow()
+        self.guard.listed_at = timeutils.utcnow(True)
         self.world.measure()
         if self.guard.active:
             self.world.show()
@@ -349,7 +350,7 @@ class Engine:
     def _undo_observed(self) -> None:
         """What was only looked at may be decided otherwise now."""
         for decision in self.observed.values():
-            self.world.planner.undo(decision, world.utcnow())
+            self.world.planner.undo(decision, timeutils.utcnow(True))
         self.observed.clear()
 
     def _plan(self) -> None:
@@ -361,7 +362,7 @@ class Engine:
                 return
             begun = time.perf_counter()
             found = self.world.planner.next(
-                world.utcnow(),
+                timeutils.utcnow(True),
                 may_end=with_victims < group.max_preemptions)
             if found is None:
                 return

@@ -28,6 +28,7 @@ import time
 
 from oslo_config import cfg
 from oslo_log import log
+from oslo_utils import timeutils
 
 from nova_reaper import clients
 from nova_reaper import nova
@@ -111,7 +112,7 @@ class Lists:
         :param classes: the resource classes that some host has
         """
         begun = time.monotonic()
-        read_at = datetime.datetime.now(datetime.UTC)
+        read_at = timeutils.utcnow(True)
         servers = {server.id: server for server
                    in self._reader.nova.servers(status='PENDING')
                    if server.waits}
@@ -216,7 +217,7 @@ class Lists:
             list is none
         """
         begun = time.monotonic()
-        read_at = datetime.datetime.now(datetime.UTC)
+        read_at = timeutils.utcnow(True)
         self._reader.nova.client.look_again()
         hypervisors = self._reader.read_hypervisors()
         if not self._reader.hypervisors:
@@ -237,7 +238,7 @@ class Lists:
     def _look_for_those_in_error(self) -> None:
         """Nobody waits: does Nova let anybody wait at all?"""
         found = self._reader.nova.count_not_placed(
-            datetime.datetime.now(datetime.UTC) - HOUR)
+            timeutils.utcnow(True) - HOUR)
         if found:
             LOG.warning(
                 'No server waits, but %d that were created within the hour '
@@ -259,7 +260,7 @@ class Lists:
         :raises: clients.RequestFailed
         """
         begun = time.monotonic()
-        read_at = datetime.datetime.now(datetime.UTC)
+        read_at = timeutils.utcnow(True)
         known = dict(self._reader.hypervisors)
         hypervisors = self._reader.read_hypervisors()
         self._reader.read_properties()

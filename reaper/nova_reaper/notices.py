@@ -132,7 +132,7 @@ class Notices:
                 server.metadata[attempt.TERMINATE_AT])
         except (LookupError, ValueError):
             return False
-        left = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
+        left = (until - timeutils.utcnow(True)).total_seconds()
         if not 0 < left <= float(self._conf.grace_period):
             return False
         if self._conf.strict_accounting:

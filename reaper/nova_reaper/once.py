@@ -15,6 +15,7 @@
 from concurrent import futures
 
 from oslo_config import cfg
+from oslo_utils import timeutils
 
 from nova_reaper import conf as reaper_conf
 from nova_reaper import lists
@@ -35,7 +36,7 @@ def once(conf: cfg.ConfigOpts, services: wiring.Services
     """
     known = look(conf, services)
     decided = []
-    while (item := known.planner.next(world.utcnow(), everybody=True)):
+    while (item := known.planner.next(timeutils.utcnow(True), everybody=True)):
         decided.append(item)
     return decided
 
@@ -69,7 +70,7 @@ def take_snapshot(conf: cfg.ConfigOpts, services: wiring.Services
     known = look(conf, services)
     waiting = known.queue.in_order()
     return snapshot.Snapshot(
-        now=world.utcnow(), options=known.options,
+        now=timeutils.utcnow(True), options=known.options,
         hosts=[view.host for view in known.views.values()],
         servers=[server for view in known.views.values()
                  for server in view.servers],

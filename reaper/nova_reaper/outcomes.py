@@ -20,6 +20,7 @@ from typing import Protocol
 
 from oslo_config import cfg
 from oslo_log import log
+from oslo_utils import timeutils
 
 from nova_reaper import attempt
 from nova_reaper.attempt import Outcome
@@ -102,7 +103,7 @@ class Outcomes:
     def finish(self, outcome: Outcome, decision: model.Decision | None
                ) -> None:
         """An attempt has ended."""
-        current, now = outcome.attempt, world.utcnow()
+        current, now = outcome.attempt, timeutils.utcnow(True)
         server = current.id
         asked = current.sent
         LOG.info('Server %s (%s) and host %s: %s. %s', server,
@@ -152,9 +153,10 @@ class Outcomes:
         if outcome.result == Result.ACTIVE:
             state = 'shelved' if current.waiting.shelved else 'pending'
             self._metrics.pending_age.labels(state).observe((
-                world.utcnow() - current.waiting.created_at).total_seconds())
+                timeutils.utcnow(True) - current.waiting.created_at
+            ).total_seconds())
             if current.waiting.shelved:
-                self._reader.has_returned(current.id, world.utcnow())
+                self._reader.has_returned(current.id, timeutils.utcnow(True))
         elif current.ended:
             self._metrics.needless_victims.inc(current.ended)
             self._world.missed(current.waiting, outcome.reason)
@@ -182,7 +184,7 @@ class Outcomes:
         """
         if self._world.options.mode == model.Mode.OBSERVE:
             return []
-        now = world.utcnow()
+        now = timeutils.utcnow(True)
         found = [(waiting, model.Hindrance.DEADLINE.value)
                  for waiting in self._world.queue.expired(now)]
         timeout = self._conf.nothing_fits_timeout
@@ -216,7 +218,7 @@ class Outcomes:
                     waiting.id, waiting.name, waiting.project, detail)
         self._metrics.given_up.labels(reason).inc()
         self._announcer.given_up(waiting.id, waiting.project, reason, detail)
-        now = world.utcnow()
+        now = timeutils.utcnow(True)
         self.given_up = {
             server: entry for server, entry in self.given_up.items()
             if entry.decided_at and now - entry.decided_at < REMEMBERED}

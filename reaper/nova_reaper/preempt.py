@@ -24,6 +24,7 @@ import datetime
 
 from oslo_config import cfg
 from oslo_log import log
+from oslo_utils import timeutils
 
 from nova_reaper.attempt import Attempt
 from nova_reaper.attempt import Outcome
@@ -98,7 +99,7 @@ class Preempt:
         if self._allowed() != model.Mode.PREEMPT:
             return self._withdraw(current, 'the mode allows it no more',
                                   Result.WITHDRAWN)
-        until = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(
+        until = (timeutils.utcnow(True) + datetime.timedelta(
             seconds=self._conf.grace_period)).replace(microsecond=0)
         try:
             told = self._victims.notify(current.victims, current.id,
@@ -136,8 +137,8 @@ class Preempt:
 
     def _seconds_left(self, current: Attempt) -> float:
         assert current.terminate_at
-        return (current.terminate_at -
-                datetime.datetime.now(datetime.UTC)).total_seconds()
+        now: datetime.datetime = timeutils.utcnow(True)
+        return (current.terminate_at - now).total_seconds()
 
     def _hold_what_left(self, current: Attempt) -> Attempt:
         """A partial hold of what the host has free by now."""

@@ -20,13 +20,14 @@ import math
 import threading
 import time
 
+from oslo_utils import timeutils
+
 from nova_reaper import attempt
 from nova_reaper import choose
 from nova_reaper import engine as engine_module
 from nova_reaper import model
 from nova_reaper import queue
 from nova_reaper import view
-from nova_reaper import world
 
 # Seconds after which the list of those that wait is long, and so many times
 # as long as it took it is not made again.
@@ -79,7 +80,7 @@ class Shown:
         told = known.told.last.get(waiting.id)
         current = self._engine.attempts.under_way.get(waiting.id)
         due = queue.due_at(waiting, known.options)
-        if due and due <= world.utcnow():
+        if due and due <= timeutils.utcnow(True):
             due = None
         history = known.history.get(waiting.id)
         shown = dataclasses.replace(
@@ -125,8 +126,8 @@ class Shown:
                 decision = choose.decide(
                     known.index, waiting, dataclasses.replace(
                         known.options, mode=model.Mode.PREEMPT),
-                    world.utcnow(),
-                    ends_left=known.planner.ends_left(world.utcnow()))
+                    timeutils.utcnow(True),
+                    ends_left=known.planner.ends_left(timeutils.utcnow(True)))
             found = [known.index.slots.find(victim)
                      for victim in decision.victims]
             return view.DryRun(decision, [item for item in found if item])

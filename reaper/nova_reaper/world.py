@@ -22,6 +22,7 @@ import datetime
 import time
 
 from oslo_log import log
+from oslo_utils import timeutils
 
 from nova_reaper import index as index_module
 from nova_reaper import metrics
@@ -49,11 +50,6 @@ class History:
     last: datetime.datetime | None
     tries: int = 0
     reason: model.Reason | None = None
-
-
-def utcnow() -> datetime.datetime:
-    """The time of now."""
-    return datetime.datetime.now(datetime.UTC)
 
 
 class World:
@@ -296,7 +292,7 @@ class World:
         waiting = self.waiting(server)
         if waiting:
             self._lower(waiting.shape)
-            self.queue.put(waiting, utcnow())
+            self.queue.put(waiting, timeutils.utcnow(True))
 
     def discard(self, server: str, planned: bool = False) -> None:
         """A server waits no more.
@@ -318,18 +314,19 @@ class World:
     def leave(self, server: str, decision: model.Decision | None) -> None:
         """What was begun for a server is another's: it waits as before."""
         if decision:
-            self.planner.undo(decision, utcnow())
+            self.planner.undo(decision, timeutils.utcnow(True))
         else:
             self.index.drop_plan(server)
         self.put_again(server)
 
     def tell(self, decision: model.Decision) -> bool:
         """Keep a decision; returns whether it says anything new."""
-        return self.told.tell(decision, utcnow())
+        return self.told.tell(decision, timeutils.utcnow(True))
 
     def say(self, waiting: model.Waiting, decision: model.Decision) -> None:
         """Keep a decision, and log it if it says anything new."""
-        self.told.say(waiting, decision, self.options.mode, utcnow())
+        self.told.say(waiting, decision, self.options.mode,
+                      timeutils.utcnow(True))
 
     def failed(self, server: str, reason: model.Reason | None,
                asked: bool) -> None:
@@ -343,9 +340,10 @@ class World:
         else:
             # The first of these tries waits already.
             history.tries += 1
-        history.last = utcnow()
+        history.last = timeutils.utcnow(True)
         history.reason = reason
 
     def show(self) -> None:
         """Bring the gauges up to date."""
-        self.told.show(self.servers.values(), self.views.values(), utcnow())
+        self.told.show(self.servers.values(), self.views.values(),
+                       timeutils.utcnow(True))

@@ -13,9 +13,10 @@
 """What tests of steps share: an actor in a cloud of this process."""
 
 from concurrent import futures
-import datetime
 from typing import Any
 from unittest import mock
+
+from oslo_utils import timeutils
 
 from nova_reaper import act
 from nova_reaper import announce
@@ -73,7 +74,7 @@ class ActingTestCase(tests.TestCase):
             query = self.nova.nova.pending(server).requests[0]
         waiting = model.Waiting(
             id=server, shape=facts.shape(query, '', {}),
-            created_at=datetime.datetime.now(datetime.UTC),
+            created_at=timeutils.utcnow(True),
             project=item.project, name=item.name, shelved=item.shelved,
             attempts=1)
         return attempt.Attempt(

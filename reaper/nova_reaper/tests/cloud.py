@@ -28,6 +28,7 @@ from urllib import parse
 
 import fixtures
 from keystoneauth1 import plugin
+from oslo_utils import timeutils
 from oslo_utils import uuidutils
 from placement import deploy
 from placement.tests.functional.fixtures import placement as placement_fixture
@@ -39,7 +40,6 @@ from nova_reaper import holds
 from nova_reaper import nova
 from nova_reaper import owners
 from nova_reaper import placement
-from nova_reaper import world
 
 #: How to log in where nobody listens.
 LOGIN = '''
@@ -59,7 +59,7 @@ VOLUMES = (
 # The tasks that the API sets before it tells the host.
 TASKS = {'os-stop': 'powering-off', 'forceDelete': 'deleting',
          'shelve': 'shelving'}
-NOW = datetime.datetime.now(datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')
+NOW = timeutils.utcnow(True).strftime('%Y-%m-%dT%H:%M:%SZ')
 
 
 def new_id() -> str:
@@ -123,12 +123,16 @@ class Clock(fixtures.Fixture):
         self._offset = offset
 
     def _setUp(self) -> None:
-        monotonic, utcnow = time.monotonic, world.utcnow
+        monotonic, utcnow = time.monotonic, timeutils.utcnow
+
+        def ahead(with_timezone: bool = False) -> datetime.datetime:
+            now: datetime.datetime = utcnow(with_timezone)
+            return now + datetime.timedelta(seconds=self._offset())
+
         self.useFixture(fixtures.MockPatch(
             'time.monotonic', lambda: monotonic() + self._offset()))
-        self.useFixture(fixtures.MockPatchObject(
-            world, 'utcnow', lambda: utcnow() + datetime.timedelta(
-                seconds=self._offset())))
+        self.useFixture(fixtures.MockPatch(
+            'oslo_utils.timeutils.utcnow', ahead))
 
 
 class PlacementFixture(fixtures.Fixture):
@@ -466,7 +470,7 @@ class Nova:
     def delete(self, server: str) -> None:
         """Its owner deletes a server."""
         self.servers[server]['updated'] = (
-            world.utcnow().strftime('%Y-%m-%dT%H:%M:%SZ'))
+            timeutils.utcnow(True).strftime('%Y-%m-%dT%H:%M:%SZ'))
         self.gone.append(self.servers[server] | {'status': 'DELETED'})
         self.finish(server)
 

@@ -13,7 +13,6 @@
 """Options, what follows from them, and from what operators write elsewhere."""
 
 import dataclasses
-import datetime
 import pathlib
 import threading
 from typing import Any
@@ -21,6 +20,7 @@ from unittest import mock
 
 import fixtures
 from oslo_config import cfg
+from oslo_utils import timeutils
 
 from nova_reaper import conf as reaper_conf
 from nova_reaper import facts
@@ -165,7 +165,7 @@ class FactsTestCase(tests.TestCase):
 
     def server(self, flavor: nova.Flavor, image: str = 'i',
                **metadata: str) -> nova.NovaServer:
-        now = datetime.datetime.now(datetime.UTC)
+        now = timeutils.utcnow(True)
         return nova.NovaServer(
             's', 'n', 'p', 'u', 'ACTIVE', 'active', None, 'h', flavor, image,
             now, now, None, {key.replace('__', ':'): value

@@ -18,6 +18,8 @@ import logging
 from typing import Any
 from unittest import mock
 
+from oslo_utils import timeutils
+
 from nova_reaper import announce
 from nova_reaper import attempt
 from nova_reaper import clients
@@ -32,7 +34,6 @@ from nova_reaper import tests
 from nova_reaper.tests import cloud
 from nova_reaper import view
 from nova_reaper import wiring
-from nova_reaper import world
 
 
 class Immediate(futures.Executor):
@@ -267,6 +268,8 @@ class FillTestCase(EngineTestCase):
                 ({'message': 'No valid host was found. '}, 1)):
             server['fault'] = fault
             self.offset += 3600
+            server['created'] = server['updated'] = view.text(
+                timeutils.utcnow(True))
             with self.assertLogs('nova_reaper.lists') as log:
                 self.turns(3)
                 logging.getLogger('nova_reaper.lists').info('end')
@@ -442,7 +445,7 @@ class FillTestCase(EngineTestCase):
         def pending(*args: Any) -> cloud.Answer:
             answer = original(*args).json()
             answer['pending'] |= {'attempts': 9, 'last_attempt':
-                                  view.text(world.utcnow())}
+                                  view.text(timeutils.utcnow(True))}
             return self.nova._answer(**answer)
 
         setattr(self.nova, '_pending', pending)
@@ -821,7 +824,7 @@ class MinRunTimeTestCase(EngineTestCase):
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
         self.turns(3)
         self.nova.servers[victim]['OS-SRV-USG:launched_at'] = (
-            world.utcnow().strftime('%Y-%m-%dT%H:%M:%S.000000'))
+            timeutils.utcnow(True).strftime('%Y-%m-%dT%H:%M:%S.000000'))
         waiting = self.nova.add_server('w', 8)
         self.hint(events.Kind.WAITS, server=waiting)
         self.turns(30)

@@ -25,6 +25,8 @@ import types
 from typing import Any
 from unittest import mock
 
+from oslo_utils import timeutils
+
 from nova_reaper import attempt
 from nova_reaper.attempt import Step
 from nova_reaper import clients
@@ -479,7 +481,7 @@ class ReaderTestCase(tests.TestCase):
 
     def server(self, uuid: str, status: str = 'ACTIVE', **metadata: str
                ) -> nova.NovaServer:
-        now = datetime.datetime.now(datetime.UTC)
+        now = timeutils.utcnow(True)
         return nova.NovaServer(
             uuid, uuid, 'p', 'u', status, '', None, 'h', self.flavor, 'i',
             now, now, None, metadata, False)
@@ -509,7 +511,7 @@ class ReaderTestCase(tests.TestCase):
     def test_who_returns_waits_for_the_list(self) -> None:
         self.nova.servers.return_value = [self.server('x')]
         self.reader.read_preemptible()
-        now = datetime.datetime.now(datetime.UTC)
+        now = timeutils.utcnow(True)
         returns = threading.Thread(
             target=self.reader.has_returned, args=('x', now))
 

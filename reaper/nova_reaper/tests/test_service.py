@@ -233,7 +233,7 @@ class EndTestCase(tests.TestCase):
         reaper = service.Reaper(cloud.configuration())
         reaper.reset()
         reaper.stop()
-        with mock.patch.object(service, 'connect') as connect:
+        with mock.patch.object(wiring, 'connect') as connect:
             reaper.start()
             reaper.wait()
         connect.assert_not_called()
