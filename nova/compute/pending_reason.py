@@ -18,6 +18,8 @@ tell. The rest a scheduler tells, which is asked for a short time only.
 """
 
 import threading
+import time
+import weakref
 
 from oslo_log import log as logging
 import oslo_messaging as messaging
@@ -59,8 +61,12 @@ UNKNOWN = 'unknown'
 # Reasons of which the scheduler may know more than the last fault tells.
 _OF_SCHEDULER = (NO_ROOM, REFUSED, NO_SUCH_HOST, UNKNOWN)
 
-# What no scheduler answering is cached as.
-_SILENCE = 'no-scheduler'
+# Seconds after which an answer of a scheduler was dear enough to be kept.
+_DEAR = 1.0
+
+# Until when, by the monotonic clock, no scheduler is asked for owners: none
+# has answered a compute API, and each asked in vain keeps a thread for long.
+_silent_until = weakref.WeakKeyDictionary()
 
 _client_lock = threading.Lock()
 _client = None
@@ -160,7 +166,7 @@ class _Explanation:
         except exception.OverQuota as exc:
             self.reason, self.message = QUOTA, exc.format_message()
         except (rebuild_image.RebuildRefused,
-                rebuild_request.RequestUnknown,
+                rebuild_request.RequestUnknown, exception.Forbidden,
                 exception.InvalidVolume, exception.VolumeNotFound) as exc:
             self.reason, self.message = UNKNOWN, exc.format_message()
             self.unavailable = self.message
@@ -192,16 +198,18 @@ class _Explanation:
         if not with_hosts and not wanted:
             self._apply(*known)
             return
-        if not with_hosts and _cached(_SILENCE):
-            # Each that is asked in vain keeps a thread for the timeout.
+        if not with_hosts and time.monotonic() < _silent_until.get(
+                self.request.api, 0.0):
             return
         context = nova_context.RequestContext.from_dict(
             self.request.context.to_dict())
+        begun = time.monotonic()
         try:
             verdict = rpcapi.SchedulerAPI().get_pending_verdict(
                 context, self.request.request_spec, hosts=hosts,
                 marker=marker, limit=limit if with_hosts else 0,
                 reason=wanted, is_tenant=not with_hosts)
+            _silent_until.pop(self.request.api, None)
         except exception.MarkerNotFound:
             raise
         except Exception as exc:
@@ -209,7 +217,8 @@ class _Explanation:
             LOG.warning('No scheduler tells why a server waits: %s', exc,
                         instance=self.instance)
             if isinstance(exc, messaging.MessagingTimeout):
-                _cache(_SILENCE, True)
+                _silent_until[self.request.api] = (
+                    time.monotonic() + CONF.api.pending_verdict_timeout)
             verdict = None
         if verdict is None:
             self.unavailable = _('No scheduler tells which hosts refuse the '
@@ -220,7 +229,8 @@ class _Explanation:
                     verdict['requests'], verdict['hosts'])
             if wanted and verdict['reason']:
                 known = verdict['reason'], verdict['filter']
-                _cache(key, known)
+                if time.monotonic() - begun >= _DEAR:
+                    _cache(key, known)
         if known and self.reason in _OF_SCHEDULER:
             self._apply(*known)
 

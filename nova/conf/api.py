@@ -45,9 +45,10 @@ Seconds that nova-api tells a reason for which a server waits again.
 To find out whether no host has room, none could ever have it, or a filter
 refuses those that have, nova-scheduler asks Placement about the whole cloud.
 What it found is told again to the owner of the server, and to whoever asks for
-some hosts or a page of them, for this time or until the server is rebuilt.
-Other questions of administrators and services are always asked anew. The quota
-is checked each time.
+some hosts or a page of them, for this time or until the server is rebuilt. An
+answer that came within a second is not kept: such a cloud is asked anew. Other
+questions of administrators and services are always asked anew. The quota is
+checked each time.
 
 The reasons are kept where ``[cache]`` says, in the memory of each process by
 default.

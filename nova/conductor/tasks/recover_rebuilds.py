@@ -225,6 +225,8 @@ class _Recovery:
             if cell0.is_mapped_to(
                     self.context, instance_uuid, self.cell0.uuid):
                 exc = None
+                held_room.drop_any(
+                    self.context, lambda: self.report_client, instance_uuid)
                 if task_state == cell0_claim.CLAIM:
                     exc = RebuildInterrupted()
                     cell0_claim.delete_allocations(

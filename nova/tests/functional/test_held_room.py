@@ -799,6 +799,18 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
         self.wait_for(self.server, 'PENDING')
         self.assertEqual({}, self.held()['allocations'])
 
+    def test_recovery_of_a_claim(self):
+        self.make_room()
+        self.hold()
+        with mock.patch('nova.compute.rebuild_in_cell0._Rebuild.move',
+                        side_effect=KeyError):
+            self.refused(500, self.server)
+        self.assertEqual((1, 0), recover_rebuilds.recover(
+            nova_context.get_admin_context(),
+            report.SchedulerReportClient(), -1))
+        self.wait_for(self.server, 'PENDING')
+        self.assertEqual({}, self.held()['allocations'])
+
     def test_rebuild_that_is_refused(self):
         self.make_room()
         self.hold()

@@ -13,6 +13,7 @@
 """Why a server waits, as GET /servers/{id}/pending tells it."""
 
 import re
+import time
 from unittest import mock
 from urllib import parse as urlparse
 
@@ -581,13 +582,44 @@ class RouteTestCase(PendingReasonBase):
         self.assertEqual(OWNERS, set(self.pending(server, query='?host=b')))
 
 
+class PolicyTestCase(PendingReasonBase):
+
+    def test_zero_disk(self):
+        flavor = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=0, ephemeral=2000)
+        server = self.create_waiting(api=self.admin_api, flavor_id=flavor)
+        owner = self.pending(server)
+        self.assertEqual('unknown', owner['reason'])
+        self.assertIn('zero disk', owner['message'])
+        self.assertEqual('nothing_fits', self.pending(
+            server, self.admin_api)['reason'])
+
+
 class SchedulerTestCase(PendingReasonBase):
 
     cache_time = 30
 
+    def setUp(self):
+        # As on a cloud so large that each answer takes long.
+        self.useFixture(fixtures.MockPatchObject(pending_reason, '_DEAR', 0))
+        super().setUp()
+
     def stop_scheduler(self):
         self.scheduler.stop()
         self.flags(pending_verdict_timeout=1, group='api')
+
+    def count_asked(self):
+        """Return a list that grows with each reason that is looked for."""
+        asked = []
+        find_reason = pending_verdict._Verdict._find_reason
+
+        def find(verdict):
+            asked.append(verdict)
+            return find_reason(verdict)
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.scheduler.pending_verdict._Verdict._find_reason', find))
+        return asked
 
     def assertFromFault(self, reason, server):
         """Check what is told without a scheduler."""
@@ -639,6 +671,29 @@ class SchedulerTestCase(PendingReasonBase):
             self.assertEqual(1, asked.call_count)
             self.pending(server, self.admin_api)
             self.assertEqual(2, asked.call_count)
+        # Who is not a tenant finds out that one answers again.
+        self.pending(server, self.admin_api)
+        self.assertEqual('nothing_fits', self.pending(server)['reason'])
+
+    def test_owners_ask_again_in_a_while(self):
+        self.flags(pending_verdict_timeout=1, group='api')
+        server = self.create_waiting()
+        with mock.patch.object(
+                rpcapi.SchedulerAPI, 'get_pending_verdict',
+                side_effect=messaging.MessagingTimeout):
+            self.assertEqual('no_room', self.pending(server)['reason'])
+        self.assertEqual('no_room', self.pending(server)['reason'])
+        time.sleep(1)
+        self.assertEqual('nothing_fits', self.pending(server)['reason'])
+
+    def test_what_is_told_at_once_is_not_kept(self):
+        server = self.create_waiting()
+        self.useFixture(fixtures.MockPatchObject(pending_reason, '_DEAR', 600))
+        asked = self.count_asked()
+        for _time in range(3):
+            self.assertEqual('nothing_fits', self.pending(server)['reason'])
+        self.pending(server, self.admin_api, query='?host=compute')
+        self.assertEqual(4, len(asked))
 
     def test_pinned(self):
         server = self.create_waiting()
@@ -664,15 +719,7 @@ class SchedulerTestCase(PendingReasonBase):
 
     def test_reason_is_told_again(self):
         server = self.create_waiting()
-        asked = []
-        find_reason = pending_verdict._Verdict._find_reason
-
-        def find(verdict):
-            asked.append(verdict)
-            return find_reason(verdict)
-
-        self.useFixture(fixtures.MonkeyPatch(
-            'nova.scheduler.pending_verdict._Verdict._find_reason', find))
+        asked = self.count_asked()
         for _time in range(3):
             self.assertEqual('nothing_fits', self.pending(server)['reason'])
         self.assertEqual(1, len(asked))

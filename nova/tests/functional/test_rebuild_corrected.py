@@ -15,6 +15,7 @@
 from unittest import mock
 
 from oslo_serialization import jsonutils
+from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
@@ -347,6 +348,10 @@ class ZoneTestCase(CorrectedBase):
             self.refused_unchanged(400, server, availability_zone=zone)
         self.assertIn('create:forced_host', self.refused_unchanged(
             403, server, availability_zone='zone2:other'))
+
+    def test_zone_for_a_server_that_is_not_there(self):
+        for zone in 'zone2', 'zone2:other', 'a:b:c:d':
+            self.refused(404, {'id': uuids.missing}, availability_zone=zone)
 
     def test_host_of_the_administrator(self):
         server = self.filled('zone1:compute', self.admin_api)

@@ -55,13 +55,15 @@ class ServersController:
                 columns_to_join=columns_to_join))
 
     @nova_pending.new
-    def _find_correction(self, context, rebuild):
+    def _find_correction(self, req, id, rebuild):
         """Return what a rebuild corrects, None if it names nothing of it."""
+        context = req.environ['nova.context']
         flavor_id, zone = rebuild.get('flavorRef'), None
         if flavor_id is not None:
             flavor_id = common.get_id_from_href(flavor_id)
         if 'availability_zone' in rebuild:
-            # As in a create.
+            # As in a create, but of a server that is there.
+            instance = self._get_server(context, req, id)
             try:
                 zone, host, node = self.compute_api.parse_availability_zone(
                     context, rebuild['availability_zone'])
@@ -70,8 +72,8 @@ class ServersController:
                     explanation=error.format_message())
             if host or node:
                 context.can(policies.SERVERS % 'create:forced_host',
-                            target={'project_id': context.project_id,
-                                    'user_id': context.user_id,
+                            target={'project_id': instance.project_id,
+                                    'user_id': instance.user_id,
                                     'availability_zone': zone})
                 zone = self._validate_host_availability_zone(
                     context, zone, host)
@@ -95,8 +97,7 @@ class ServersController:
         # Below it the body has not been validated yet.
         if api_version_request.is_supported(
                 req, rebuild_correction.API_VERSION):
-            correction = self._find_correction(
-                req.environ['nova.context'], body['rebuild'])
+            correction = self._find_correction(req, id, body['rebuild'])
         with rebuild_in_cell0.asked_for(asked_for, correction):
             try:
                 return released.ServersController._rebuild(
