@@ -244,7 +244,8 @@ class Demo:
         self._client.run_together(
             '%s server show web %s' % (_REBUILD, _SHOWN),
             '%s server event list web --long -c Action -c "User ID" '
-            '-c "Start Time"' % _REBUILD)
+            '-c "Start Time"' % _REBUILD,
+            '--os-cloud admin user show nova-reaper -c id -c name')
         server = self._server(web)
         self._expect_kept(server)
         _expect('creation', server['created'], self._created)
@@ -271,7 +272,8 @@ class Demo:
         self._client.run('%s server list' % _REBUILD)
 
     def _create_second(self):
-        self._write('A preemptible server has nobody ended who is like it.\n')
+        self._write('A preemptible server does not displace another of the '
+                    'same priority:\nthis one waits.\n')
         self._client.run(
             '%s server create --image cirros --flavor spot --network net '
             'second -c name -c status' % PENDING)
