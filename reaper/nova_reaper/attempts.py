@@ -165,8 +165,11 @@ class Attempts:
             self._read_one(name.removeprefix(GIVE_UP))
         current = self.under_way.get(name.removeprefix('attempt '))
         if current is not None:
+            woken = current.id in self._woken
+            self._woken.discard(current.id)
             self.under_way[current.id] = dataclasses.replace(
-                current, wake_at=time.monotonic() + act.AGAIN)
+                current, wake_at=0.0 if woken else
+                time.monotonic() + act.AGAIN)
 
     def wake(self, server: str) -> None:
         """Go on with what waits for a server."""
@@ -199,6 +202,7 @@ class Attempts:
         for server in self._not_begun:
             self._world.put_again(server)
         self._not_begun.clear()
+        self._woken.clear()
         self.under_way.clear()
         self.decisions.clear()
 
