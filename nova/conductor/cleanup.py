@@ -106,39 +106,49 @@ def match_allocations(context, report_client, instance, selection,
             body, project_id=instance.project_id, user_id=instance.user_id),
             wanted)
     elif not held_room.claim(
-            context, report_client, dict(hold, allocations=wanted),
-            instance.project_id, instance.user_id):
+            context, report_client, hold, instance.project_id,
+            instance.user_id, wanted):
         raise exception.AllocationUpdateFailed(
             consumer_uuid=instance.uuid,
             error=_('the room that is held for it was changed'))
 
 
 def delete_other_allocations(context, report_client, instance_uuid,
-                             is_current):
+                             is_current, resources_from_flavor):
     """Delete what a server that is on a host has allocated elsewhere.
+
+    If it has nothing there, it gets what its flavor asks for in the same
+    request.
 
     :param context: the request context, targeted at the cell of the server
     :param report_client: the client of the placement service
     :param instance_uuid: the server
     :param is_current: whether it still is where it was, a function
+    :param resources_from_flavor: that of nova.scheduler.utils, which cannot be
+        imported before objects of Nova
     :returns: False if it is to be looked at again: what it has now may be
-        that of a task or a migration
+        that of a task or a migration, or there is no room on its host
     """
     body = report_client.get_allocs_for_consumer(context, instance_uuid)
-    if len(body['allocations']) < 2:
+    if not body['allocations']:
         return True
     try:
         # What begins after that changes the generation of the allocations.
         instance = objects.Instance.get_by_uuid(
-            context, instance_uuid, expected_attrs=[])
+            context, instance_uuid, expected_attrs=['flavor'])
+        host = instance.host and objects.ComputeNode.get_by_host_and_nodename(
+            context, instance.host, instance.node)
     except exception.InstanceNotFound:
         return True
-    if (instance.host is None or instance.task_state or
+    except exception.ComputeHostNotFound:
+        # The node has gone over to another nova-compute.
+        return False
+    if host and list(body['allocations']) == [host.uuid]:
+        return True
+    if (host is None or instance.task_state or
             instance.vm_state == vm_states.BUILDING or
             _is_migrated(context, instance_uuid)):
         return False
-    host = objects.ComputeNode.get_by_host_and_nodename(
-        context, instance.host, instance.node)
     tree = {provider['uuid'] for provider in
             report_client.get_providers_in_tree(context, host.uuid)}
     kept = {
@@ -146,8 +156,33 @@ def delete_other_allocations(context, report_client, instance_uuid,
         for provider, allocation in allocations.resources(body).items()
         if provider in tree or _SHARED in report_client.get_provider_traits(
             context, provider).traits}
+    if tree.isdisjoint(kept):
+        return is_current() and _reallocate(
+            context, report_client, instance, body, {host.uuid: {
+                'resources': resources_from_flavor(
+                    instance, instance.flavor)}})
     if len(kept) != len(body['allocations']) and is_current():
         allocations.put(context, report_client, instance_uuid, body, kept)
+    return True
+
+
+def _reallocate(context, report_client, instance, body, allocations):
+    """Allocate a server on its host, and nowhere else.
+
+    What its ports and devices have below the host is not known any more.
+
+    :returns: whether there was room
+    """
+    try:
+        _put(context, report_client, instance.uuid, body, allocations)
+    except exception.AllocationUpdateFailed:
+        LOG.warning('The server has allocations elsewhere and none on its '
+                    'host, where they do not fit: see nova-manage placement '
+                    'heal_allocations --force.', instance=instance)
+        return False
+    LOG.warning('The server had allocations elsewhere and none on its host; '
+                'it has those of its flavor there now. For its ports see '
+                'nova-manage placement heal_allocations.', instance=instance)
     return True
 
 

@@ -83,11 +83,14 @@ def of_allocations(instance_uuid, body):
         return None
     return {
         'instance_uuid': instance_uuid,
-        'allocations': {
-            provider: {'resources': allocation['resources']}
-            for provider, allocation in body['allocations'].items()},
+        'allocations': _allocations(body),
         **{key: body[key] for key in (
             'consumer_generation', 'project_id', 'user_id')}}
+
+
+def _allocations(body):
+    return {provider: {'resources': allocation['resources']}
+            for provider, allocation in body['allocations'].items()}
 
 
 def drop(context, client, hold):
@@ -100,6 +103,10 @@ def drop(context, client, hold):
         taken it meanwhile.
     :raises: keystoneauth1.exceptions.ClientException
     """
+    return _stands(context, client, hold) and _drop(context, client, hold)
+
+
+def _drop(context, client, hold):
     dropped = _put(context, client, hold, {}, CONSUMER_TYPE,
                    hold['project_id'], hold['user_id'])
     LOG.info('The room that was held for the server %s.',
@@ -121,14 +128,14 @@ def drop_any(context, get_client, instance_uuid):
     try:
         client = get_client()
         hold = find(context, client, instance_uuid)
-        return hold is None or drop(context, client, hold)
+        return hold is None or _drop(context, client, hold)
     except ks_exc.ClientException as exc:
         LOG.warning('The room that may be held for the server cannot be given '
                     'back: %s', exc, instance_uuid=instance_uuid)
         return False
 
 
-def claim(context, client, hold, project_id, user_id):
+def claim(context, client, hold, project_id, user_id, allocations=None):
     """Make room that is held the allocation of its server.
 
     :param context: the request context
@@ -136,12 +143,17 @@ def claim(context, client, hold, project_id, user_id):
     :param hold: what find() returned
     :param project_id: the project of the server
     :param user_id: the user of the server
+    :param allocations: what the server is to have, None for what is held
     :returns: whether that was done. If not, placement has no such room, or
         the hold is not what was found any more.
     :raises: keystoneauth1.exceptions.ClientException
     """
+    if not _stands(context, client, hold):
+        return False
+    if allocations is None:
+        allocations = hold['allocations']
     for _attempt in range(_ATTEMPTS):
-        if not _put(context, client, hold, hold['allocations'], CLAIMED_TYPE,
+        if not _put(context, client, hold, allocations, CLAIMED_TYPE,
                     project_id, user_id):
             return False
         # Placement 16 repeats a write that met a deadlock without the part
@@ -161,7 +173,23 @@ def claim(context, client, hold, project_id, user_id):
         if (now['consumer_type'], now['project_id'], now['user_id']) == (
                 CLAIMED_TYPE, project_id, user_id):
             return True
+        if _allocations(now) != allocations:
+            return False
         hold = dict(hold, consumer_generation=now['consumer_generation'])
+    return False
+
+
+def _stands(context, client, hold):
+    """Whether a hold is what find() would return now.
+
+    Placement deletes a consumer with its last allocation, and begins again
+    with the generation of the next one. So the generation does not tell who
+    comes late that the server has another hold by now, or runs.
+    """
+    if find(context, client, hold['instance_uuid']) == hold:
+        return True
+    LOG.info('The room that was held for the server was changed by somebody '
+             'else.', instance_uuid=hold['instance_uuid'])
     return False
 
 

@@ -59,6 +59,7 @@ from nova.objects import build_request_lease
 from nova.objects import persisted_request
 from nova.scheduler import allocations
 from nova.scheduler import held_room
+from nova.scheduler import utils as scheduler_utils
 
 CONF = nova.conf.CONF
 # oslo.messaging registers it with the first client of a process, and
@@ -357,7 +358,8 @@ class _Recovery:
         with nova_context.target_cell(self.context, cell) as cctxt:
             failed_builds.delete_mark(cctxt, instance)
             is_clean = cleanup.delete_other_allocations(
-                cctxt, self.report_client, instance_uuid, is_current)
+                cctxt, self.report_client, instance_uuid, is_current,
+                scheduler_utils.resources_from_flavor)
         return False if is_clean or (
             entry.period_ending <= self.now - _LONGEST_BUILD) else None
 

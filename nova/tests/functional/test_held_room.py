@@ -29,8 +29,10 @@ from nova.conductor.tasks import recover_rebuilds
 from nova import context as nova_context
 from nova.scheduler.client import query
 from nova.scheduler.client import report
+from nova.scheduler import held_candidate
 from nova.scheduler import held_room
 from nova.scheduler import manager as scheduler_manager
+from nova.scheduler import rpcapi as scheduler_rpcapi
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional import held_room_base
 from nova.tests.unit import fake_requests
@@ -75,7 +77,7 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
         self.server = self.create_waiting_full()
         self.hold()
         self.assertEqual(
-            [find, ('get', '/resource_providers'), claim, find],
+            [find, ('get', '/resource_providers'), find, claim, find],
             self.asked_until_a_host_is())
 
     def test_placement_loses_whose_the_claim_is(self):
@@ -571,6 +573,61 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
                 {}, self.held()['allocations']))
             self.assertEqual([], self.api.get_servers())
             self.server = self.create_waiting_full()
+
+    # A scheduler that wakes when nobody waits for it any more.
+
+    def wake_late(self):
+        """Let the server wait again before a scheduler takes its hold.
+
+        :returns: what wakes the scheduler, a function
+        """
+        self.make_room()
+        self._start_compute('second')
+        self.assertEqual(204, self.hold())
+        asked = []
+
+        def pause(_api, *args):
+            asked.append(args)
+            raise messaging.MessagingTimeout()
+
+        with mock.patch.object(scheduler_rpcapi.SchedulerAPI,
+                               'select_held_destination', pause):
+            self.rebuild(self.server)
+            self.waits_again()
+        return lambda: self.assertRaises(
+            messaging.ExpectedException,
+            self.scheduler.manager.select_held_destination, *asked[0])
+
+    def finds_it_changed(self, wake):
+        before = self.held()
+        self.assertEqual(1, before['consumer_generation'])
+        wake()
+        self.assertEqual(before, self.held())
+
+    def test_scheduler_that_wakes_when_the_server_runs(self):
+        wake = self.wake_late()
+        with mock.patch('nova.scheduler.filters.compute_filter.ComputeFilter.'
+                        'host_passes', lambda _filter, host, _spec:
+                        host.host == 'second'):
+            self.rebuild(self.server)
+            self.wait_for(self.server, 'ACTIVE')
+        self.finds_it_changed(wake)
+        self.is_built(host='second')
+
+    def test_scheduler_that_wakes_when_other_room_is_held(self):
+        wake = self.wake_late()
+        self.hold(host='second')
+        self.finds_it_changed(wake)
+        self.rebuild(self.server)
+        self.is_built(host='second')
+
+    def test_scheduler_that_wakes_and_has_to_drop_what_was_held(self):
+        wake = self.wake_late()
+        self.rebuild(self.server)
+        server = self.wait_for(self.server, 'ACTIVE')
+        with mock.patch.object(held_candidate, 'misfit', return_value='old'):
+            self.finds_it_changed(wake)
+        self.is_built(host=server['OS-EXT-SRV-ATTR:host'])
 
     # Placement.
 

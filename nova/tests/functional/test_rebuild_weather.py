@@ -222,6 +222,43 @@ class SchedulerTestCase(WeatherBase):
         nova_context.set_target_cell(context, self.cell_mappings['cell1'])
         return context
 
+    def claimed_elsewhere(self, server):
+        """Let a server that was built have another host instead of its own.
+        """
+        allocations = self.report_client.get_allocs_for_consumer(
+            nova_context.get_admin_context(), server['id'])
+        [(own, allocation)] = allocations['allocations'].items()
+        self._start_compute('other')
+        other = objects.ComputeNode.get_by_host_and_nodename(
+            self.in_cell1(None), 'other', 'other')
+        allocations['allocations'] = {
+            other.uuid: {'resources': allocation['resources']}}
+        self.report_client.put_allocations(
+            nova_context.get_admin_context(), server['id'], allocations)
+        self.assertEqual([other.uuid], list(self.allocations(server)))
+        return own, allocation['resources']
+
+    def test_claim_that_has_taken_the_place_of_that_of_the_server(self):
+        server = self.timed_out('PENDING')
+        self.built(server)
+        own, resources = self.claimed_elsewhere(server)
+        self.recover()
+        self.assertEqual({own: resources}, {
+            provider: allocation['resources'] for provider, allocation
+            in self.allocations(server).items()})
+
+    def test_claim_in_the_place_of_that_of_a_server_without_room(self):
+        server = self.timed_out('PENDING')
+        self.built(server)
+        own, resources = self.claimed_elsewhere(server)
+        with mock.patch.object(self.report_client, 'put_allocations',
+                               return_value=False):
+            self.recover()
+        self.assertNotIn(own, self.allocations(server))
+        self.assertNotEqual([], self.begun())
+        self.recover()
+        self.assertEqual([own], list(self.allocations(server)))
+
     def claimed_late(self, server):
         """Let a server that was built have another host; return its own."""
         [own] = self.allocations(server)

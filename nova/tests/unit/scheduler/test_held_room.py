@@ -50,15 +50,18 @@ class HeldRoomBase(test.NoDBTestCase):
             'consumer_generation': 3, 'project_id': 'reaper',
             'user_id': 'reaper'}
 
-
-class HoldTestCase(HeldRoomBase):
-
-    def find(self, status=200, **body):
-        self.client.get.return_value = answer(status, dict({
+    def held(self, status=200, **body):
+        return answer(status, dict({
             'allocations': {uuids.host: {
                 'resources': RESOURCES, 'generation': 7}},
             'consumer_type': 'NOVA_PENDING', 'consumer_generation': 3,
             'project_id': 'reaper', 'user_id': 'reaper'}, **body))
+
+
+class HoldTestCase(HeldRoomBase):
+
+    def find(self, status=200, **body):
+        self.client.get.return_value = self.held(status, **body)
         return held_room.find(self.context, self.client, uuids.server)
 
     def test_find(self):
@@ -76,7 +79,8 @@ class HoldTestCase(HeldRoomBase):
 
     def claim(self, *answers, found=None):
         self.client.put.side_effect = answers
-        self.client.get.side_effect = found or [self.claimed()]
+        self.client.get.side_effect = [
+            self.held(), *(found or [self.claimed()])]
         return held_room.claim(
             self.context, self.client, self.hold, 'owner', 'user')
 
@@ -100,6 +104,10 @@ class HoldTestCase(HeldRoomBase):
                            'consumer generation conflict - expected 5')
         self.assertFalse(self.claim(
             answer(204), conflict, found=[self.claimed(user_id='reaper')]))
+        self.client.put.reset_mock()
+        self.assertFalse(self.claim(answer(204), found=[self.held(
+            allocations={uuids.other: {'resources': RESOURCES}})]))
+        self.client.put.assert_called_once()
 
     def test_claim_that_cannot_be_looked_at(self):
         for found in answer(503), answer(404):
@@ -127,6 +135,29 @@ class HoldTestCase(HeldRoomBase):
                 'project_id': 'owner', 'user_id': 'user'},
             version='1.38', global_request_id=self.context.global_id)
 
+    def test_claim_of_other_allocations(self):
+        other = {uuids.other: {'resources': RESOURCES}}
+        self.client.put.return_value = answer(204)
+        self.client.get.side_effect = [
+            self.held(), self.claimed(allocations=other)]
+        self.assertTrue(held_room.claim(
+            self.context, self.client, self.hold, 'owner', 'user', other))
+        self.assertEqual(
+            other, self.client.put.call_args.args[1]['allocations'])
+
+    def test_what_was_changed_stays(self):
+        for change in ({'consumer_type': 'INSTANCE'},
+                       {'consumer_generation': 1}, {'project_id': 'other'},
+                       {'allocations': {}},
+                       {'allocations': {uuids.other: {
+                           'resources': RESOURCES, 'generation': 7}}}):
+            self.client.get.return_value = self.held(**change)
+            self.assertFalse(held_room.drop(
+                self.context, self.client, self.hold))
+            self.assertFalse(held_room.claim(
+                self.context, self.client, self.hold, 'owner', 'user'))
+        self.client.put.assert_not_called()
+
     def test_provider_changes_meanwhile(self):
         conflict = refused('placement.concurrent_update',
                            'resource provider generation conflict')
@@ -152,6 +183,7 @@ class HoldTestCase(HeldRoomBase):
                           ks_exc.ConnectFailure())
 
     def test_drop(self):
+        self.client.get.return_value = self.held()
         self.client.put.return_value = answer(204)
         self.assertTrue(held_room.drop(self.context, self.client, self.hold))
         body = self.client.put.call_args.args[1]
@@ -230,6 +262,7 @@ class CandidateTestCase(HeldRoomBase):
         self.client.put.assert_not_called()
 
     def test_misfits_are_given_back(self):
+        self.client.get.return_value = self.held()
         for request in {'vcpus': 2}, {'resources1__CUSTOM_A': '1'}:
             self.client.put.reset_mock()
             with held_candidate.scheduling(self.hold):
@@ -240,6 +273,7 @@ class CandidateTestCase(HeldRoomBase):
                 {}, self.client.put.call_args.args[1]['allocations'])
 
     def test_misfit_that_was_changed_meanwhile(self):
+        self.client.get.return_value = self.held()
         self.client.put.return_value = refused(
             'placement.concurrent_update', 'consumer generation conflict')
         with held_candidate.scheduling(self.hold):
