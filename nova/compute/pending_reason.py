@@ -187,7 +187,7 @@ class _Explanation:
     def _check_project(self):
         try:
             self.request.check_project()
-        except rebuild_request.VolumesOfOtherProject as exc:
+        except rebuild_request.OfOtherProject as exc:
             self.forbidden = exc.format_message()
 
     def _ask_scheduler(self, with_hosts, hosts, limit, marker, key):

@@ -33,6 +33,8 @@ from nova import exception
 from nova.i18n import _
 from nova import objects
 from nova import utils
+from nova.virt import hardware
+from nova import vtpm
 
 CONF = nova.conf.CONF
 
@@ -61,11 +63,23 @@ class RequestUnknown(exception.InstanceInvalidState):
                 "it and create it again.")
 
 
-class VolumesOfOtherProject(exception.Forbidden):
+class OfOtherProject(exception.Forbidden):
+    """Something of the server would belong to who asks, not to its owner."""
+
+
+class VolumesOfOtherProject(OfOtherProject):
     msg_fmt = _("Instance %(instance_uuid)s has volumes that are made when it "
                 "is built, and they would belong to the project of this "
                 "request: rebuild it with a token of the project that it "
                 "belongs to.")
+
+
+class SecretsOfOtherProject(OfOtherProject):
+    # nova-reaper knows both by the words "made when it is built".
+    msg_fmt = _("Instance %(instance_uuid)s has secrets, of its TPM or its "
+                "disks, that are made when it is built, and they would belong "
+                "to the project of this request: rebuild it with a token of "
+                "the project that it belongs to.")
 
 
 class Request:
@@ -109,7 +123,7 @@ class Request:
 
         :raises: InstanceInvalidState or RequestUnknown (409), RebuildRefused
             and what the released rebuild raises for bad input (400),
-            OverQuota or VolumesOfOtherProject (403)
+            OverQuota or OfOtherProject (403)
         """
         for attribute, allowed in _STATE:
             if getattr(self.cell0_instance, attribute) not in allowed:
@@ -295,10 +309,23 @@ class Request:
             {self.image_id: (self.image_id, self.image)}, {})
 
     def check_project(self):
-        """Check that volumes will belong to the project of the server."""
-        if self.context.project_id != self.cell0_instance.project_id and any(
-                bdm.is_volume and not bdm.volume_id for bdm in self.bdms):
+        """Check that all that is made will be of the server's project."""
+        if self.context.project_id == self.cell0_instance.project_id:
+            return
+        if any(bdm.is_volume and not bdm.volume_id for bdm in self.bdms):
             raise VolumesOfOtherProject(instance_uuid=self.cell0_instance.uuid)
+        if self._has_secrets():
+            raise SecretsOfOtherProject(instance_uuid=self.cell0_instance.uuid)
+
+    def _has_secrets(self):
+        """Whether a host makes secrets with the token of the request."""
+        if any(bdm.is_local and bdm.encrypted for bdm in self.bdms):
+            return True
+        # Those of a deployment are made with the token of Nova.
+        return vtpm.get_instance_tpm_secret_security(
+            self.flavor) != 'deployment' and bool(
+                hardware.get_vtpm_constraint(
+                    self.flavor, objects.ImageMeta.from_dict(self.image)))
 
     def check_volume(self, bdm):
         """Return a volume that is still reserved for the server alone."""

@@ -43,7 +43,7 @@ class Refusal(enum.Enum):
     """What an answer 403 of Nova's is about; its words tell."""
 
     QUOTA = enum.auto()
-    VOLUMES = enum.auto()  # they would belong to the project of the token
+    VOLUMES = enum.auto()  # or secrets, would be of the token's project
     RIGHTS = enum.auto()   # of the token, by a policy
 
     @classmethod

@@ -12,9 +12,10 @@
 
 """Rebuilds are asked with a token of the project that the server belongs to.
 
-A volume that is made when the server is built belongs to the project of the
-token, so Nova refuses that to a token of another project. With the reaper's
-own token all others can be rebuilt, and those whose project gives it none are.
+A volume or a secret that is made when the server is built belongs to the
+project of the token, so Nova refuses that to a token of another project. With
+the reaper's own token all others can be rebuilt, and those whose project gives
+it none are.
 """
 
 import collections
@@ -34,7 +35,7 @@ LOG = log.getLogger(__name__)
 KEPT = 500
 # Seconds after which a project is asked for again that gave no token.
 AGAIN = 300.0
-# Servers kept in mind that were refused for their volumes.
+# Servers kept in mind that were refused for their volumes or secrets.
 REMEMBERED = 10000
 
 
@@ -76,14 +77,14 @@ class Owners:
         :raises: clients.Unavailable if Keystone does not answer
         """
         if needed is None:
-            # A further volume that is made for it shows in no answer.
+            # A further volume or a secret that is made shows in no answer.
             needed = server.id in self._refused or not (
                 server.image or server.volumes)
         if not needed or server.project == self._project:
             return None
         why = 'it is locked' if server.locked else self._refusal(server)
-        return why and (f'It needs a rebuild by its owner, for volumes that '
-                        f'are made when it is built: {why}')
+        return why and (f'It needs a rebuild by its owner, for volumes or '
+                        f'secrets that are made when it is built: {why}')
 
     def _refusal(self, server: nova.NovaServer) -> str:
         """Why there is no token of a server's project, '' if there is one."""
@@ -149,9 +150,9 @@ class Owners:
                           f'{project}: {error.message}', now)
         if made.refusal and kept is None:
             LOG.warning('%s. Its servers are rebuilt with the token of the '
-                        'reaper, but for those with volumes that are made '
-                        'when they are built: they need a role of the reaper '
-                        'in the project.', made.refusal)
+                        'reaper, but for those with volumes or secrets that '
+                        'are made when they are built: they need a role of '
+                        'the reaper in the project.', made.refusal)
         with self._lock:
             self._logins[project] = made
             self._logins.move_to_end(project)

@@ -521,6 +521,19 @@ class RouteTestCase(PendingReasonBase):
         self.assertNotIn('rebuild_forbidden',
                          self.pending(self.create_waiting(), other))
 
+    def test_secrets_that_another_project_would_own(self):
+        self.admin_api.post_extra_spec(self.large, {
+            'extra_specs': {'hw:tpm_version': '2.0'}})
+        server = self.bury()
+        other = self.client_of(
+            uuids.other, ['admin', 'member', 'reader'], user='admin')
+        shown = self.pending(server, other)
+        self.assertIn('secrets', shown['rebuild_forbidden'])
+        self.assertIn('made when it is built', shown['rebuild_forbidden'])
+        self.assertIn(shown['rebuild_forbidden'],
+                      self.refused(403, server, other))
+        self.assertNotIn('rebuild_forbidden', self.pending(server))
+
     def test_its_cell_does_not_answer(self):
         servers = [self.create_waiting(), self._create_server(
             flavor_id=self.small, networks='none')]

@@ -103,9 +103,6 @@ class RefusedTestCase(rebuild_base.RebuildInCell0Base):
             instance.update(fields)
             instance.save()
 
-
-class ImageTestCase(RefusedTestCase):
-
     def image(self, **image):
         properties = dict(glance_fixture.GlanceFixture.image1['properties'],
                           **image.pop('properties', {}))
@@ -113,6 +110,9 @@ class ImageTestCase(RefusedTestCase):
                      properties=properties, **image)
         del image['id']
         return self.glance.create(None, image)['id']
+
+
+class ImageTestCase(RefusedTestCase):
 
     def test_image_that_cannot_be_used(self):
         server = self.create_waiting()
@@ -377,6 +377,39 @@ class DevicesTestCase(RefusedTestCase):
         server = self.boot('image', IMAGE)
         self.refuses(403, 'they would belong to the project of this request',
                      server, api=other)
+
+    def test_secrets_that_another_project_would_own(self):
+        other = api_client.TestOpenStackClient(
+            'admin', self.api.base_url, project_id='of-the-admin',
+            roles=['admin', 'member', 'reader'])
+        other.microversion = 'latest'
+        for specs, image, refused in (
+                ({'hw:tpm_version': '2.0'}, IMAGE, True),
+                ({'hw:tpm_version': '2.0',
+                  'hw:tpm_secret_security': 'host'}, IMAGE, True),
+                ({'hw:tpm_version': '2.0',
+                  'hw:tpm_secret_security': 'deployment'}, IMAGE, False),
+                ({'hw:tpm_secret_security': 'user'}, IMAGE, False),
+                ({'hw:ephemeral_encryption': 'true'}, IMAGE, True),
+                ({}, self.image(properties={'hw_tpm_version': '2.0'}), True),
+                ({}, self.image(properties={
+                    'hw_ephemeral_encryption': 'true'}), True)):
+            flavor = self._create_flavor(
+                vcpu=1, memory_mb=128, disk=1, ephemeral=2000)
+            if specs:
+                self.admin_api.post_extra_spec(
+                    flavor, {'extra_specs': specs})
+            server = self.bury(flavorRef=flavor, image_uuid=image)
+            if refused:
+                self.refuses(
+                    403, 'secrets, of its TPM or its disks, that are made '
+                    'when it is built, and they would belong to the project '
+                    'of this request', server, api=other)
+            for api in (self.api,) if refused else (self.api, other):
+                self.assertEqual(202, api.api_post(
+                    '/servers/%s/action' % server['id'],
+                    {'rebuild': {}}).status)
+                self.wait_for(server, 'PENDING')
 
     def test_accelerators_are_gone(self):
         flavor = self._create_flavor(
