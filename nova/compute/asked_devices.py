@@ -19,7 +19,9 @@ driver, from another image and with another flavor.
 
 _OF_INSTANCE = (
     'root_device_name', 'default_ephemeral_device', 'default_swap_device')
-_OF_MAPPING = ('device_name', 'disk_bus', 'device_type')
+_OF_MAPPING = (
+    'device_name', 'disk_bus', 'device_type', 'encryption_secret_uuid',
+    'encryption_format', 'encryption_options')
 
 
 def pack(instance, bdms):

@@ -31,6 +31,10 @@ LOG = logging.getLogger(__name__)
 
 MARK = 'nova_pending_rebuild'
 
+# What a build leaves in the system metadata.
+_TRACES = frozenset((MARK, 'network_allocated', 'boot_roles',
+                     'vtpm_secret_uuid', 'clean_attempts'))
+
 #: The task_state of a record that is to return to cell0.
 RETURNING = task_states.REBUILD_BLOCK_DEVICE_MAPPING
 
@@ -56,7 +60,7 @@ def is_marked(instance):
 def without_traces(system_metadata):
     """Return the system metadata of a server without those of its build."""
     return {key: value for key, value in system_metadata.items()
-            if key not in (MARK, 'network_allocated', 'boot_roles')}
+            if key not in _TRACES}
 
 
 def save(instance, released_save, admin_state_reset):

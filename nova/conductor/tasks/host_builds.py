@@ -20,12 +20,14 @@ server, and leaves those that it has made.
 import contextlib
 
 from cinderclient import exceptions as cinder_exception
+from oslo_log import log as logging
 
 from nova.compute import cell0_record
 from nova.compute import instance_actions
 from nova.compute import reimage_attachment
 from nova.compute import task_states
 from nova.compute import vm_states
+from nova import crypto
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova import exception
@@ -33,6 +35,9 @@ from nova.i18n import _
 from nova import objects
 from nova import utils
 from nova.volume import cinder
+from nova import vtpm
+
+LOG = logging.getLogger(__name__)
 
 _BUILD_EVENT = 'compute__do_build_and_run_instance'
 
@@ -77,6 +82,41 @@ def restore_volumes(cctxt, instance):
             # Who tries again makes nothing a second time.
             bdm.save()
         return cell0_record.unsaved_bdms(instance, bdms)
+
+
+def secrets_of(instance, bdms):
+    """Return what a host has put into the key manager for a server.
+
+    :param instance: the Instance
+    :param bdms: its BlockDeviceMappingList as the host has left it
+    :returns: a dict by the ID of each secret: whether it is that of the TPM
+    """
+    secrets = {bdm.encryption_secret_uuid: False for bdm in bdms}
+    secrets[instance.system_metadata.get('vtpm_secret_uuid')] = True
+    secrets.pop(None, None)
+    return secrets
+
+
+def delete_secrets(cctxt, instance, secrets):
+    """Delete secrets of a build that has failed; the next one makes its own.
+
+    A failure is logged only: the token of who asked for the build is needed,
+    and recovery has none.
+
+    :param cctxt: the request context
+    :param instance: the Instance
+    :param secrets: what secrets_of() returned
+    """
+    for secret_uuid, is_of_tpm in secrets.items():
+        try:
+            crypto.delete_encryption_secret(
+                vtpm.get_request_context(cctxt, instance.flavor)
+                if is_of_tpm else cctxt, instance.uuid, secret_uuid)
+        except Exception as exc:
+            LOG.warning('The secret %(secret)s, which the build has made, is '
+                        'left in the key manager: %(exc)s', {
+                            'secret': secret_uuid, 'exc': exc},
+                        instance=instance)
 
 
 def is_deleted(cctxt, instance):

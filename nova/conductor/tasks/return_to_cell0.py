@@ -166,6 +166,7 @@ def _return_claimed(context, report_client, cell, instance, exc, given_up):
             bdms = _restore_volumes(cctxt, instance, given_up)
         except host_builds.VolumeGone:
             return False
+    secrets = host_builds.secrets_of(instance, bdms or ())
     try:
         build_request = _ask_again(context, cell, instance, bdms, actions)
     except (exception.InstanceMappingNotFound, exception.InstanceNotFound):
@@ -176,6 +177,7 @@ def _return_claimed(context, report_client, cell, instance, exc, given_up):
             cell0_record.ChangedMeanwhile):
         cell0.map_to_cell(context, build_request, instance, cell)
         return False
+    host_builds.delete_secrets(cctxt, instance, secrets)
     compute_utils.delete_arqs_if_needed(context, instance)
     return from_build_request(context, report_client, build_request, exc)
 

@@ -11,18 +11,24 @@
 #    under the License.
 
 import itertools
+from unittest import mock
 
 import fixtures
+import os_traits
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova import context as nova_context
+from nova import crypto
+from nova import exception
 from nova import objects
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import glance as glance_fixture
 from nova.tests.functional import failed_builds_base
+from nova.tests.functional.libvirt import test_vtpm
 from nova.virt import driver as virt_driver
 from nova.virt import fake
 from nova.virt.libvirt import blockinfo
+from nova import vtpm
 
 IMAGE = glance_fixture.GlanceFixture.image1['id']
 VOLUME = cinder_fixture.CinderFixture.IMAGE_BACKED_VOL
@@ -150,3 +156,93 @@ class FailedBuildsDevicesTestCase(failed_builds_base.FailedBuildsBase):
         self.assertEqual(
             [('blank', 2000, 'scsi'), ('image', None, 'scsi'),
              ('swap', 128, 'scsi')], self.is_built(imageRef=image))
+
+
+class FailedBuildsSecretsTestCase(failed_builds_base.FailedBuildsBase):
+    """What a host has put into the key manager does not outlive its build."""
+
+    SECURITY = 'user'
+
+    def setUp(self):
+        self.flags(backend='%s.%s' % (
+            test_vtpm.__name__, test_vtpm.FakeKeyManager.__name__),
+            group='key_manager')
+        super().setUp()
+        # What the service user of Nova would have.
+        self.useFixture(fixtures.MockPatchObject(
+            nova_context, 'get_nova_service_user_context',
+            lambda: nova_context.RequestContext(user_id='nova')))
+        self.secrets = crypto._get_key_manager()._passphrases
+        self.large = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=1, ephemeral=2000)
+        self.admin_api.post_extra_spec(self.large, {'extra_specs': {
+            'hw:ephemeral_encryption': 'true', 'hw:tpm_version': '2.0',
+            'hw:tpm_secret_security': self.SECURITY}})
+        self.make_host()
+        self._set_provider_traits(self.provider('bad'), [
+            *self._get_provider_traits(self.provider('bad')),
+            os_traits.COMPUTE_EPHEMERAL_ENCRYPTION,
+            os_traits.COMPUTE_SECURITY_TPM_2_0,
+            os_traits.COMPUTE_SECURITY_TPM_TIS,
+            'COMPUTE_SECURITY_TPM_SECRET_SECURITY_' + self.SECURITY.upper()])
+        self.fill('bad')
+        self.server = self.bury()
+        self.placement.delete('/allocations/%s' % uuids.filler)
+        self.before = self.stored_secrets()
+        self.made = []
+
+    def spawn(self, context, instance, *args, **kwargs):
+        """Do what the released driver of libvirt does, and fail."""
+        vtpm.get_or_create_secret(context, instance)
+        instance.system_metadata['clean_attempts'] = '1'
+        instance.save()
+        for bdm in objects.BlockDeviceMappingList.get_by_instance_uuid(
+                context, instance.uuid):
+            self.assertTrue(bdm.encrypted)
+            self.assertIsNone(bdm.encryption_secret_uuid)
+            bdm.encryption_format = 'luks'
+            bdm.encryption_secret_uuid, _secret = (
+                crypto.create_encryption_secret(context, instance, bdm))
+            bdm.save()
+        self.made.append(set(self.secrets))
+        raise exception.BuildAbortException(
+            instance_uuid=instance.uuid, reason='no such disk')
+
+    def stored_secrets(self):
+        stored = self.stored(self.server)
+        return ([(row['encrypted'], row['encryption_format'],
+                  row['encryption_secret_uuid'], row['encryption_options'])
+                 for row in stored['block_device_mapping']],
+                {row['key'] for row in stored['instance_system_metadata']})
+
+    def fails(self):
+        with mock.patch(failed_builds_base.SPAWN, self.spawn):
+            self.rebuild(self.server)
+            self.goes_back('no such disk')
+
+    def test_nothing_is_left(self):
+        self.fails()
+        self.assertEqual(self.before, self.stored_secrets())
+        self.assertEqual({}, self.secrets)
+        # The next build makes its own.
+        with mock.patch(failed_builds_base.SPAWN, self.spawn):
+            self.rebuild(self.server)
+            self.wait_for(self.server, 'PENDING')
+        self.assertEqual(self.before, self.stored_secrets())
+        self.assertEqual({}, self.secrets)
+        self.assertEqual([3, 3], [len(made) for made in self.made])
+
+    def test_key_manager_refuses(self):
+        with mock.patch.object(test_vtpm.FakeKeyManager, 'delete',
+                               side_effect=exception.Forbidden()):
+            self.fails()
+        self.assertEqual(self.before, self.stored_secrets())
+        self.assertEqual(3, len(self.secrets))
+        self.rebuild(self.server)
+        self.wait_for(self.server, 'ACTIVE')
+
+
+class FailedBuildsDeploymentSecretsTestCase(FailedBuildsSecretsTestCase):
+    """The same with a secret of the TPM that belongs to Nova."""
+
+    SECURITY = 'deployment'
