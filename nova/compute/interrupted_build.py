@@ -66,7 +66,10 @@ def _clean(manager, context, instance):
     compute_utils.add_instance_fault_from_exc(
         context, instance, exception.BuildAbortException(
             instance_uuid=instance.uuid,
-            reason=_('nova-compute on %s was interrupted') % instance.host))
+            # The owner reads it, and is not told the name of the host.
+            reason=_('nova-compute was interrupted')))
+    LOG.warning('The build on %s was interrupted; the server returns to '
+                'cell0.', instance.host, instance=instance)
     # Without a host it can be returned, and built elsewhere.
     manager.reportclient.delete_allocation_for_instance(
         context, instance.uuid, force=True)

@@ -504,9 +504,14 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
     def test_host_dies(self):
         self.server = self.create_waiting(networks=[{'port': PORT}])
-        self.make_host()
-        self.assertEqual([], self.host_dies())
-        self.goes_back('nova-compute on bad was interrupted')
+        self.make_host('quarry')
+        self.assertEqual([], self.host_dies('quarry'))
+        self.goes_back('nova-compute was interrupted')
+        for told in (self.api.get_server(self.server['id'])['fault'],
+                     self.api.api_get('/servers/%s/pending' % self.server[
+                         'id']).body['pending']):
+            self.assertIn('nova-compute was interrupted', told['message'])
+            self.assertNotIn('quarry', str(told))
         port = self.neutron.show_port(PORT)['port']
         self.assertFalse(port.get('device_id'))
         self.can_be_rebuilt()
@@ -519,7 +524,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
                 'uuid': VOLUME}])
         self.make_host()
         self.host_dies()
-        self.goes_back('nova-compute on bad was interrupted')
+        self.goes_back('nova-compute was interrupted')
         self.assertEqual(1, len(self.cinder.volume_to_attachment[VOLUME]))
         self.can_be_rebuilt()
 
