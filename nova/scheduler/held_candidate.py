@@ -196,7 +196,12 @@ def _shares(context, client, host, sharing):
     """Whether a host has an aggregate in common with each of some providers.
     """
     def aggregates(provider):
-        return client._get_provider_aggregates(context, provider).aggregates
+        found = client._get_provider_aggregates(context, provider)
+        if found is None:
+            # Placement does not answer.
+            raise exception.ResourceProviderAggregateRetrievalFailed(
+                uuid=provider)
+        return found.aggregates
 
     return all(aggregates(host) & aggregates(provider)
                for provider in sharing)

@@ -303,6 +303,26 @@ class CandidateTestCase(HeldRoomBase):
             exception.ResourceProviderRetrievalFailed, held_candidate.misfit,
             self.context, self.client, self.resources(), self.hold)
 
+    def test_aggregates_cannot_be_read(self):
+        self.hold['allocations'] = {
+            uuids.host: {'resources': {'VCPU': 1}},
+            uuids.disks: {'resources': {'MEMORY_MB': 128}}}
+        self.client.get_providers_in_tree.side_effect = (
+            lambda _context, provider: [
+                {'uuid': provider, 'root_provider_uuid': provider}])
+        self.client.get_provider_traits.side_effect = (
+            lambda _context, provider: mock.Mock(traits={
+                'MISC_SHARES_VIA_AGGREGATE'} if provider == uuids.disks
+                else set()))
+        # What the released client returns where Placement does not answer.
+        self.client._get_provider_aggregates.return_value = None
+        self.assertRaises(
+            exception.ResourceProviderAggregateRetrievalFailed,
+            held_candidate.misfit, self.context, self.client,
+            self.resources(), self.hold)
+        with held_candidate.scheduling(self.hold):
+            self.assertEqual(([], {}), self.candidates())
+
     def test_pinned_processors(self):
         pinned = {'hw__cpu_policy': 'dedicated'}
         for held in {'PCPU': 1, 'MEMORY_MB': 128}, RESOURCES:
