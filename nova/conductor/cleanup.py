@@ -166,7 +166,7 @@ def delete_other_allocations(context, report_client, instance_uuid,
     return True
 
 
-def _reallocate(context, report_client, instance, body, allocations):
+def _reallocate(context, report_client, instance, body, wanted):
     """Allocate a server on its host, and nowhere else.
 
     What its ports and devices have below the host is not known any more.
@@ -174,7 +174,7 @@ def _reallocate(context, report_client, instance, body, allocations):
     :returns: whether there was room
     """
     try:
-        _put(context, report_client, instance.uuid, body, allocations)
+        allocations.put(context, report_client, instance.uuid, body, wanted)
     except exception.AllocationUpdateFailed:
         LOG.warning('The server has allocations elsewhere and none on its '
                     'host, where they do not fit: see nova-manage placement '

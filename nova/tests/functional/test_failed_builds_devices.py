@@ -186,7 +186,7 @@ class FailedBuildsSecretsTestCase(failed_builds_base.FailedBuildsBase):
             os_traits.COMPUTE_SECURITY_TPM_TIS,
             'COMPUTE_SECURITY_TPM_SECRET_SECURITY_' + self.SECURITY.upper()])
         self.fill('bad')
-        self.server = self.bury()
+        self.server = self.create_waiting()
         self.placement.delete('/allocations/%s' % uuids.filler)
         self.before = self.stored_secrets()
         self.made = []

@@ -524,7 +524,7 @@ class RouteTestCase(PendingReasonBase):
     def test_secrets_that_another_project_would_own(self):
         self.admin_api.post_extra_spec(self.large, {
             'extra_specs': {'hw:tpm_version': '2.0'}})
-        server = self.bury()
+        server = self.create_waiting()
         other = self.client_of(
             uuids.other, ['admin', 'member', 'reader'], user='admin')
         shown = self.pending(server, other)

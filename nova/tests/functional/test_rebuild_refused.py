@@ -399,7 +399,7 @@ class DevicesTestCase(RefusedTestCase):
             if specs:
                 self.admin_api.post_extra_spec(
                     flavor, {'extra_specs': specs})
-            server = self.bury(flavorRef=flavor, image_uuid=image)
+            server = self.create_waiting(flavorRef=flavor, image_uuid=image)
             if refused:
                 self.refuses(
                     403, 'secrets, of its TPM or its disks, that are made '
