@@ -159,12 +159,18 @@ class _Explanation:
         self.fits = False
 
     def find(self, with_hosts, hosts, limit, marker, key):
+        is_made = False
         try:
             self.request.make()
+            is_made = True
             self._check_project()
             rebuild_quota.check(self.request)
         except exception.OverQuota as exc:
             self.reason, self.message = QUOTA, exc.format_message()
+            if not is_made:
+                # That of ports comes before the request for the scheduler.
+                self.unavailable = self.message
+                return
         except (rebuild_image.RebuildRefused,
                 rebuild_request.RequestUnknown, exception.Forbidden,
                 exception.InvalidVolume, exception.VolumeNotFound) as exc:

@@ -271,6 +271,22 @@ class ReasonTestCase(PendingReasonBase):
         self.assertEqual(1, len(shown['hosts']))
         self.assertIn(shown['message'], self.refused(403, server))
 
+    def test_quota_of_ports(self):
+        self.fill()
+        server = self.waiting(networks=[
+            {'uuid': self.neutron.network_1['id']}])
+        with mock.patch.object(
+                self.neutron, 'show_quota', return_value={
+                    'quota': {'port': len(self.neutron._ports)}}
+        ), mock.patch.object(
+                rpcapi.SchedulerAPI, 'get_pending_verdict') as ask:
+            shown = self.assertReason('quota', server)
+        ask.assert_not_called()
+        self.assertIn('number of ports', shown['message'])
+        self.assertIsNone(shown['requests'])
+        self.assertIsNone(shown['hosts'])
+        self.assertEqual(shown['message'], shown['unavailable'])
+
     def waiting_for_quota(self):
         self.fill()
         server = self.waiting()
