@@ -58,9 +58,9 @@ class PendingCommands:
         Return codes:
 
         * 0: no server in PENDING is left, or would be left.
-        * 1: some are left, because a task is in progress on them, they were
-          put into cell0 meanwhile or the command was interrupted: run it
-          again.
+        * 1: some are left, because a task is in progress on them, the room
+          that may be held for them cannot be given back, they were put into
+          cell0 meanwhile or the command was interrupted: run it again.
         * 2: the batch size is not a positive number, or use_pending_state is
           on in this configuration or has no valid value.
         * 3: there is no cell0, or its database or the API database fails.
@@ -110,7 +110,7 @@ class PendingCommands:
                 _print_summary(run, dry_run)
         if left and not dry_run:
             print(_('Servers are left in PENDING: run this again when nothing '
-                    'is in progress on them.'))
+                    'is in progress on them and Placement answers.'))
         return 2 if refused else 1 if left else 0
 
     @cmd_common.action_description(

@@ -107,23 +107,36 @@ class Downgrade:
         elif dry_run:
             self.changed += 1
             self.write(_('%s: would be set to ERROR') % server.uuid)
-        elif self._set_error(server.uuid):
-            self.changed += 1
         else:
-            self.skipped += 1
-            self.write(_('%s: left alone, it was changed or deleted '
-                         'meanwhile') % server.uuid)
+            self._set_error(server.uuid)
 
     def _set_error(self, uuid):
-        """Set a server to ERROR; return whether it still was in PENDING."""
+        """Set a server to ERROR that still is in PENDING."""
+        changed, why = _('it was changed or deleted meanwhile'), None
         try:
             instance = objects.Instance.get_by_uuid(self.context, uuid)
-            if instance.vm_state != vm_states.PENDING:
-                return False
-            instance.vm_state = vm_states.ERROR
-            instance.save(expected_vm_state=vm_states.PENDING,
-                          expected_task_state=[None])
+            if (instance.vm_state, instance.task_state) != (
+                    vm_states.PENDING, None):
+                why = changed
+            # First, or the next run would not find the server.
+            elif not self._drop_hold(uuid):
+                why = _('the room that may be held for it cannot be given '
+                        'back')
+            else:
+                instance.vm_state = vm_states.ERROR
+                instance.save(expected_vm_state=vm_states.PENDING,
+                              expected_task_state=[None])
         except (exception.InstanceNotFound, exception.InstanceUpdateConflict):
-            return False
-        held_room.drop_any(self.context, self.get_report_client, uuid)
-        return True
+            why = changed
+        if why:
+            self.skipped += 1
+            self.write(_('%(uuid)s: left alone, %(why)s') % {
+                'uuid': uuid, 'why': why})
+            return
+        self.changed += 1
+        # Who makes room can have looked at it before.
+        self._drop_hold(uuid)
+
+    def _drop_hold(self, uuid):
+        return held_room.drop_any(
+            self.context, self.get_report_client, uuid)

@@ -71,8 +71,14 @@ class DowngradePendingTestCase(full_cloud.FullCloudTestCase):
     def test_placement_cannot_be_reached(self):
         with mock.patch.object(report, 'report_client_singleton',
                                side_effect=ks_exc.ConnectFailure):
-            code, _output = self.set_error()
-        self.assertEqual(0, code)
+            code, output = self.set_error()
+        self.assertEqual(1, code)
+        self.assertIn('Servers set to ERROR: 0, left alone: 3', output)
+        for server in self.waiting:
+            self.assertIn(server + ': left alone, the room that may be held '
+                          'for it cannot be given back', output)
+        self.assertEqual(['PENDING'] * 3, self.statuses())
+        self.assertEqual(0, self.set_error()[0])
         self.assertEqual(['ERROR'] * 3, self.statuses())
 
     def test_a_dry_run_changes_nothing(self):

@@ -852,6 +852,36 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
             self.assertEqual(0, manage.PendingCommands().set_error())
         self.assertEqual({}, self.held()['allocations'])
 
+    def test_set_error_while_placement_is_busy(self):
+        self.make_room()
+        self.hold()
+        self.flags(use_pending_state=False)
+        with mock.patch('builtins.print'):
+            with self.placement_fails('put', '/allocations', status_code=429,
+                                      body={}):
+                self.assertEqual(1, manage.PendingCommands().set_error())
+            self.wait_for(self.server, 'PENDING')
+            self.assertEqual('NOVA_PENDING', self.held()['consumer_type'])
+            self.assertEqual(0, manage.PendingCommands().set_error())
+        self.assertEqual({}, self.held()['allocations'])
+
+    def test_held_while_it_is_set_to_error(self):
+        self.make_room()
+        self.flags(use_pending_state=False)
+        drop_any, holds = held_room.drop_any, iter((self.hold,))
+
+        def late(*args):
+            dropped = drop_any(*args)
+            for hold in holds:
+                self.assertEqual(204, hold())
+            return dropped
+
+        with mock.patch('builtins.print'), mock.patch.object(
+                held_room, 'drop_any', late):
+            self.assertEqual(0, manage.PendingCommands().set_error())
+        self.wait_for(self.server, 'ERROR')
+        self.assertEqual({}, self.held()['allocations'])
+
     def test_recovery(self):
         self.make_room()
         self.hold()

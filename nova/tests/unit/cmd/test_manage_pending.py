@@ -34,6 +34,9 @@ class SetErrorTestCase(test.TestCase):
         self.context = nova_context.get_admin_context()
         self.output = StringIO()
         self.useFixture(fixtures.MonkeyPatch('sys.stdout', self.output))
+        # Nothing is held, as Placement would say.
+        self.useFixture(fixtures.MockPatch(
+            'nova.scheduler.held_room.drop_any', return_value=True))
 
     def create_records(self, *names, cell='cell0', **values):
         """Create instances, by default in PENDING in cell0."""

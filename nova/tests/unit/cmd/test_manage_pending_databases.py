@@ -56,6 +56,9 @@ class SetErrorOnDatabase(requirements_of_tests.DatabaseServer,
                 self.engine.url.render_as_string(hide_password=False)))
         self.cell0.create()
         self.addCleanup(self.forget_cells)
+        # Nothing is held, as Placement would say.
+        self.useFixture(fixtures.MockPatch(
+            'nova.scheduler.held_room.drop_any', return_value=True))
         with self.target() as cctxt:
             for name in NAMES:
                 objects.Instance(
