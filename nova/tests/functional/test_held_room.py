@@ -830,7 +830,7 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
 
     def test_state_of_a_server_that_does_not_wait_is_reset(self):
         self.flags(use_pending_state=False)
-        self.server = self.bury(status='ERROR')
+        self.server = self.create_waiting(status='ERROR')
         with self.asked() as asked:
             self.admin_api.post_server_action(
                 self.server['id'], {'os-resetState': {'state': 'error'}})
