@@ -289,6 +289,10 @@ class Server:
         port: int = self._server.bind_addr[1]
         return port
 
+    def use(self, app: WsgiApp) -> None:
+        """Serve another application from now on."""
+        self._server.wsgi_app = app
+
     def stop(self) -> None:
         """Answer what is being asked, and close."""
         self._server.stop()

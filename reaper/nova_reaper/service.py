@@ -34,6 +34,7 @@ from nova_reaper import http
 from nova_reaper import listening
 from nova_reaper import metrics
 from nova_reaper import shown
+from nova_reaper import view
 from nova_reaper import wiring
 
 LOG = log.getLogger(__name__)
@@ -51,6 +52,8 @@ class Reaper:
         # A signal may come before it has begun.
         self._stopping = threading.Event()
         self._engine: engine_module.Engine | None = None
+        # Why the cloud cannot be asked.
+        self._refusal: str | None = None
 
     def start(self) -> None:
         """Begin; nothing has been asked yet when it returns."""
@@ -68,6 +71,7 @@ class Reaper:
         self._thread.start()
 
     def _run(self) -> None:
+        self._serve(shown.Starting(self._conf, lambda: self._refusal))
         services = self._connect()
         if services is None:
             return
@@ -76,7 +80,7 @@ class Reaper:
         engine = wiring.build(self._conf, services, self._metrics,
                               self._pool, self._readers, self._announcer)
         self._engine = engine
-        self._serve(engine)
+        self._serve(shown.Shown(engine, lambda: self._coordinator.error))
         while not self._stopping.is_set():
             try:
                 self._take_part(engine)
@@ -96,19 +100,21 @@ class Reaper:
                 return wiring.connect(self._conf, self._metrics)
             except Exception as error:
                 # Libraries raise what they like for a wrong option or file.
-                LOG.error('The cloud cannot be asked: %s',
-                          error or type(error).__name__)
+                self._refusal = str(error) or type(error).__name__
+                LOG.error('The cloud cannot be asked: %s', self._refusal)
                 self._stopping.wait(AGAIN)
         return None
 
-    def _serve(self, engine: engine_module.Engine) -> None:
+    def _serve(self, source: view.Source) -> None:
         group = self._conf.http
         if not group.enabled:
             return
-        source = shown.Shown(engine, lambda: self._coordinator.error)
         try:
-            self._server = http.Server(self._conf, http.application(
-                self._conf, source, self._metrics))
+            app = http.application(self._conf, source, self._metrics)
+            if self._server:
+                self._server.use(app)
+                return
+            self._server = http.Server(self._conf, app)
             port = self._server.start()
             LOG.info('Answering on %s, port %d.', group.listen, port)
         except Exception as error:

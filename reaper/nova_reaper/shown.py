@@ -20,6 +20,7 @@ import math
 import threading
 import time
 
+from oslo_config import cfg
 from oslo_utils import timeutils
 
 from nova_reaper import attempt
@@ -33,6 +34,46 @@ from nova_reaper import view
 # as long as it took it is not made again.
 LONG = 0.02
 REST = 20
+
+
+class Starting:
+    """Answers before the cloud could be asked for the first time.
+
+    :param why: what Nova, Placement or Keystone said last, None before that
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, why: Callable[[], str | None]
+                 ) -> None:
+        self._conf = conf
+        self._why = why
+
+    def entries(self) -> Sequence[view.Entry]:
+        """Nobody is known to wait."""
+        return ()
+
+    def entry(self, server: str) -> view.Entry | None:
+        """No server is known."""
+        return None
+
+    def notices(self) -> Sequence[view.NoticeEntry]:
+        """No notice is known."""
+        return ()
+
+    def dry_run(self, server: str) -> view.DryRun | None:
+        """The room is not known."""
+        return None
+
+    def health(self) -> view.Health:
+        """It does nothing yet."""
+        why = self._why()
+        return view.Health(
+            False, model.Mode.OBSERVE, model.Mode(self._conf.reaper.mode),
+            None, [view.Check('cloud', 'failed' if why else 'degraded',
+                              why or 'not asked yet')])
+
+    def as_of(self) -> datetime.datetime | None:
+        """Nothing was compared."""
+        return None
 
 
 class Shown:

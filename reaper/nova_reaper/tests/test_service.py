@@ -27,6 +27,7 @@ from cotyledon import types
 import fixtures
 from keystoneauth1 import exceptions
 from oslo_log import log
+import webob
 
 from nova_reaper import conf as reaper_conf
 from nova_reaper import http
@@ -137,7 +138,46 @@ class WrongOptionTestCase(tests.TestCase):
                 http, 'application',
                 side_effect=exceptions.NoMatchingPlugin('pasword')) as made:
             self.runs(connect=mock.Mock(), build=mock.Mock())
+        # Before the first login and after it.
+        self.assertEqual(2, made.call_count)
+
+
+class NobodyLoggedInTestCase(tests.TestCase):
+    """The port is open before Keystone, Nova or Placement answers."""
+
+    def test_health_says_why(self) -> None:
+        answered: list[tuple[int, dict[str, Any]]] = []
+        apps: list[http.WsgiApp] = []
+
+        def connect(*_: Any) -> mock.Mock:
+            answer = webob.Request.blank('/healthz').get_response(apps[-1])
+            answered.append((answer.status_int, answer.json))
+            if len(answered) < 3:
+                raise exceptions.ConnectFailure('Keystone is away')
+            return mock.Mock()
+
+        def server(conf: Any, app: http.WsgiApp) -> mock.Mock:
+            apps.append(app)
+            return mock.Mock(use=apps.append)
+
+        reaper = service.Reaper(cloud.configuration(mode='fill'))
+        engine = mock.Mock(turn=reaper.stop)
+        with mock.patch.multiple(
+                wiring, connect=connect,
+                build=mock.Mock(return_value=engine)), mock.patch.multiple(
+                    service, AGAIN=0.01), mock.patch.object(
+                        http, 'Server', side_effect=server) as made:
+            reaper.start()
+            reaper.wait()
         made.assert_called_once()
+        self.assertEqual(2, len(apps))
+        self.assertEqual([200, 503, 503], [code for code, _ in answered])
+        body = answered[-1][1]
+        self.assertEqual(('failed', False, 'observe', 'fill'), (
+            body['status'], body['active'], body['mode'],
+            body['configured_mode']))
+        self.assertEqual([{'name': 'cloud', 'status': 'failed',
+                           'detail': 'Keystone is away'}], body['checks'])
 
 
 class BusHangsTestCase(tests.TestCase):
