@@ -28,6 +28,7 @@ from nova.conductor.tasks import host_builds
 import nova.conf
 from nova import context_value
 from nova import exception
+from nova import objects
 from nova.objects import rebuilt_instance
 from nova.scheduler import allocations
 
@@ -50,8 +51,8 @@ def find_more_hosts(manager, context, instance, filter_properties,
     :param filter_properties: the filter properties, with the tries so far
     :param request_spec: the RequestSpec, None from an old host
     :param host_lists: the alternates that are left, a list with a list
-    :returns: lists of Selection objects, the first of which is claimed; what
-        was given if there is nothing to find
+    :returns: lists of Selection objects, of which the caller claims the first
+        that it can; what was given if there is nothing to find
     """
     retry = filter_properties.get('retry', {})
     if (host_lists is None or host_lists[0] or request_spec is None or
@@ -62,20 +63,55 @@ def find_more_hosts(manager, context, instance, filter_properties,
         return host_lists
     spec = request_spec.obj_clone()
     spec._context = context
+    tried = {(host, node) for host, node in retry['hosts']}
     ignored = 'ignore_hosts' in spec and spec.ignore_hosts or ()
-    spec.ignore_hosts = [*ignored,
-                         *(host for host, _node in retry['hosts'])]
+    spec.ignore_hosts = [*ignored, *_used_up(instance, tried)]
     manager._restrict_request_spec_to_cell(context, instance, spec)
     try:
         with _answered(context, instance.uuid):
-            return manager._schedule_instances(
+            [found] = manager._schedule_instances(
                 context, spec, [instance.uuid], return_alternates=True)
+            return [_without(manager, context, instance, found, tried)]
     except exception.NoValidHost:
         LOG.info('There is no other host for the server.', instance=instance)
     except Exception:
         LOG.exception('No other host can be found for the server.',
                       instance=instance)
     return host_lists
+
+
+def _used_up(instance, tried):
+    """Return the hosts of which each node was tried; one of Ironic has many.
+
+    :param instance: the Instance in the cell of the hosts
+    :param tried: a set of host and node
+    """
+    def nodes(host):
+        try:
+            return objects.ComputeNodeList.get_all_by_host(
+                instance._context, host)
+        except exception.ComputeHostNotFound:
+            return ()
+
+    return [host for host in sorted({host for host, _node in tried})
+            if all((host, node.hypervisor_hostname) in tried
+                   for node in nodes(host))]
+
+
+def _without(manager, context, instance, found, tried):
+    """Return a list of Selection objects without the nodes that were tried.
+
+    A scheduler can leave out whole hosts only, and claims the first node. It
+    finds as many as may be tried, so one that was not is among them.
+    """
+    left = [selection for selection in found if (
+        selection.service_host, selection.nodename) not in tried]
+    if found and left[:1] != found[:1]:
+        # Or the claim of the next would be added to it.
+        allocations.delete(
+            context, manager.report_client, instance.uuid,
+            lambda: not rebuilt_instance.is_elsewhere(instance))
+    return left
 
 
 @contextlib.contextmanager

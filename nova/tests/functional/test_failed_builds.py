@@ -97,6 +97,73 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.assertEqual([self.provider('roomy')],
                          list(self.held()['allocations']))
 
+    def make_nodes(self, *nodes):
+        """Start a nova-compute that has several nodes, as one of Ironic."""
+        self.make_host('ironic')
+        compute = self.computes['ironic'].manager
+        compute.driver._set_nodes(nodes)
+        # The one that it had as it was started goes.
+        with mock.patch.object(fake.FakeDriver, 'is_node_deleted',
+                               return_value=True):
+            compute.update_available_resource(
+                nova_context.get_admin_context())
+
+    def nodes_fail(self, *nodes):
+        """Let the build fail on some nodes; note those that try it."""
+        spawn, self.tried = fake.FakeDriver.spawn, []
+
+        def failing(driver, context, instance, *args, **kwargs):
+            self.tried.append(instance.node)
+            if instance.node in nodes:
+                raise exception.InternalError(err='no such bridge')
+            return spawn(driver, context, instance, *args, **kwargs)
+
+        return mock.patch(failed_builds_base.SPAWN, failing)
+
+    def is_built_on(self, node):
+        self.wait_for(self.server, 'ACTIVE')
+        self.assertEqual(node, self.admin_api.get_server(
+            self.server['id'])['OS-EXT-SRV-ATTR:hypervisor_hostname'])
+        self.assertEqual(
+            {self.provider(node): self.RESOURCES},
+            {provider: allocation['resources'] for provider, allocation
+             in self.held()['allocations'].items()})
+
+    def test_other_node_of_the_host_where_room_was_held(self):
+        self.make_nodes('node1', 'node2')
+        self.hold(host='node1')
+        with self.nodes_fail('node1'):
+            self.rebuild(self.server)
+            self.is_built_on('node2')
+        self.assertEqual(['node1', 'node2'], self.tried)
+
+    def test_each_node_of_a_host_is_tried_once(self):
+        self.make_nodes('node1', 'node2', 'node3')
+        self.hold(host='node1')
+        with self.nodes_fail('node1', 'node2', 'node3'):
+            self.rebuild(self.server)
+            self.goes_back('no such bridge')
+        self.assertEqual(['node1', 'node2', 'node3'], sorted(self.tried))
+        self.can_be_rebuilt()
+
+    def test_nodes_of_a_host_are_used_up(self):
+        self.flags(max_attempts=5, group='scheduler')
+        self.make_nodes('node1', 'node2')
+        self.hold(host='node1')
+        with self.nodes_fail('node1', 'node2'):
+            self.rebuild(self.server)
+            self.goes_back('no such bridge')
+        self.assertEqual(['node1', 'node2'], self.tried)
+
+    def test_only_node_that_is_left_is_full(self):
+        self.make_nodes('node1', 'node2')
+        self.hold(host='node1')
+        self.fill('node2')
+        with self.nodes_fail('node1'):
+            self.rebuild(self.server)
+            self.goes_back('no such bridge')
+        self.assertEqual(['node1'], self.tried)
+
     def test_deleted_as_another_host_is_looked_for(self):
         self.make_host()
         self.make_room()
