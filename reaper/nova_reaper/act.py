@@ -208,11 +208,15 @@ class Actor:
     def _held_before(self, current: Attempt) -> Attempt | None:
         """What follows a hold that was written, and its answer lost."""
         held = self._holds.find(current.id) if current.unsure else None
-        if held is None or current.provider not in held.amounts or not any(
+        if held is None:
+            return None
+        if current.provider in held.amounts and any(
                 held.covers(facts.shape(request, '', {}).resources)
                 for request in current.requests):
-            return None
-        return current.at(Step.REBUILD, self._clock(), held=held)
+            return current.at(Step.REBUILD, self._clock(), held=held)
+        # A part, of before the victims had ended: it is in the way.
+        self._holds.release(current.id)
+        return None
 
     def _rebuild(self, current: Attempt) -> Attempt | Outcome:
         """Have Nova build it."""

@@ -41,9 +41,10 @@ FULL = 'full list'
 WAITING = 'list of servers that wait'
 CHANGES = 'list of what has changed'
 SHAPES = 'list of what filters say'
-TRIES = 3  # of the changes, before everything is read
-# Seconds in which what servers ask for is asked for one list, and how many
-# may fail one after another before it is Nova that fails.
+# Of the changes, before everything is read; of servers of one kind in a list.
+TRIES = 3
+# Seconds in which what servers ask for is asked for one list, and how many may
+# fail, and none be answered, before it is Nova that fails.
 ASKING = 60.0
 FAILURES = 5
 PAUSE = 10.0  # a flood of changes of aggregates is one
@@ -105,6 +106,8 @@ class Lists:
     def __init__(self, source: reader.Reader, forms: shapes.Shapes) -> None:
         self._reader = source
         self._shapes = forms
+        # IDs of servers over which Nova failed last: their turn is the last.
+        self._failing: set[str] = set()
 
     def read_waiting(self, classes: Collection[str]) -> WaitingList:
         """All that wait, with what they ask for.
@@ -133,7 +136,8 @@ class Lists:
         Nova fails must not keep all others from being known: what is left
         over has the answer of before, if any, until the next list.
 
-        :raises: clients.RequestFailed where Nova fails over one after another
+        :raises: clients.RequestFailed where Nova fails over one after another,
+            and over none not
         """
         answers, unknown = {}, []
         for server in servers:
@@ -143,34 +147,40 @@ class Lists:
             else:
                 unknown.append(server)
         end = time.monotonic() + ASKING
-        failed: set[str] = set()
-        in_a_row = 0
-        for server in self._by_turns(unknown):
+        unknown = self._by_turns(unknown)
+        told = False
+        failed: dict[str, str] = {}
+        for server in unknown:
             key = self._shapes.key(server)
             answer = self._shapes.known(server)
-            if key not in failed and time.monotonic() < end:
+            if time.monotonic() < end and (
+                    list(failed.values()).count(key) < TRIES):
                 try:
-                    answer, in_a_row = self.answer(server, classes), 0
+                    answer, told = self.answer(server, classes), True
                 except (clients.RequestFailed, ValueError) as error:
-                    failed.add(key)
-                    in_a_row += 1
+                    failed[server.id] = key
                     LOG.warning('What server %s asks for is looked at later: '
                                 '%s', server.id, error)
-                    if in_a_row >= FAILURES:
+                    if len(failed) == FAILURES and not told:
+                        self._failing.update(failed)
                         raise
             if answer:
                 answers[server.id] = answer
+        self._failing = set(failed)
         return answers
 
     def _by_turns(self, servers: Collection[nova.NovaServer]
                   ) -> list[nova.NovaServer]:
         """First those nothing is known of; of each project one after another.
+
+        Those over which Nova has failed come after all others.
         """
         turns: collections.Counter[str] = collections.Counter()
         places = []
         for server in servers:
             turns[server.project] += 1
-            places.append((self._shapes.known(server) is not None,
+            places.append((server.id in self._failing,
+                           self._shapes.known(server) is not None,
                            turns[server.project]))
         return [server for _place, server in sorted(
             zip(places, servers), key=operator.itemgetter(0))]

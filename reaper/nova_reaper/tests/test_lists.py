@@ -67,11 +67,24 @@ class FailsOverOneTestCase(test_engine.EngineTestCase):
         read = self.engine._lists.read_all()
         self.assertIn(waiting, read.waiting.answers)
 
+    def test_others_of_its_kind_are_asked_for(self) -> None:
+        self.nova.add_host('h1', 64)
+        self.fail(self.nova.add_server('bad', 4))
+        good = self.nova.add_server('good', 4)
+        self.turns(30, 10)
+        self.assertEqual('ACTIVE', self.status(good))
+
     def test_over_one_after_another(self) -> None:
         self.nova.add_host('h1', 64)
         for number in range(lists.FAILURES):
             self.fail(self.nova.add_server(f'bad{number}', number + 1))
         self.assertRaises(clients.Unavailable, self.engine._lists.read_all)
+        # Others have their turn before them next time.
+        good = self.nova.add_server('good', 20)
+        read = self.engine._lists.read_all()
+        self.assertEqual({good}, set(read.waiting.answers))
+        self.turns(30, 10)
+        self.assertEqual('ACTIVE', self.status(good))
 
 
 class ManyKindsTestCase(tests.TestCase):
