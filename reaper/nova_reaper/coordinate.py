@@ -29,6 +29,7 @@ import tooz
 from tooz import coordination
 
 LOG = log.getLogger(__name__)
+FIRST = 5.0  # seconds for the first try
 
 
 class Coordinator:
@@ -44,6 +45,7 @@ class Coordinator:
         self._lock: Any = None
         self._beat_at = 0.0
         self._thread: threading.Thread | None = None
+        self._tried = threading.Event()
         self.active = threading.Event()
         self.error: str | None = None
 
@@ -53,13 +55,17 @@ class Coordinator:
         return not self._conf.backend_url
 
     def start(self) -> None:
-        """Begin to try."""
+        """Begin to try; the first try is waited for, but not for ever.
+
+        Who is the active one at once need not look for what others did.
+        """
         if self.alone:
             self.active.set()
             return
         self._thread = threading.Thread(
             target=self._run, name='coordinator', daemon=True)
         self._thread.start()
+        self._tried.wait(FIRST)
 
     def stop(self) -> None:
         """Leave the place to another."""
@@ -76,6 +82,7 @@ class Coordinator:
                 # tooz's drivers let errors of their own libraries through,
                 # and a URL with a password may be in the text of one.
                 self._lost(type(error).__name__)
+            self._tried.set()
             self._stop.wait(self._conf.check_interval)
         self._close()
 

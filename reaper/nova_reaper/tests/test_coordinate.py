@@ -19,6 +19,7 @@ import socket
 import subprocess
 import threading
 import time
+from typing import Any
 from unittest import mock
 import urllib.request
 
@@ -56,6 +57,17 @@ class CoordinatorTestCase(tests.TestCase):
 
     def test_a_single_one(self) -> None:
         self.assertTrue(self.coordinator(None).active.is_set())
+
+    def test_one_that_is_the_first_is_active_at_once(self) -> None:
+        get = coordination.get_coordinator
+
+        def late(*arguments: Any) -> Any:
+            time.sleep(0.5)
+            return get(*arguments)
+
+        url = self.url()
+        with mock.patch.object(coordination, 'get_coordinator', late):
+            self.assertTrue(self.coordinator(url).active.is_set())
 
     def test_the_second_takes_over(self) -> None:
         url = self.url()
