@@ -28,6 +28,7 @@ from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
 
 from nova import context_value
+from nova.scheduler import allocations
 
 LOG = logging.getLogger(__name__)
 
@@ -83,14 +84,9 @@ def of_allocations(instance_uuid, body):
         return None
     return {
         'instance_uuid': instance_uuid,
-        'allocations': _allocations(body),
+        'allocations': allocations.resources(body),
         **{key: body[key] for key in (
             'consumer_generation', 'project_id', 'user_id')}}
-
-
-def _allocations(body):
-    return {provider: {'resources': allocation['resources']}
-            for provider, allocation in body['allocations'].items()}
 
 
 def drop(context, client, hold):
@@ -135,7 +131,7 @@ def drop_any(context, get_client, instance_uuid):
         return False
 
 
-def claim(context, client, hold, project_id, user_id, allocations=None):
+def claim(context, client, hold, project_id, user_id, wanted=None):
     """Make room that is held the allocation of its server.
 
     :param context: the request context
@@ -143,17 +139,18 @@ def claim(context, client, hold, project_id, user_id, allocations=None):
     :param hold: what find() returned
     :param project_id: the project of the server
     :param user_id: the user of the server
-    :param allocations: what the server is to have, None for what is held
+    :param wanted: the allocations that the server is to have, None for what
+        is held
     :returns: whether that was done. If not, placement has no such room, or
         the hold is not what was found any more.
     :raises: keystoneauth1.exceptions.ClientException
     """
     if not _stands(context, client, hold):
         return False
-    if allocations is None:
-        allocations = hold['allocations']
+    if wanted is None:
+        wanted = hold['allocations']
     for _attempt in range(_ATTEMPTS):
-        if not _put(context, client, hold, allocations, CLAIMED_TYPE,
+        if not _put(context, client, hold, wanted, CLAIMED_TYPE,
                     project_id, user_id):
             return False
         # Placement 16 repeats a write that met a deadlock without the part
@@ -173,7 +170,7 @@ def claim(context, client, hold, project_id, user_id, allocations=None):
         if (now['consumer_type'], now['project_id'], now['user_id']) == (
                 CLAIMED_TYPE, project_id, user_id):
             return True
-        if _allocations(now) != allocations:
+        if allocations.resources(now) != wanted:
             return False
         hold = dict(hold, consumer_generation=now['consumer_generation'])
     return False

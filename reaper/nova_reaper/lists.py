@@ -147,26 +147,28 @@ class Lists:
             else:
                 unknown.append(server)
         end = time.monotonic() + ASKING
-        unknown = self._by_turns(unknown)
         told = False
-        failed: dict[str, str] = {}
-        for server in unknown:
-            key = self._shapes.key(server)
-            answer = self._shapes.known(server)
-            if time.monotonic() < end and (
-                    list(failed.values()).count(key) < TRIES):
+        failed: set[str] = set()
+        of_kind: collections.Counter[str] = collections.Counter()
+        for server in self._by_turns(unknown):
+            if time.monotonic() >= end or (
+                    failed and of_kind[self._shapes.key(server)] >= TRIES):
+                answer = self._shapes.known(server)
+            else:
                 try:
                     answer, told = self.answer(server, classes), True
                 except (clients.RequestFailed, ValueError) as error:
-                    failed[server.id] = key
+                    answer = self._shapes.known(server)
+                    failed.add(server.id)
+                    of_kind[self._shapes.key(server)] += 1
                     LOG.warning('What server %s asks for is looked at later: '
                                 '%s', server.id, error)
                     if len(failed) == FAILURES and not told:
-                        self._failing.update(failed)
+                        self._failing |= failed
                         raise
             if answer:
                 answers[server.id] = answer
-        self._failing = set(failed)
+        self._failing = failed
         return answers
 
     def _by_turns(self, servers: Collection[nova.NovaServer]

@@ -144,9 +144,7 @@ class Preempt:
         """A partial hold of what the host has free by now."""
         before, current = current.victims, self._looked_at(current)
         if current.unsure:
-            # It may have been written all the same.
-            current = dataclasses.replace(
-                current, held=self._holds.find(current.id))
+            current = self._with_lost_hold(current)
         elif current.victims == before:
             return current
         if self._conf.strict_accounting:
@@ -173,6 +171,10 @@ class Preempt:
                 return dataclasses.replace(current, unsure=True)
         return dataclasses.replace(current, held=held)
 
+    def _with_lost_hold(self, current: Attempt) -> Attempt:
+        """With what is held: its answer was lost, and it may be written."""
+        return dataclasses.replace(current, held=self._holds.find(current.id))
+
     def _looked_at(self, current: Attempt) -> Attempt:
         victims = tuple(self._victims.look(victim, current.host)
                         for victim in current.victims)
@@ -187,8 +189,7 @@ class Preempt:
         if done:
             return done
         if current.unsure:
-            current = dataclasses.replace(
-                current, held=self._holds.find(current.id))
+            current = self._with_lost_hold(current)
         refusal = self._not_waiting(current) or self._refusal(current)
         if refusal:
             return refusal
