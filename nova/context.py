@@ -26,6 +26,13 @@ class RequestContext:
     #: does not carry it.
     api_version = nova_pending.new(None)
 
+    #: The BuildRequests of the servers that the conductor builds for this
+    #: context. Like api_version they go nowhere else.
+    builds = nova_pending.new(())
+
+    #: The nova.compute.rebuild_in_cell0.Asked of a request for a rebuild.
+    rebuild = nova_pending.new(None)
+
     @nova_pending.new
     def supports_api_version(self, version: str) -> bool:
         """Whether the client asks at a microversion or a later one.

@@ -19,7 +19,7 @@ import sqlalchemy.exc
 from nova.cmd import common as cmd_common
 from nova.compute import pending_downgrade
 from nova.compute import pending_rollout
-from nova.conductor.tasks import recover_rebuilds
+from nova.conductor.tasks import recover_builds
 import nova.conf
 from nova import context
 from nova import exception
@@ -114,16 +114,23 @@ class PendingCommands:
         return 2 if refused else 1 if left else 0
 
     @cmd_common.action_description(
-        _('Undo the rebuilds of servers in cell0 that were interrupted. A '
+        _('Put servers into cell0 whose build was interrupted. A '
           'nova-conductor does so by itself, if [conductor] '
-          'rebuild_in_cell0_timeout is not 0.'))
+          'rebuild_in_cell0_timeout and interrupted_create_timeout are not '
+          '0.'))
     @cmd_common.args(
         '--older-than', dest='older_than', metavar='<seconds>', type=int,
-        help=_('Undo what was asked for at least so long ago (default: 600). '
-               'A rebuild that is merely slow is undone too. Wait until no '
-               'nova-conductor without nova-pending is left.'))
-    def recover(self, older_than=600):
-        """Put servers back into cell0 whose rebuild was interrupted.
+        help=_('Undo rebuilds of which nothing was heard for so long '
+               '(default: 600). A rebuild that is merely slow is undone '
+               'too.'))
+    @cmd_common.args(
+        '--creates-older-than', dest='creates_older_than',
+        metavar='<seconds>', type=int,
+        help=_('End creates, too, that were asked for at least so long ago. '
+               'A create that is merely slow is ended, too. By default no '
+               'create is ended.'))
+    def recover(self, older_than=600, creates_older_than=None):
+        """Put servers into cell0 whose build was interrupted.
 
         Return codes:
 
@@ -134,10 +141,11 @@ class PendingCommands:
         * 3: there is no cell0, or its database, the API database or the
           placement service fails.
         """
-        if older_than < 0:
-            print(_('--older-than must not be negative.'))
+        if older_than < 0 or (creates_older_than or 0) < 0:
+            print(_('--older-than and --creates-older-than must not be '
+                    'negative.'))
             return 2
-        if recover_rebuilds.is_pinned():
+        if recover_builds.is_pinned():
             print(_('[upgrade_levels] conductor is set in this configuration, '
                     'so there may be nova-conductors without nova-pending: '
                     'one that comes late with a server that was put back '
@@ -145,10 +153,10 @@ class PendingCommands:
                     'upgraded and the option is removed.'))
             return 2
         try:
-            recovered, failed = recover_rebuilds.recover(
+            recovered, failed = recover_builds.recover(
                 context.get_admin_context(),
                 report.report_client_singleton(), older_than,
-                including_pinned=True)
+                creates_older_than)
         except exception.CellMappingNotFound:
             print(_no_cell0())
             return 3

@@ -15,6 +15,7 @@
 from oslo_db import api as oslo_db_api
 from oslo_utils import timeutils
 
+from nova.compute import instance_actions
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova import objects
@@ -70,43 +71,46 @@ def _events_of(context, action_ids):
 
 
 @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-def unpack(context, instance_uuid, packed):
-    """Create the actions that pack() gave, where they are not there yet.
+def unpack(context, instance_uuid, packed, rebuild_request_id=None):
+    """Create the actions that pack() gave.
 
     :param context: a context that is targeted at the server's cell
-    :param instance_uuid: the server
+    :param instance_uuid: the server, whose record was just created
     :param packed: what pack() returned
+    :param rebuild_request_id: the ID of the request whose action was recorded
+        already, as a create. The action becomes a rebuild, and its row
+        follows those of the others: of actions that began in the same second,
+        which is all that MySQL keeps, the latest row is the latest action.
     """
-    unpack_in_transaction(context, instance_uuid, packed)
-
-
-def unpack_in_transaction(context, instance_uuid, packed):
-    """Do what unpack() does in the transaction of a caller who retries it."""
-    if not packed:
-        return
-    # An action that was created without its events would stay so.
+    model = models.InstanceAction
     with main_db_api.get_context_manager(context).writer.using(
             context) as session:
-        there = _ids_of(session, instance_uuid)
-        missing = {}
-        for action, events in packed:
+        values, events = [], {}
+        for action, its_events in packed:
             action = base.NovaObject.obj_from_primitive(action)
-            if _key(action) not in there:
-                missing[_key(action)] = (action, events)
-        if not missing:
+            values.append(_values(action, model))
+            events[_key(action)] = its_events
+        if rebuild_request_id is not None:
+            mine = session.query(model).filter_by(
+                instance_uuid=instance_uuid, request_id=rebuild_request_id,
+                action=instance_actions.CREATE).one()
+            values.append(dict(
+                {column: getattr(mine, column)
+                 for column in model.__table__.columns.keys()
+                 if column != 'id'}, action=instance_actions.REBUILD))
+            session.delete(mine)
+            session.flush()
+        if not values:
             return
-        session.execute(models.InstanceAction.__table__.insert(), [
-            _values(action, models.InstanceAction)
-            for action, _events in missing.values()])
+        session.execute(model.__table__.insert(), values)
+        if not any(events.values()):
+            return
         ids = _ids_of(session, instance_uuid)
-        events = [
+        session.execute(models.InstanceActionEvent.__table__.insert(), [
             dict(_values(base.NovaObject.obj_from_primitive(event),
                          models.InstanceActionEvent), action_id=ids[key])
-            for key, (_action, events) in missing.items()
-            for event in reversed(events)]
-        if events:
-            session.execute(
-                models.InstanceActionEvent.__table__.insert(), events)
+            for key, its_events in events.items()
+            for event in reversed(its_events)])
 
 
 def _ids_of(session, instance_uuid):

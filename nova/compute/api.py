@@ -12,14 +12,15 @@
 
 import functools
 
-from nova.compute import cell0_lookup
+from nova.compute import moved_server
+from nova.compute import pending
 from nova.compute import rebuild_image
 from nova.compute import rebuild_in_cell0
 from nova.compute import reimage_state
-from nova.compute import retry_if_moved
 from nova.compute import vm_states
 from nova import exception
 from nova.objects import rebuild_context
+from nova.objects import unbuilt_instance
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -57,7 +58,7 @@ class API:
     def _get_instance_from_cell(self, context, im, expected_attrs,
                                 cell_down_support):
         try:
-            return cell0_lookup.get_with_retry(
+            return moved_server.get(
                 context, im,
                 lambda: released.API._get_instance_from_cell(
                     self, context, im, expected_attrs, cell_down_support),
@@ -67,23 +68,54 @@ class API:
         except exception.InstanceNotFound:
             raise
         except exception.NovaException:
-            if rebuild_in_cell0.is_asked_for() and im.cell_mapping.is_cell0():
-                raise rebuild_in_cell0.Cell0Unreachable()
+            if context.rebuild is not None:
+                raise rebuild_in_cell0.CellUnreachable()
             raise
 
-    def _attempt_delete_of_buildrequest(self, context, instance):
-        deleted = released.API._attempt_delete_of_buildrequest(
-            self, context, instance)
-        if deleted:
-            rebuild_in_cell0.remove_leftover(context, instance.uuid)
-        return deleted
+    def _create_instance(
+        self, context, flavor, image_href, kernel_id, ramdisk_id, min_count,
+        max_count, display_name, display_description, hostname, key_name,
+        key_data, security_groups, availability_zone, user_data, metadata,
+        injected_files, admin_password, access_ip_v4, access_ip_v6,
+        requested_networks, config_drive, block_device_mapping,
+        auto_disk_config, filter_properties, reservation_id=None,
+        legacy_bdm=True, check_server_group_quota=False, tags=None,
+        supports_multiattach=False, trusted_certs=None,
+        supports_port_resource_request=False, requested_host=None,
+        requested_hypervisor_hostname=None,
+    ):
+        filter_properties = dict(filter_properties, rebuild_data={
+            'networks': requested_networks and
+            requested_networks.obj_to_primitive(),
+            'personality': bool(injected_files),
+            'asked_to_wait': context.supports_api_version(
+                pending.API_VERSION)})
+        return released.API._create_instance(
+            self, context, flavor, image_href, kernel_id, ramdisk_id,
+            min_count, max_count, display_name, display_description, hostname,
+            key_name, key_data, security_groups, availability_zone, user_data,
+            metadata, injected_files, admin_password, access_ip_v4,
+            access_ip_v6, requested_networks, config_drive,
+            block_device_mapping, auto_disk_config, filter_properties,
+            reservation_id=reservation_id, legacy_bdm=legacy_bdm,
+            check_server_group_quota=check_server_group_quota, tags=tags,
+            supports_multiattach=supports_multiattach,
+            trusted_certs=trusted_certs,
+            supports_port_resource_request=supports_port_resource_request,
+            requested_host=requested_host,
+            requested_hypervisor_hostname=requested_hypervisor_hostname)
+
+    @staticmethod
+    def _create_reqspec_buildreq_instmapping(context, rs, br, im):
+        if rs.rebuild_data is not None:
+            rs.keep_request(br)
+        released.API._create_reqspec_buildreq_instmapping(context, rs, br, im)
 
     def _delete(self, context, instance, delete_type, cb, **instance_attrs):
-        retry_if_moved.delete(
+        moved_server.delete(
             self, context, instance,
             lambda context, instance: released.API._delete(
                 self, context, instance, delete_type, cb, **instance_attrs))
-        rebuild_in_cell0.clear_if_deleted(context, instance.uuid)
 
     def _local_delete(self, context, instance, bdms, delete_type, cb):
         if instance.host:
@@ -94,19 +126,21 @@ class API:
             self, context, instance, bdms, delete_type, cb)
 
     def update_instance(self, context, instance, updates):
-        return retry_if_moved.update(
+        return moved_server.update(
             self, context, instance,
             lambda context, instance: released.API.update_instance(
                 self, context, instance, updates))
 
     def rebuild(self, context, instance, image_href, admin_password,
                 files_to_inject=None, reimage_boot_volume=False, **kwargs):
-        if rebuild_in_cell0.applies(context):
+        asked = context.rebuild
+        if asked is not None and unbuilt_instance.applies_to(instance):
             rebuild_in_cell0.rebuild(
                 self, context, instance, image_href, admin_password,
                 files_to_inject=files_to_inject, **kwargs)
         else:
-            rebuild_in_cell0.refuse_correction(instance)
+            if asked is not None:
+                rebuild_in_cell0.refuse_correction(asked, instance)
             if image_href is None:
                 # Or a server that is being built is refused for having no
                 # volume yet: its image is asked for before.

@@ -14,16 +14,12 @@ import contextlib
 
 from oslo_log import log as logging
 
-from nova.compute import build_results
-from nova.compute import build_under_way
-from nova.compute import interrupted_build
 from nova.compute import reimage_state
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.compute import volume_reimage
 from nova import exception
 from nova import objects
-from nova.objects import rebuilt_instance
 import nova_pending
 
 LOG = logging.getLogger(__name__)
@@ -33,44 +29,6 @@ released = nova_pending.released(__name__)
 
 @nova_pending.over(released.ComputeManager)
 class ComputeManager:
-
-    def _do_build_and_run_instance(
-            self, context, instance, image, request_spec, filter_properties,
-            admin_password, injected_files, requested_networks,
-            security_groups, block_device_mapping, node=None, limits=None,
-            host_list=None, accel_uuids=None):
-        def build():
-            return released.ComputeManager._do_build_and_run_instance(
-                self, context, instance, image, request_spec,
-                filter_properties, admin_password, injected_files,
-                requested_networks, security_groups, block_device_mapping,
-                node=node, limits=limits, host_list=host_list,
-                accel_uuids=accel_uuids)
-
-        if not rebuilt_instance.is_marked(instance):
-            return build()
-        with build_under_way.of(instance):
-            try:
-                result = build()
-            except Exception:
-                LOG.exception('The build has failed.', instance=instance)
-                result = build_results.FAILED
-            if result != build_results.FAILED:
-                return result
-            # The caller would delete all allocations of the server. If this
-            # host was asked too long ago they are another host's, or room
-            # that is held.
-            if self.reportclient.delete_allocation_for_instance(
-                    context, instance.uuid, force=True):
-                self._build_failed(node)
-        return build_results.FAILED_BY_POLICY
-
-    def _cleanup_allocated_networks(self, context, instance,
-                                    requested_networks):
-        # The ports can be another host's too.
-        if not rebuilt_instance.is_elsewhere(instance):
-            released.ComputeManager._cleanup_allocated_networks(
-                self, context, instance, requested_networks)
 
     def rebuild_instance(*args, **kwargs):
         restored = contextlib.nullcontext()
@@ -154,9 +112,6 @@ class ComputeManager:
             context.elevated(), self.volume_api, instance, bdms)
 
     def _init_instance(self, context, instance):
-        if instance.host == self.host and interrupted_build.give_up(
-                self, context, instance):
-            return
         released.ComputeManager._init_instance(self, context, instance)
         if (instance.vm_state == vm_states.ERROR and
                 instance.host == self.host):

@@ -35,7 +35,6 @@ from nova import context as nova_context
 from nova import exception
 from nova.i18n import _
 from nova import objects
-from nova.objects import persisted_request
 from nova.scheduler import pending_verdict
 from nova.scheduler import rpcapi
 from nova import utils
@@ -102,7 +101,7 @@ def explain(api, context, instance, with_hosts=False, hosts=None, limit=None,
     answer = {
         'since': utils.isotime(instance.created_at),
         # The server has its latest actions only.
-        'attempts': persisted_request.load(context, instance.uuid).get(
+        'attempts': _rebuild_data(context, instance.uuid).get(
             'attempts') or max(len(attempts), 1),
         # The request for a server comes before its record.
         'last_attempt': utils.isotime(max(
@@ -128,8 +127,7 @@ def _check_is_waiting(context, instance):
         if instance.task_state is not None:
             raise InstanceBeingRebuilt(
                 instance_uuid=instance.uuid, state=instance.task_state)
-    elif instance.vm_state == vm_states.BUILDING and persisted_request.load(
-            context, instance.uuid):
+    elif instance.vm_state == vm_states.BUILDING and _rebuild_data(context, instance.uuid):
         # It has waited, and will again if its rebuild finds no host.
         raise InstanceBeingRebuilt(
             instance_uuid=instance.uuid, state=instance.task_state)
@@ -337,3 +335,11 @@ def _cache(key, verdict):
     if CONF.api.pending_verdict_cache_time:
         with _client_lock:
             _get_client().set(key, verdict)
+
+
+def _rebuild_data(context, instance_uuid):
+    try:
+        return objects.RequestSpec.get_by_instance_uuid(
+            context, instance_uuid).rebuild_data or {}
+    except exception.RequestSpecNotFound:
+        return {}

@@ -118,8 +118,9 @@ class Correction:
         :param spec: the RequestSpec
         :param flavor: what find_flavor() returned
         """
-        if self.flavor_id is not None:
-            spec.flavor = flavor
+        # The record says which flavor the server has. Another request may
+        # have saved an older request spec meanwhile.
+        spec.flavor = flavor
         if self.zone is not None:
             spec.availability_zone, host, node = self.zone
             spec.force_hosts = [host] if host else None

@@ -10,113 +10,84 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""Takes a server that was never built out of cell0 and has it built again.
+"""Takes a server that was never built out of its cell and builds it again.
 
-A server for which no host was found is a record in cell0, an instance mapping
-to cell0 and a request spec. rebuild() turns it back into what it was before
-it was scheduled, a build request and a mapping to no cell, with what the
-rebuild request changes, and casts it to the conductor. From there on it is
-built, or put into cell0 again, like a server that is being created.
+Such a server is a record in a cell (cell0 if no host was found for it), an
+instance mapping to that cell and a request spec. rebuild() turns the server
+back into what a create has made of it before it was scheduled, a build
+request and a mapping to no cell, with what the rebuild changes, and casts it
+to the conductor.
+
+1. Request.check() asks what a create asks. Nothing has changed.
+2. create_in_place_of_mapping(): one conditional UPDATE of the mapping, which
+   one of several requests does, with the INSERT of the build request.
+3. destroy_unchanged(): the record goes for good.
+4. The conductor is asked to build the server.
+
+Whoever dies after 2 or 3 leaves a build request that gets old, and
+nova.conductor.tasks.recover_builds returns the server to cell0.
 """
 
-import contextlib
-import contextvars
-
-from oslo_db import api as oslo_db_api
 from oslo_db import exception as db_exc
 from oslo_log import log as logging
-from oslo_utils import excutils
 from oslo_utils import timeutils
 
 from nova.compute import action_history
-from nova.compute import asked_devices
-from nova.compute import cell0_record
 from nova.compute import rebuild_image
 from nova.compute import rebuild_request
 from nova.compute import task_states
+from nova.compute import utils as compute_utils
 from nova.compute import vm_states
-import nova.conf
 from nova import context as nova_context
-from nova import context_value
-from nova.db.api import api as api_db_api
+from nova import crypto
 from nova import exception
 from nova.i18n import _
 from nova import objects
-from nova.objects import persisted_request
-from nova.objects import rebuild_context
+from nova.objects import request_spec
+from nova.objects import unbuilt_instance
+from nova import vtpm
 
-CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-#: The microversion from which the rebuild action takes servers out of cell0.
+#: The microversion from which the rebuild action takes such servers.
 API_VERSION = '2.106'
 
-_asked_for = contextvars.ContextVar('rebuild_in_cell0', default=False)
-_correction = contextvars.ContextVar('correction', default=None)
-_taken_out = contextvars.ContextVar('taken_out_of_cell0', default=None)
 
-
-class Cell0Unreachable(exception.NovaException):
+class CellUnreachable(exception.NovaException):
     msg_fmt = _("The database that holds the server cannot be reached: try "
                 "again later.")
     code = 503
 
 
-@contextlib.contextmanager
-def asked_for(yes, correction=None):
-    """Tell the compute API whether the client may ask for such a rebuild.
+class Asked:
+    """What a request for a rebuild says that the released rebuild cannot."""
 
-    :param yes: whether the request is at API_VERSION or later
-    :param correction: the Correction that it asks for, or None
-    """
-    with (context_value.within(_asked_for, yes),
-          context_value.within(_correction, correction),
-          context_value.within(_taken_out, None)):
-        yield
+    def __init__(self, correction=None):
+        """:param correction: the rebuild_correction.Correction, or None"""
+        self.correction = correction
+        #: The Instance of the build request. That is what the client is told:
+        #: by now the server can be in cell0 again, built or deleted.
+        self.taken_out = None
 
 
-def is_asked_for():
-    """Whether the client may ask for a rebuild out of cell0."""
-    return _asked_for.get()
-
-
-def taken_out():
-    """Return the Instance that this request has taken out of cell0, or None.
-
-    It is as it was before the conductor had it: that is what the client is
-    told, and by now it can be in cell0 again, built or deleted.
-    """
-    return _taken_out.get()
-
-
-def applies(context):
-    """Whether a rebuild takes the server out of cell0.
-
-    :param context: the request context, targeted at the server's cell
-    """
-    return (is_asked_for() and
-            context.cell_uuid == objects.CellMapping.CELL0_UUID)
-
-
-def would_apply(context, refusal):
+def would_apply(refusal):
     """Whether a refused rebuild would have been taken at API_VERSION.
 
-    :param context: the request context, targeted at the server's cell
     :param refusal: the exception with which it was refused
     """
     return (isinstance(refusal, exception.InstanceInvalidState) and
-            refusal.kwargs.get('attr') == 'launched_at' and
-            context.cell_uuid == objects.CellMapping.CELL0_UUID)
+            refusal.kwargs.get('attr') == 'launched_at')
 
 
-def refuse_correction(instance):
-    """Refuse another flavor or zone for a server that is not in cell0.
+def refuse_correction(asked, instance):
+    """Refuse another flavor or zone for a server that was built.
 
+    :param asked: the Asked
     :param instance: the Instance
     :raises: RebuildRefused (400)
     """
-    # What is being built is refused for its state, as ever.
-    if _correction.get() and instance.vm_state != vm_states.BUILDING:
+    # A server that is being built is refused for its state, as ever.
+    if asked.correction and instance.vm_state != vm_states.BUILDING:
         raise rebuild_image.RebuildRefused(reason=_(
             'its flavor and availability zone are those that it has been '
             'built with. Only for a server that was never built others can '
@@ -125,11 +96,11 @@ def refuse_correction(instance):
 
 def rebuild(api, context, instance, image_href, admin_password,
             files_to_inject=None, **changes):
-    """Take a server out of cell0 and have it built under the same ID.
+    """Take a server out of its cell and have it built under the same ID.
 
     :param api: the compute API
-    :param context: the request context, targeted at cell0
-    :param instance: the Instance as it is in cell0
+    :param context: the request context, targeted at the cell, with its Asked
+    :param instance: the Instance as it is in the cell
     :param image_href: the ID of the image to build from, None for the one
         that it was created with
     :param admin_password: the password to set in the guest
@@ -140,208 +111,135 @@ def rebuild(api, context, instance, image_href, admin_password,
     """
     if instance.locked and not context.is_admin:
         raise exception.InstanceIsLocked(instance_uuid=instance.uuid)
-    rebuilt = _Rebuild(api, context, instance, image_href,
-                       files_to_inject or [], changes, _correction.get())
+    source = objects.CellMapping.get_by_uuid(context, context.cell_uuid)
+    request = rebuild_request.Request(
+        api, context, instance, image_href, files_to_inject or [], changes,
+        context.rebuild.correction)
     try:
-        rebuilt.check()
-        cell0_record.claim(instance)
-        rebuilt.move()
+        request.check()
     except (exception.InstanceNotFound, exception.Invalid) as exc:
-        with excutils.save_and_reraise_exception() as raised:
-            # It was there when it was looked up. What is looked at while it
-            # is deleted is not complete, and no fault of the request.
-            if (isinstance(exc, rebuild_request.RequestUnknown) or
-                    not isinstance(exc, exception.InstanceInvalidState)
-                    ) and _is_deleted(instance):
-                raised.reraise = False
+        # A server that is being deleted has lost its ports and volumes, which
+        # is no fault of the request.
+        if not _is_being_deleted(instance):
+            raise
         raise exception.InstanceInvalidState(
             attr='vm_state', instance_uuid=instance.uuid,
-            state=vm_states.DELETED, method='rebuild')
-    _taken_out.set(rebuilt.build_request.instance)
-    # It is in no cell now. Within one, a server group has no other hosts.
+            state=vm_states.DELETED, method='rebuild') from exc
+    build_request = _move(request, source)
+    context.rebuild.taken_out = build_request.instance
+    # The server is in no cell now. A server group has no hosts in a context
+    # that is targeted at a cell.
     api.compute_task_api.rebuild_instance_in_cell0(
         nova_context.RequestContext.from_dict(context.to_dict()),
-        rebuilt.build_request, rebuilt.request_spec, rebuilt.image,
-        admin_password, rebuilt.files, rebuilt.networks, rebuilt.bdms,
-        rebuilt.tags)
+        build_request, request.request_spec, request.image, admin_password,
+        request.files, request.networks, request.bdms, request.tags)
 
 
-def _is_deleted(instance):
+def _is_being_deleted(instance):
     try:
-        now = objects.Instance.get_by_uuid(instance._context, instance.uuid)
+        now = objects.Instance.get_by_uuid(
+            instance._context, instance.uuid, expected_attrs=[])
     except exception.InstanceNotFound:
         return True
-    # Its volumes and ports are gone before it is.
     return (now.task_state == task_states.DELETING or
             now.vm_state == vm_states.DELETED)
 
 
-class _Rebuild(rebuild_request.Request):
-    """The rebuild of a server in cell0: check(), then a claim, then move()."""
+def _move(request, source):
+    """Turn the record of a server into a build request.
 
-    def move(self):
-        """Turn the record in cell0 into a build request.
-
-        :raises: InstanceInvalidState if the claim was lost,
-            InstanceNotFound if the server was deleted
-        """
-        record = self.cell0_instance
-        data = self.request_spec.rebuild_data
-        actions = action_history.pack(self.context, record.uuid)
-        self.request_spec.rebuild_data = dict(
-            data, vm_state=record.vm_state, actions=actions,
-            devices=asked_devices.pack(self.instance, self.bdms),
-            # Not all of the actions are carried.
-            attempts=1 + (data.get('attempts') or
-                          action_history.count_attempts(actions)))
-        try:
-            self.build_request = unmap_and_create_build_request(
-                self.context, cell0(self.context), self.instance, self.bdms,
-                self.tags, record.created_at, timeutils.utcnow(),
-                self.request_spec)
-        except exception.InstanceMappingNotFound:
-            raise cell0_record.in_progress(record)
-        except db_exc.DBDuplicateEntry:
-            # A stock conductor that puts it into cell0 has not deleted its
-            # build request yet.
-            cell0_record.drop_claim(record)
-            raise cell0_record.ChangedMeanwhile(instance_uuid=record.uuid)
-        except db_exc.DBError:
-            with excutils.save_and_reraise_exception():
-                # If it was committed all the same, recovery goes by the
-                # build request, which nobody will take.
-                cell0_record.drop_claim(record)
-        try:
-            cell0_record.destroy_unchanged(
-                record, bdms=self.stored_bdms)
-        except (cell0_record.ChangedMeanwhile, exception.ConstraintNotMet,
-                exception.InstanceNotFound) as exc:
-            self._undo_move()
-            if isinstance(exc, exception.ConstraintNotMet):
-                # Deleted or reset meanwhile: the claim is gone.
-                raise cell0_record.in_progress(record)
-            raise
-        LOG.info('The server was taken out of cell0 to be rebuilt.',
-                 instance=self.instance)
-
-    def _undo_move(self):
-        """Map the server to cell0 again and delete its build request."""
-        self.restore_request_spec()
-        if self.build_request.convert_to_mapping(
-                cell0(self.context), self._update_record,
-                self.request_spec.save_all):
-            cell0_record.drop_claim(self.cell0_instance)
-        # Who has deleted it did so before it was saved again.
-        clear_if_deleted(self.context, self.cell0_instance.uuid)
-
-    def _update_record(self, changes):
-        """Change the record in cell0 as the build request was changed."""
-        try:
-            instance = objects.Instance.get_by_uuid(
-                self.context, self.cell0_instance.uuid)
-            instance.update(changes)
-            instance.save()
-        except exception.InstanceNotFound:
-            LOG.debug('The server is deleted.', instance=self.cell0_instance)
-
-
-@oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-@api_db_api.context_manager.writer
-def unmap_and_create_build_request(context, cell, instance, bdms, tags,
-                                   created_at, updated_at, request_spec=None,
-                                   owner=None):
-    """Replace a mapping to a cell by a build request, in one transaction.
-
-    :param context: the request context
-    :param cell: the CellMapping that the server must be mapped to
-    :param instance: the Instance, unsaved, that the build request is to have
-    :param bdms: its BlockDeviceMappingList
-    :param tags: its TagList
-    :param created_at: when the server was created. The server has the time
-        of its build request.
-    :param updated_at: when its rebuild began; recovery takes it for old by
-        this
-    :param request_spec: the RequestSpec to save with it, or None
-    :param owner: who has the lease of the build request; by default whoever
-        takes it first
+    :param request: the rebuild_request.Request, checked
+    :param source: the CellMapping of the cell that has the record
     :returns: the BuildRequest
-    :raises: InstanceMappingNotFound if the server is not mapped to the cell
+    :raises: InstanceInvalidState if somebody else has the server, or it was
+        changed or deleted meanwhile
     """
-    objects.InstanceMapping.unmap(context, instance.uuid, cell)
+    context, record, spec = (
+        request.context, request.record, request.request_spec)
+    actions = action_history.pack(context, record.uuid)
+    data = spec.rebuild_data
+    spec.rebuild_data = dict(
+        data, asked_to_wait=True,
+        devices=request_spec.pack_devices(request.instance, request.bdms),
+        # Not all of the actions are carried.
+        attempts=1 + (data.get('attempts') or
+                      action_history.count_attempts(actions)))
     build_request = objects.BuildRequest(
-        context, instance=instance, instance_uuid=instance.uuid,
-        project_id=instance.project_id, block_device_mappings=bdms, tags=tags,
-        created_at=created_at, updated_at=updated_at)
-    build_request.lease = {'owner': owner, 'pinned': bool(
-        CONF.upgrade_levels.conductor)}
-    build_request.create()
-    if request_spec is not None:
-        request_spec.save_all()
+        context, instance=request.instance, instance_uuid=record.uuid,
+        project_id=record.project_id, block_device_mappings=request.bdms,
+        # The server has the creation time of its build request. Recovery
+        # goes by the other time.
+        tags=request.tags, created_at=record.created_at,
+        updated_at=timeutils.utcnow())
+    build_request.before = {
+        'vm_state': record.vm_state, 'actions': actions,
+        'reserve': request.reserve}
+    try:
+        build_request.create_in_place_of_mapping(context, source, spec)
+    except exception.InstanceMappingNotFound:
+        raise exception.InstanceInvalidState(
+            attr='task_state', instance_uuid=record.uuid,
+            state='rebuilding', method='rebuild')
+    except db_exc.DBDuplicateEntry:
+        # The conductor that has put the server into cell0 has not deleted the
+        # build request yet.
+        raise unbuilt_instance.ChangedMeanwhile(instance_uuid=record.uuid)
+    try:
+        unbuilt_instance.destroy_unchanged(record, request.stored_bdms)
+    except unbuilt_instance.ChangedMeanwhile:
+        request.restore_request_spec()
+        _move_back(build_request, source, spec)
+        raise
+    LOG.info('The server was taken out of its cell to be rebuilt.',
+             instance=request.instance)
+    if not source.is_cell0():
+        _delete_what_was_made(request)
     return build_request
 
 
-def remove_leftover(context, instance_uuid):
-    """Delete what is left of a rebuild whose build request was deleted.
+def _move_back(build_request, source, spec):
+    """Map the server to its cell again: the record has changed."""
+    context = build_request._context
 
-    The server was in no cell: no archive of deleted servers will find it.
-
-    :param context: the request context
-    :param instance_uuid: a server that is deleted
-    """
-    try:
-        spec = objects.RequestSpec.get_by_instance_uuid(
-            context, instance_uuid)
-        if spec.rebuild_data is None:
-            return
-        spec.destroy()
-    except exception.RequestSpecNotFound:
-        return
-    with rebuild_context.rebuilding():
-        objects.InstanceMapping(
-            context, instance_uuid=instance_uuid).destroy()
-    with nova_context.target_cell(context, cell0(context)) as cctxt:
+    def update(changes):
         try:
-            cell0_record.destroy_record(cctxt, instance_uuid)
+            record = objects.Instance.get_by_uuid(
+                context, build_request.instance_uuid, expected_attrs=[])
+            record.update(changes)
+            record.save()
         except exception.InstanceNotFound:
-            pass
+            LOG.debug('The server is deleted.',
+                      instance_uuid=build_request.instance_uuid)
 
-
-def clear_if_deleted(context, instance_uuid):
-    """Clear what a server was kept with that was deleted in cell0.
-
-    Its personality files are among it, which the release stores nowhere.
-
-    :param context: the request context, targeted where the server was
-    :param instance_uuid: the server
-    """
-    if (context.cell_uuid == objects.CellMapping.CELL0_UUID and
-            cell0_record.is_deleted(context, instance_uuid)):
-        persisted_request.clear(context, instance_uuid)
-
-
-def remove_if_deleted(context, instance_uuid):
-    """Delete what is left of a server that was deleted while it was rebuilt.
-
-    A nova-api that dies has deleted the build request alone.
-
-    :param context: the request context
-    :param instance_uuid: the server
-    :returns: whether it is deleted
-    """
-    with rebuild_context.rebuilding():
-        # It goes if it is to no cell and there is no build request: both
-        # change in one transaction.
-        objects.InstanceMapping(
-            context, instance_uuid=instance_uuid).destroy()
     try:
-        objects.InstanceMapping.get_by_instance_uuid(context, instance_uuid)
-        return False
-    except exception.InstanceMappingNotFound:
-        remove_leftover(context, instance_uuid)
-        return True
+        build_request.convert_to_mapping(source, update)
+        spec.save_all()
+    except (objects.build_request.LeaseLost, exception.RequestSpecNotFound):
+        LOG.debug('The server was deleted, or returned to cell0, meanwhile.',
+                  instance_uuid=build_request.instance_uuid)
 
 
-def cell0(context):
-    """Return the CellMapping of cell0."""
-    return objects.CellMapping.get_by_uuid(
-        context, objects.CellMapping.CELL0_UUID)
+def _delete_what_was_made(request):
+    """Delete what hosts have made for a server whose builds have failed.
+
+    The next build makes its own. A failure is logged only.
+    """
+    context, record = request.context, request.record
+    for bdm in request.made_bdms:
+        # The record has gone with its mappings.
+        delattr(bdm, objects.base.get_attrname('id'))
+    request.api._local_cleanup_bdm_volumes(
+        request.made_bdms, record, context)
+    secrets = {bdm.encryption_secret_uuid: context
+               for bdm in request.stored_bdms if bdm.encryption_secret_uuid}
+    tpm_secret = record.system_metadata.get('vtpm_secret_uuid')
+    if tpm_secret:
+        secrets[tpm_secret] = vtpm.get_request_context(context, record.flavor)
+    for secret_uuid, owner in secrets.items():
+        try:
+            crypto.delete_encryption_secret(owner, record.uuid, secret_uuid)
+        except Exception as exc:
+            LOG.warning('The secret %(secret)s, which a failed build has '
+                        'made, is left in the key manager: %(exc)s',
+                        {'secret': secret_uuid, 'exc': exc}, instance=record)
+    compute_utils.delete_arqs_if_needed(context, record)

@@ -49,14 +49,14 @@ def _find_hold(request):
     try:
         return held_room.find(
             request.context, request.api.placementclient,
-            request.cell0_instance.uuid)
+            request.record.uuid)
     except ks_exc.ClientException:
         # Who counts the usage says so.
         return None
 
 
 def _check_usage(request):
-    instance, flavor = request.cell0_instance, request.flavor
+    instance, flavor = request.record, request.flavor
     in_placement = (
         CONF.quota.count_usage_from_placement and
         quota._user_id_queued_for_delete_populated(
@@ -81,8 +81,8 @@ def _check_usage(request):
 
 def _check_deltas(request, cores, ram):
     deltas = {'instances': 0, 'cores': cores, 'ram': ram}
-    project_id = request.cell0_instance.project_id
-    user_id = request.cell0_instance.user_id
+    project_id = request.record.project_id
+    user_id = request.record.user_id
     try:
         objects.Quotas.check_deltas(
             request.owner, deltas, project_id, user_id=user_id,

@@ -10,7 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""Makes the request for a server again from its record in cell0.
+"""Makes the request for a server again from its record in a cell.
 
 Request.check() asks and checks what a create asks and checks, in the same
 released code, so that the server is built as it was asked for or not at all.
@@ -22,7 +22,6 @@ from oslo_utils import strutils
 
 from nova.accelerator import cyborg
 from nova import block_device
-from nova.compute import cell0_record
 from nova.compute import rebuild_correction
 from nova.compute import rebuild_image
 from nova.compute import rebuild_quota
@@ -32,6 +31,8 @@ from nova import context as nova_context
 from nova import exception
 from nova.i18n import _
 from nova import objects
+from nova.objects import request_spec
+from nova.objects import unbuilt_instance
 from nova import utils
 from nova.virt import hardware
 from nova import vtpm
@@ -43,10 +44,11 @@ _FROM_IMAGE = ('kernel_id', 'ramdisk_id', 'os_type', 'architecture', 'vm_mode',
                'auto_disk_config', 'root_device_name', 'numa_topology',
                'pci_requests')
 
-# What a server that waits in cell0 is like.
+# What a server that was never built, and is on no host, is like.
 _STATE = (('task_state', (None,)),
           ('vm_state', (vm_states.PENDING, vm_states.ERROR)),
-          ('launched_at', (None,)))
+          ('launched_at', (None,)),
+          ('host', (None,)))
 
 # What of the request spec is made anew.
 _FROM_REQUEST = ('image', 'numa_topology', 'pci_requests', 'num_instances',
@@ -58,9 +60,15 @@ _RESERVED = ('reserved', 'in-use', 'attaching', 'available')
 
 
 class RequestUnknown(exception.InstanceInvalidState):
-    msg_fmt = _("The networks and files that instance %(instance_uuid)s was "
-                "created with are not known, so it cannot be rebuilt: delete "
-                "it and create it again.")
+    msg_fmt = _("The networks that instance %(instance_uuid)s was created "
+                "with are not known, so it cannot be rebuilt: delete it and "
+                "create it again.")
+
+
+class PersonalityUnknown(RequestUnknown):
+    msg_fmt = _("Instance %(instance_uuid)s was created with personality "
+                "files, which are kept nowhere, so it cannot be rebuilt: "
+                "delete it and create it again.")
 
 
 class OfOtherProject(exception.Forbidden):
@@ -93,8 +101,8 @@ class Request:
                  correction=None):
         """:param api: the compute API
 
-        :param context: the request context, targeted at cell0
-        :param instance: the Instance as it is in cell0
+        :param context: the request context, targeted at the server's cell
+        :param instance: the Instance as it is there
         :param image_href: the ID of the image to build from, None for the
             image of the create
         :param files: personality files that replace those of the create
@@ -103,7 +111,13 @@ class Request:
         """
         self.api = api
         self.context = context
-        self.cell0_instance = instance
+        self.in_cell0 = (
+            context.cell_uuid == objects.CellMapping.CELL0_UUID)
+        #: Whether a volume is to be reserved for the server anew.
+        self.reserve = False
+        #: The mappings of volumes that failed builds have made.
+        self.made_bdms = []
+        self.record = instance
         self.image_href = image_href
         self.files = files
         self.changes = changes
@@ -126,17 +140,17 @@ class Request:
             OverQuota or OfOtherProject (403)
         """
         for attribute, allowed in _STATE:
-            if getattr(self.cell0_instance, attribute) not in allowed:
+            if getattr(self.record, attribute) not in allowed:
                 raise exception.InstanceInvalidState(
-                    attr=attribute, instance_uuid=self.cell0_instance.uuid,
-                    state=getattr(self.cell0_instance, attribute),
+                    attr=attribute, instance_uuid=self.record.uuid,
+                    state=getattr(self.record, attribute),
                     method='rebuild')
         self.make()
         with rebuild_image.refusals():
             rebuild_quota.check(self)
         self.tags = objects.TagList(objects=[
-            objects.Tag(self.context, resource_id=self.cell0_instance.uuid,
-                        tag=tag.tag) for tag in self.cell0_instance.tags])
+            objects.Tag(self.context, resource_id=self.record.uuid,
+                        tag=tag.tag) for tag in self.record.tags])
 
     def make(self):
         """Make the instance and request_spec of the build; change nothing."""
@@ -154,25 +168,23 @@ class Request:
     def _find_request_spec(self):
         try:
             self.request_spec = objects.RequestSpec.get_by_instance_uuid(
-                self.context, self.cell0_instance.uuid)
+                self.context, self.record.uuid)
         except exception.RequestSpecNotFound:
-            raise RequestUnknown(instance_uuid=self.cell0_instance.uuid)
+            raise RequestUnknown(instance_uuid=self.record.uuid)
         data = self.request_spec.rebuild_data
         if data is None:
-            raise RequestUnknown(instance_uuid=self.cell0_instance.uuid)
-        self.files = self.files or data['injected_files']
-        destination = data['requested_destination']
-        self.request_spec.requested_destination = (
-            destination and objects.Destination.obj_from_primitive(
-                destination))
-        # None, as in a create, if it was asked for without any.
+            raise RequestUnknown(instance_uuid=self.record.uuid)
+        if data['personality'] and not self.files:
+            raise PersonalityUnknown(instance_uuid=self.record.uuid)
+        self.request_spec.load_request()
+        # None, as in a create, if the owner asked for no networks.
         self.networks = (self.request_spec.requested_networks
                          if 'requested_networks' in self.request_spec
                          else None)
 
     def _find_flavor(self):
         self.flavor = self.correction.find_flavor(
-            self.context, self.cell0_instance.flavor)
+            self.context, self.record.flavor)
         self.correction.check_zone(
             self.api, self.context, self.request_spec.requested_destination)
 
@@ -180,14 +192,16 @@ class Request:
 
     def _find_image(self):
         self.stored_bdms = objects.BlockDeviceMappingList.\
-            get_by_instance_uuid(self.context, self.cell0_instance.uuid)
-        self.bdms = cell0_record.unsaved_bdms(
-            self.cell0_instance, self.stored_bdms)
+            get_by_instance_uuid(self.context, self.record.uuid)
+        self.bdms = unbuilt_instance.copy_of_mappings(self.stored_bdms)
+        self.copy = unbuilt_instance.copy_of(self.record)
+        if not self.in_cell0:
+            self._forget_builds()
         self.bdms = self.correction.apply_to_devices(
-            self.context, self.api, self.bdms, self.cell0_instance.flavor,
+            self.context, self.api, self.bdms, self.record.flavor,
             self.flavor)
         self.root = self.bdms.root_bdm()
-        made_from = self.cell0_instance.image_ref or (
+        made_from = self.record.image_ref or (
             self.root and self.root.image_id)
         self.image_id = self.image_href or made_from
         if made_from:
@@ -198,7 +212,7 @@ class Request:
                 self.bdms, legacy_bdm=False)
         if self.image_href is not None and (
                 self.image_href != rebuild_image.image_of(
-                    self.api, self.context, self.cell0_instance, self.bdms)):
+                    self.api, self.context, self.record, self.bdms)):
             rebuild_image.replace(self, made_from)
         self.api._check_auto_disk_config(
             image=self.image,
@@ -209,19 +223,30 @@ class Request:
         self.api._checks_for_create_and_rebuild(
             self.context,
             # As in a create: no image is booted where a volume is.
-            self.image_id if self.cell0_instance.image_ref else None,
+            self.image_id if self.record.image_ref else None,
             self.image, self.flavor,
             self.changes.get('metadata', {}), self.files, self.root,
             self.oldest_compute)
+
+    def _forget_builds(self):
+        """Take back what hosts have filled in whose builds have failed."""
+        self.copy.availability_zone = self.request_spec.availability_zone
+        request_spec.restore_devices(
+            self.request_spec.rebuild_data['devices'], self.copy, self.bdms)
+        stored = sorted(self.stored_bdms, key=lambda bdm: bdm.id)
+        for bdm, before in zip(self.bdms, stored):
+            if bdm.is_volume and bdm.volume_id and bdm.source_type != 'volume':
+                self.made_bdms.append(before)
+                bdm.volume_id = bdm.attachment_id = None
+                bdm.connection_info = None
 
     # The instance.
 
     def _make_instance(self):
         """Make the instance of the build request, as a create does."""
-        new = self.instance = cell0_record.unsaved_instance(
-            self.cell0_instance)
+        new = self.instance = self.copy
         self.correction.apply_to_instance(new, self.flavor)
-        if self.cell0_instance.image_ref:
+        if self.record.image_ref:
             new.image_ref = self.image_id
         self._apply_changes(new)
         self._validate_options(new)
@@ -229,7 +254,7 @@ class Request:
             setattr(new, field, self.options[field])
         new.system_metadata = {
             key: value
-            for key, value in self.cell0_instance.system_metadata.items()
+            for key, value in new.system_metadata.items()
             if not key.startswith(utils.SM_IMAGE_PROP_PREFIX)}
         new.system_metadata.update(utils.get_system_metadata_from_image(
             self.image, new.flavor))
@@ -265,8 +290,8 @@ class Request:
         if 'auto_disk_config' in self.changes:
             return self.changes['auto_disk_config']
         before = strutils.bool_from_string(
-            utils.get_auto_disk_config_from_instance(self.cell0_instance))
-        said = self.cell0_instance.auto_disk_config
+            utils.get_auto_disk_config_from_instance(self.record))
+        said = self.record.auto_disk_config
         return None if said == before else said
 
     def _validate_options(self, new):
@@ -297,7 +322,7 @@ class Request:
         for bdm in self.bdms:
             if bdm.volume_id:
                 volumes.append(self.check_volume(bdm))
-                bdm = cell0_record.unsaved(bdm)
+                bdm = unbuilt_instance.copy_of_mapping(bdm)
                 # Or it would be reserved once more.
                 bdm.volume_id = None
             checked.append(bdm)
@@ -310,12 +335,12 @@ class Request:
 
     def check_project(self):
         """Check that all that is made will be of the server's project."""
-        if self.context.project_id == self.cell0_instance.project_id:
+        if self.context.project_id == self.record.project_id:
             return
         if any(bdm.is_volume and not bdm.volume_id for bdm in self.bdms):
-            raise VolumesOfOtherProject(instance_uuid=self.cell0_instance.uuid)
+            raise VolumesOfOtherProject(instance_uuid=self.record.uuid)
         if self._has_secrets():
-            raise SecretsOfOtherProject(instance_uuid=self.cell0_instance.uuid)
+            raise SecretsOfOtherProject(instance_uuid=self.record.uuid)
 
     def _has_secrets(self):
         """Whether a host makes secrets with the token of the request."""
@@ -331,7 +356,7 @@ class Request:
         """Return a volume that is still reserved for the server alone."""
         volume = self.api.volume_api.get(self.context, bdm.volume_id)
         others = set(volume.get('attachments', ())) - {
-            self.cell0_instance.uuid}
+            self.record.uuid}
         if others and not volume.get('multiattach'):
             raise exception.InvalidVolume(
                 reason=_('volume %s is attached to another server') %
@@ -344,9 +369,13 @@ class Request:
                 self.context, bdm.attachment_id)
         except (exception.VolumeAttachmentNotFound,
                 cinder_exception.NotFound):
-            raise exception.InvalidVolume(
-                reason=_('volume %s is not reserved for the server any more')
-                % bdm.volume_id)
+            # A host that fails to build a server gives its volumes back.
+            if volume['status'] != 'available' and not volume.get(
+                    'multiattach'):
+                raise exception.InvalidVolume(reason=_(
+                    'volume %s is not reserved for the server any more')
+                    % bdm.volume_id)
+            self.reserve = True
         return volume
 
     # The request spec.

@@ -25,18 +25,17 @@ ALL_OPTS = released.ALL_OPTS + [
         help="""
 Seconds after which an interrupted rebuild of a server in cell0 is undone.
 
-A rebuild takes the server out of cell0, has it scheduled and asks a host to
-build it. If the nova-api or the nova-conductor that does so dies, or loses a
-database or the message bus, the server would stay in ``BUILD`` for ever. Once
-this time has passed since the rebuild was asked for, or since the server was
-given to the cell of its host, any nova-conductor puts the server back where it
-was; its owner can rebuild it again.
+A rebuild takes the server out of its cell and has it scheduled. If the
+nova-api or the nova-conductor that does so dies, or loses a database or the
+message bus, the server would stay in ``BUILD`` for ever. Once nothing was
+heard of the rebuild for this time, any nova-conductor puts the server into
+cell0, where it can be rebuilt again. The same is done where no scheduler
+answers.
 
 A rebuild that is merely slow is undone too, so the value should be longer
 than ``[DEFAULT] rpc_response_timeout`` and than a build request can wait for
-a conductor. One worker of all nova-conductors looks for them once a minute;
-what a scheduler has claimed that answered too late is deleted at that time,
-too. Nothing is done while ``[upgrade_levels] conductor`` is set.
+a conductor. One worker of all nova-conductors looks for interrupted rebuilds
+once a minute. Nothing is done while ``[upgrade_levels] conductor`` is set.
 
 Possible values:
 
@@ -44,5 +43,37 @@ Possible values:
   undoes them.
 * A positive integer: the time in seconds (the default is 600). Less than 4
   count as 4.
+
+Related options:
+
+* ``[conductor] interrupted_create_timeout``
+"""),
+    cfg.IntOpt(
+        'interrupted_create_timeout',
+        default=3600,
+        min=0,
+        mutable=True,
+        help="""
+Seconds after which a create that no conductor finishes ends in ERROR.
+
+A server that is being created stays in ``BUILD`` for ever if the
+nova-conductor that schedules it dies. Once this time has passed since the
+create was asked for, any nova-conductor puts the server into cell0 in
+``ERROR``. From microversion 2.106 on its owner can rebuild it.
+
+A create that is merely slow ends so too, and a host that its scheduler
+selects later is not asked to build it. So the value should be many times
+``[DEFAULT] rpc_response_timeout``, and longer than a create can wait for a
+conductor. Nothing is done while ``[upgrade_levels] conductor`` is set.
+
+Possible values:
+
+* 0: such servers stay in ``BUILD``, as in a Nova without this option.
+* A positive integer: the time in seconds (the default is 3600). Less than 4
+  count as 4.
+
+Related options:
+
+* ``[conductor] rebuild_in_cell0_timeout``
 """),
 ]

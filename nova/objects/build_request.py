@@ -10,45 +10,111 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-import contextlib
 import datetime
 
+from oslo_db import api as oslo_db_api
+from oslo_serialization import jsonutils
+from oslo_utils import timeutils
 from oslo_utils import uuidutils
+import sqlalchemy as sa
 
+from nova import context as nova_context
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
 from nova import exception
-from nova.objects import build_request_lease
-from nova.objects import rebuild_context
+from nova.i18n import _
+from nova import objects
+from nova.objects import fields
+from nova.objects import unbuilt_instance
 import nova_pending
 
 released = nova_pending.released(__name__)
+
+# The lease stands before the TagList in its column: no update by a user writes
+# that column, and the release loads a TagList with the lease beside it.
+_LEASE = '{"nova_pending": '
+
+# Of a create: the server was nowhere before.
+_NOTHING_BEFORE = {'vm_state': None, 'actions': [], 'reserve': False}
+
+# What of an Instance the build request makes up when it is loaded.
+_NOT_COMPARED = ('created_at', 'updated_at', 'tags')
+
+
+class LeaseLost(exception.NovaException):
+    msg_fmt = _("Server %(instance_uuid)s was deleted while it was built, or "
+                "its build was taken over.")
+
+
+def interrupted(
+    context: nova_context.RequestContext,
+    rebuilds_before: datetime.datetime | None,
+    creates_before: datetime.datetime | None,
+    limit: int,
+) -> list[str]:
+    """Return the servers whose build request is old, the oldest first.
+
+    :param context: the request context
+    :param rebuilds_before: when the lease of a rebuild must have been renewed
+        last, None for no rebuilds
+    :param creates_before: when a create must have been asked for, None for no
+        creates
+    :param limit: how many are returned at most
+    """
+    row = api_models.BuildRequest
+    is_rebuild = row.tags.startswith(_LEASE, autoescape=True)
+    found = sa.false()
+    if rebuilds_before is not None:
+        found |= is_rebuild & (row.updated_at < rebuilds_before)
+    if creates_before is not None:
+        found |= ~sa.func.coalesce(is_rebuild, sa.false()) & (
+            row.created_at < creates_before)
+    with api_db_api.context_manager.reader.using(context) as session:
+        return [uuid for uuid, in session.query(row.instance_uuid).filter(
+            found).order_by(row.id).limit(limit)]
+
+
+def _instance_diff(before, after):
+    """Return a dict of what of an Instance is other than before."""
+    return {
+        name: getattr(after, name)
+        for name, field in objects.Instance.fields.items()
+        if not isinstance(field, fields.ObjectField) and
+        name not in _NOT_COMPARED and name in before and name in after and
+        getattr(before, name) != getattr(after, name)}
 
 
 @nova_pending.over(released.BuildRequest)
 class BuildRequest:
 
-    #: Whether destroy_early() has destroyed it.
-    is_destroyed_early = nova_pending.new(False)
-
-    #: Of a rebuild: who has the build request, a dict with the owner, None if
-    #: nobody has it yet, and whether it was cast to conductors that may be
-    #: stock ones. None for a create.
+    #: Of a rebuild: who has the server (owner, None until a conductor has
+    #: it), and the UUID of the cell that may have a record of it (cell). None
+    #: for a create.
     lease = nova_pending.new(None)
+
+    #: Of a rebuild: the vm_state and the packed actions that the server had
+    #: in the cell that it was taken out of, and whether volumes are to be
+    #: reserved for it anew (reserve).
+    before = nova_pending.new(None)
+
+    #: The column of the tags as it is in the row.
+    stored_tags = nova_pending.new(None)
 
     #: The CellMapping that convert_to_mapping() has mapped the server to.
     cell = nova_pending.new(None)
 
-    #: The tags as they are in the row.
-    stored_tags = nova_pending.new(None)
-
     def destroy(self):
-        if not self.is_destroyed_early:
+        if self.lease is None:
             released.BuildRequest.destroy(self)
+        else:
+            self._destroy_rebuild()
 
     def _get_update_primitives(self):
         updates = released.BuildRequest._get_update_primitives(self)
         if 'tags' in updates and self.lease is not None:
-            updates['tags'] = build_request_lease.join(
-                self.lease, updates['tags'])
+            updates['tags'] = self._join(updates['tags'], self.lease)
+            updates['block_device_mappings'] = self._join(
+                updates['block_device_mappings'], self.before)
         # The release sets no time itself, and columns have no zone.
         return {name: value.replace(tzinfo=None)
                 if isinstance(value, datetime.datetime) else value
@@ -58,90 +124,220 @@ class BuildRequest:
     def _from_db_object(context, req, db_req):
         req = released.BuildRequest._from_db_object(context, req, db_req)
         req.stored_tags = db_req['tags']
-        if build_request_lease.is_in(db_req['tags']):
-            req.lease = build_request_lease.load(db_req['tags'])
+        if (req.stored_tags or '').startswith(_LEASE):
+            req.lease = jsonutils.loads(req.stored_tags)['nova_pending']
+            req.before = jsonutils.loads(
+                db_req['block_device_mappings']).get(
+                    'nova_pending', dict(_NOTHING_BEFORE))
         return req
 
     @staticmethod
     def _get_by_instance_uuid_from_db(context, instance_uuid):
-        mine = rebuild_context.build_request()
+        # A conductor that builds the server looks for the build request.
+        # Where it finds none, the released build destroys the mapping and the
+        # allocations of the server: the server may be in cell0, or run.
+        mine = next((build_request for build_request in context.builds
+                     if build_request.instance_uuid == instance_uuid), None)
         try:
             row = released.BuildRequest._get_by_instance_uuid_from_db(
                 context, instance_uuid)
         except exception.BuildRequestNotFound:
-            if mine is None:
-                raise
-            row = None
-        # The released build destroys the mapping and the allocations of a
-        # server without one. By then it can be back in cell0, or built.
-        if mine is not None and (row is None or not mine._is_row(row)):
-            raise build_request_lease.LeaseLost(instance_uuid=instance_uuid)
+            if mine is not None and _is_mapped_to_a_cell(
+                    context, instance_uuid):
+                raise LeaseLost(instance_uuid=instance_uuid)
+            raise
+        if mine is not None and mine.lease is not None and (
+                (row.id, row.tags) != (mine.id, mine.stored_tags)):
+            raise LeaseLost(instance_uuid=instance_uuid)
         return row
 
     @nova_pending.new
-    def destroy_early(self):
-        """Destroy it now, and let a destroy() that is to come do nothing.
+    @staticmethod
+    def _join(serialized, more):
+        primitive = jsonutils.loads(serialized)
+        primitive.pop('nova_pending', None)
+        return jsonutils.dumps({'nova_pending': more, **primitive})
 
-        One that is gone already is left for destroy() to find.
+    @nova_pending.new
+    def _row(self, session):
+        return session.query(api_models.BuildRequest).filter_by(
+            id=self.id, tags=self.stored_tags)
+
+    @nova_pending.new
+    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+    def _save_lease(self, lease, stale_before=None):
+        """Replace the lease, if the row has the one that this object has.
+
+        :returns: whether it was replaced
         """
-        with contextlib.suppress(exception.BuildRequestNotFound):
-            self.destroy()
-            self.is_destroyed_early = True
+        tags = self._join(self.stored_tags or '{}', lease)
+        row = api_models.BuildRequest
+        with api_db_api.context_manager.writer.using(
+                self._context) as session:
+            query = self._row(session)
+            if stale_before is not None:
+                query = query.filter(
+                    sa.func.coalesce(row.updated_at, row.created_at) <
+                    stale_before)
+            if not query.update(
+                    {'tags': tags, 'updated_at': timeutils.utcnow()},
+                    synchronize_session=False):
+                return False
+        self.lease, self.stored_tags = lease, tags
+        if self.before is None:
+            self.before = dict(_NOTHING_BEFORE)
+        return True
 
     @nova_pending.new
     def take(self, stale_before=None):
-        """Take the lease of a rebuild, which gives one caller the server.
+        """Take the lease, which gives one caller the server.
 
-        Until another one takes it, nobody else builds the server or puts it
-        back into cell0.
+        Nobody else builds the server or returns it to cell0 until another
+        caller takes the lease.
 
-        :param stale_before: when it must have been renewed last for it to be
-            taken from who has it, a datetime. By default it must be free.
+        :param stale_before: when the lease must have been renewed last for it
+            to be taken from its owner, a datetime. A create is taken so too.
+            By default the lease of a rebuild must be free.
         :returns: whether it was taken
         """
-        if self.lease is None or (
-                stale_before is None and self.lease['owner']):
+        lease = self.lease or {'cell': None}
+        if stale_before is None and (
+                self.lease is None or lease['owner'] is not None):
             return False
-        return build_request_lease.save(
-            self, {'owner': uuidutils.generate_uuid()}, stale_before)
+        return self._save_lease(
+            dict(lease, owner=uuidutils.generate_uuid()), stale_before)
 
     @nova_pending.new
-    def renew_lease(self):
+    def renew(self, **changes):
         """Keep the lease for another [conductor] rebuild_in_cell0_timeout.
 
-        :returns: False if the server was deleted, or somebody has taken it
+        :param changes: what of the lease is to change
+        :raises: LeaseLost if the server was deleted, or its build was taken
+            over
         """
-        return build_request_lease.save(self, self.lease)
+        if not self._save_lease(dict(self.lease, **changes)):
+            raise LeaseLost(instance_uuid=self.instance_uuid)
 
     @nova_pending.new
-    def convert_to_mapping(self, cell, update, save_spec=None):
+    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+    @api_db_api.context_manager.writer
+    def create_in_place_of_mapping(self, context, cell, request_spec):
+        """Map a server from a cell to this build request, in one transaction.
+
+        Of several callers exactly one succeeds.
+
+        :param context: the request context
+        :param cell: the CellMapping that the server must be mapped to
+        :param request_spec: the RequestSpec to save with it
+        :raises: InstanceMappingNotFound if the server is not mapped to the
+            cell, or is being deleted
+        """
+        row = api_models.InstanceMapping
+        # The release has no way to map a server to no cell.
+        if not context.session.query(row).filter(
+                row.instance_uuid == self.instance_uuid,
+                row.cell_id == cell.id,
+                sa.func.coalesce(row.queued_for_delete, sa.false()) ==
+                sa.false()).update(
+                    {'cell_id': None}, synchronize_session=False):
+            raise exception.InstanceMappingNotFound(uuid=self.instance_uuid)
+        self.lease = {'owner': None, 'cell': cell.uuid}
+        self.create()
+        request_spec.save_all()
+
+    @nova_pending.new
+    def convert_to_mapping(self, cell, update):
         """Map the server to a cell in place of this build request.
 
-        While a server is rebuilt it has a build request exactly as long as it
-        is mapped to no cell: both change in one transaction. Whoever deletes
-        the row of the build request has the server.
+        Both change in one transaction. Whoever deletes the row of the build
+        request has the server.
 
         :param cell: the CellMapping of the cell that has a record of it
         :param update: what brings the record up to date if a user has changed
-            the server meanwhile; it is called with a dict of the attributes
-            that are other than before
-        :param save_spec: what is to change in the request spec in the same
-            transaction, a function without arguments; it can be called twice
-        :returns: False if the server was deleted, or somebody has taken it
+            the server meanwhile, called with a dict of the attributes that
+            are other than before
+        :raises: LeaseLost if the server was deleted, or its build was taken
+            over
         """
-        while True:
-            try:
-                now = build_request_lease.replace(self, cell, save_spec)
-            except exception.BuildRequestNotFound:
-                return False
-            if now is None:
-                self.cell = cell
-                return True
-            update(build_request_lease.instance_diff(
-                self.instance, now.instance))
+        while (now := self._convert(cell)) is not None:
+            update(_instance_diff(self.instance, now.instance))
             self.instance = now.instance
             self.obj_reset_changes(['instance'])
+        self.cell = cell
 
     @nova_pending.new
-    def _is_row(self, row):
-        return (row.id, row.tags) == (self.id, self.stored_tags)
+    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+    def _convert(self, cell):
+        """Do what convert_to_mapping() does, if no user has changed anything.
+
+        :returns: the BuildRequest as it is now if a user has, else None
+        """
+        with api_db_api.context_manager.writer.using(
+                self._context) as session:
+            query = self._row(session)
+            # The lock keeps an update out that would be lost with the row.
+            row = query.with_for_update().one_or_none()
+            if row is None:
+                raise LeaseLost(instance_uuid=self.instance_uuid)
+            now = objects.BuildRequest._from_db_object(
+                self._context, objects.BuildRequest(), row)
+            if _instance_diff(self.instance, now.instance):
+                return now
+            session.delete(row)
+            session.query(api_models.InstanceMapping).filter_by(
+                instance_uuid=self.instance_uuid).update(
+                    {'cell_id': cell.id}, synchronize_session=False)
+
+    @nova_pending.new
+    def _destroy_rebuild(self):
+        """Delete the server, whoever builds it.
+
+        The lease comes first: its owner finds that it is lost and stops. If
+        this process dies before the end, the server returns to cell0, and its
+        owner deletes it again.
+
+        :raises: BuildRequestNotFound if the server has a record by now
+        """
+        while not self._save_lease(
+                dict(self.lease, owner=uuidutils.generate_uuid())):
+            now = objects.BuildRequest.get_by_instance_uuid(
+                self._context, self.instance_uuid)
+            self.id, self.lease, self.stored_tags = (
+                now.id, now.lease, now.stored_tags)
+            if self.lease is None:
+                # It was built meanwhile, and its build has failed.
+                raise exception.BuildRequestNotFound(uuid=self.instance_uuid)
+        if self.lease['cell']:
+            unbuilt_instance.purge(
+                self._context, objects.CellMapping.get_by_uuid(
+                    self._context, self.lease['cell']), self.instance_uuid)
+        if not self._delete_all_rows():
+            raise exception.BuildRequestNotFound(uuid=self.instance_uuid)
+
+    @nova_pending.new
+    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+    def _delete_all_rows(self):
+        """Delete the rows of a server that is in no cell.
+
+        The server has no record, so no archive of deleted servers would find
+        its mapping and its request spec.
+        """
+        with api_db_api.context_manager.writer.using(
+                self._context) as session:
+            if not self._row(session).delete(synchronize_session=False):
+                return False
+            session.query(api_models.InstanceMapping).filter_by(
+                instance_uuid=self.instance_uuid, cell_id=None).delete(
+                    synchronize_session=False)
+            session.query(api_models.RequestSpec).filter_by(
+                instance_uuid=self.instance_uuid).delete(
+                    synchronize_session=False)
+            return True
+
+
+@api_db_api.context_manager.reader
+def _is_mapped_to_a_cell(context, instance_uuid):
+    row = api_models.InstanceMapping
+    return context.session.query(row.id).filter(
+        row.instance_uuid == instance_uuid,
+        row.cell_id.is_not(None)).first() is not None

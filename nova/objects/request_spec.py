@@ -12,34 +12,55 @@
 
 from oslo_serialization import jsonutils
 
-from nova import objects
 from nova.objects import base
-from nova.objects import persisted_request
-from nova.objects import rebuild_context
 import nova_pending
 
 released = nova_pending.released(__name__)
 
-# Beside the object in its row, as persisted_request.KEY.
-_BEFORE_REBUILD = 'nova_pending_before_rebuild'
+_KEY = 'nova_pending.rebuild_data'
 
 
 @nova_pending.over(released.RequestSpec)
 class RequestSpec:
 
-    #: What save() persists beside the fields for the rebuild of a server in
-    #: cell0: see nova.objects.persisted_request. None for all other servers.
-    #: Rebound, not changed in place.
+    #: What save() persists beside the fields, for the rebuild of a server
+    #: that was never built: a dict with the keys
+    #:
+    #: networks, destination: the primitives of requested_networks and of
+    #:     requested_destination, as the create asked for them, or None
+    #: personality: whether the create injected files, which are kept nowhere
+    #: devices: what of its devices the owner has named
+    #: asked_to_wait: whether the owner knows of PENDING
+    #: attempts: how often a host was looked for
+    #:
+    #: None where that is not known. The networks and the destination are not
+    #: loaded into their fields, because those tell the scheduler where a
+    #: server that runs may go. The dict is replaced, not changed in place.
     rebuild_data = nova_pending.new(None)
 
-    #: What save() persists of what the last rebuild of a volume-backed server
-    #: has changed: the ID of the request, the image of the request spec and
-    #: the values that attributes of the server had. None if there is none.
-    before_rebuild = nova_pending.new(None)
+    @nova_pending.new
+    def keep_request(self, build_request):
+        """Keep what the create asked for and save() would not persist.
 
-    #: The personality files of the request, while it is being scheduled. No
-    #: field: they go neither over the bus nor into a log.
-    injected_files = nova_pending.new(())
+        :param build_request: the BuildRequest of the create
+        """
+        destination = self.requested_destination
+        self.rebuild_data = dict(
+            self.rebuild_data,
+            destination=destination and destination.obj_to_primitive(),
+            devices=pack_devices(build_request.instance,
+                                 build_request.block_device_mappings))
+
+    @nova_pending.new
+    def load_request(self):
+        """Ask for the networks and the destination of the create again."""
+        networks, destination = (
+            value and base.NovaObject.obj_from_primitive(value) for value in (
+                self.rebuild_data['networks'],
+                self.rebuild_data['destination']))
+        self.requested_destination = destination
+        if networks is not None:
+            self.requested_networks = networks
 
     @nova_pending.new
     def save_all(self):
@@ -50,79 +71,73 @@ class RequestSpec:
         self.instance_uuid = self.instance_uuid
         self.save()
 
+    @classmethod
+    def from_components(
+        cls, context, instance_uuid, image, flavor, numa_topology,
+        pci_requests, filter_properties, instance_group, availability_zone,
+        security_groups=None, project_id=None, user_id=None,
+        port_resource_requests=None, request_level_params=None,
+    ):
+        spec = released.RequestSpec.from_components(
+            context, instance_uuid, image, flavor, numa_topology,
+            pci_requests, filter_properties, instance_group,
+            availability_zone, security_groups=security_groups,
+            project_id=project_id, user_id=user_id,
+            port_resource_requests=port_resource_requests,
+            request_level_params=request_level_params)
+        if 'rebuild_data' in filter_properties:
+            spec.rebuild_data = filter_properties['rebuild_data']
+        return spec
+
     def _get_update_primitives(self):
         updates = released.RequestSpec._get_update_primitives(self)
         if updates and self.rebuild_data is not None:
-            # The release persists no networks.
-            updates['spec'] = persisted_request.with_rebuild_data(
-                updates['spec'], self, self.rebuild_data)
-        # The released rebuild saves what it has read before that was kept.
-        before = rebuild_context.before_rebuild()
-        if not before or 'request_id' not in before:
-            before = self.before_rebuild
-        if updates and before:
-            updates['spec'] = jsonutils.dumps(
-                {**jsonutils.loads(updates['spec']),
-                 _BEFORE_REBUILD: before})
+            updates['spec'] = jsonutils.dumps({
+                **jsonutils.loads(updates['spec']), _KEY: self.rebuild_data})
         return updates
-
-    @nova_pending.new
-    @classmethod
-    @base.remotable
-    def undo_rebuild(cls, context, instance_uuid):
-        """Put the image back that a request spec had before a rebuild.
-
-        :param context: the context of the request that asked for the rebuild
-        :param instance_uuid: the server
-        :returns: a dict of the values that attributes of the server had;
-            empty if that request is not the last one to rebuild it
-        :raises: RequestSpecNotFound
-        """
-        spec = cls.get_by_instance_uuid(context, instance_uuid)
-        before = spec.before_rebuild
-        if not before or before['request_id'] != context.request_id:
-            return {}
-        spec.before_rebuild = None
-        spec.image = before['image'] and objects.ImageMeta.obj_from_primitive(
-            before['image'])
-        spec.save_all()
-        return before['instance']
-
-    @nova_pending.new
-    @classmethod
-    @base.remotable
-    def end_rebuild(cls, context, instance_uuid):
-        """Delete what undo_rebuild() needs: that rebuild has succeeded.
-
-        :param context: the context of the request that asked for the rebuild
-        :param instance_uuid: the server
-        :raises: RequestSpecNotFound
-        """
-        spec = cls.get_by_instance_uuid(context, instance_uuid)
-        before = spec.before_rebuild
-        if before and before['request_id'] == context.request_id:
-            spec.before_rebuild = None
-            spec.save_all()
 
     @staticmethod
     def _from_db_object(context, spec, db_spec):
         spec = released.RequestSpec._from_db_object(context, spec, db_spec)
-        # Lists load many specs, and hardly one is that of a server in cell0.
-        if '"%s"' % persisted_request.KEY in db_spec['spec']:
-            _load_rebuild_data(spec, jsonutils.loads(db_spec['spec']))
-        if '"%s"' % _BEFORE_REBUILD in db_spec['spec']:
-            spec.before_rebuild = jsonutils.loads(db_spec['spec']).get(
-                _BEFORE_REBUILD)
+        if _KEY in db_spec['spec']:
+            spec.rebuild_data = jsonutils.loads(db_spec['spec']).get(_KEY)
         return spec
 
 
-def _load_rebuild_data(spec, stored):
-    spec.rebuild_data = stored.get(persisted_request.KEY)
-    networks = stored['nova_object.data'].get('requested_networks')
-    # None were asked for: the scheduler tells that by the missing field.
-    if spec.rebuild_data is None or not networks['nova_object.data'][
-            'objects']:
-        return
-    spec.requested_networks = objects.NetworkRequestList.obj_from_primitive(
-        networks)
-    spec.obj_reset_changes(['requested_networks'])
+_OF_INSTANCE = (
+    'root_device_name', 'default_ephemeral_device', 'default_swap_device')
+_OF_MAPPING = (
+    'device_name', 'disk_bus', 'device_type', 'encryption_secret_uuid',
+    'encryption_format', 'encryption_options')
+
+
+def pack_devices(instance, bdms):
+    """Return what the owner of a server has named of its devices.
+
+    A host fills in what the owner has left open, by its driver, the image and
+    the flavor. The next build may have another driver, image and flavor.
+
+    :param instance: the Instance, which no host has had yet
+    :param bdms: its BlockDeviceMappingList
+    :returns: a dict that can be stored as JSON and given to restore_devices()
+    """
+    return {'instance': _pack(instance, _OF_INSTANCE),
+            'mappings': [_pack(bdm, _OF_MAPPING) for bdm in bdms]}
+
+
+def restore_devices(packed, instance, bdms):
+    """Take back what a host has filled in.
+
+    :param packed: what pack_devices() returned
+    :param instance: the Instance, unsaved
+    :param bdms: its BlockDeviceMappingList, in the order of its records
+    """
+    if len(packed['mappings']) == len(bdms):
+        instance.update(packed['instance'])
+        for bdm, names in zip(bdms, packed['mappings']):
+            bdm.update(names)
+
+
+def _pack(thing, names):
+    return {name: getattr(thing, name) if name in thing else None
+            for name in names}

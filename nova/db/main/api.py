@@ -21,7 +21,6 @@ import nova_pending
 released = nova_pending.released(__name__)
 
 #: The names of entries of task_log that say what is, and are never updated.
-REBUILD_TASK = 'rebuild_in_cell0'
 ROLLOUT_TASK = 'nova-pending:'
 
 _ALWAYS = datetime.datetime(9999, 1, 1)
@@ -51,5 +50,4 @@ def _has_entries_that_say_what_is(engine):
     with engine.connect() as conn, conn.begin():
         return conn.execute(sa.select(log.id).where(
             log.updated_at.is_(None),
-            (log.task_name == REBUILD_TASK) |
             log.task_name.startswith(ROLLOUT_TASK)).limit(1)).first()

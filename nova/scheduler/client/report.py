@@ -12,7 +12,6 @@
 
 import os_resource_classes as orc
 
-from nova.compute import build_under_way
 from nova.scheduler import held_candidate
 from nova.scheduler import held_room
 import nova_pending
@@ -40,17 +39,6 @@ class SchedulerReportClient:
             self, context, consumer_uuid, alloc_request, project_id, user_id,
             allocation_request_version,
             consumer_generation=consumer_generation)
-
-    @released.safe_connect
-    def delete_allocation_for_instance(
-            self, context, uuid, consumer_type='instance', force=False):
-        deleted = build_under_way.delete_allocations(context, self, uuid)
-        if deleted is None:
-            deleted = (
-                released.SchedulerReportClient.delete_allocation_for_instance(
-                    self, context, uuid, consumer_type=consumer_type,
-                    force=force))
-        return deleted
 
     def get_usages_counts_for_limits(self, context, project_id):
         usages = released.SchedulerReportClient.get_usages_counts_for_limits(

@@ -17,12 +17,11 @@ from oslo_serialization import jsonutils
 from oslo_utils import fixture as utils_fixture
 from oslo_utils import timeutils
 
-from nova.compute import cell0_record
-from nova.compute import rebuild_in_cell0
+from nova.compute import rebuild_request
 from nova.conductor import rpcapi as conductor_rpcapi
 from nova import context as nova_context
 from nova import objects
-from nova.objects import persisted_request
+from nova.objects import unbuilt_instance
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import glance as glance_fixture
 from nova.tests.fixtures import neutron as neutron_fixture
@@ -98,21 +97,6 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
             [port['port_id'] for port
              in self.api.get_port_interfaces(server['id'])])
 
-    def test_no_transaction_waits_for_another_database(self):
-        server = self.create_waiting()
-        load, in_transaction = persisted_request.load, []
-
-        def looked(context, instance_uuid):
-            # There is one within a transaction alone.
-            in_transaction.append(hasattr(context, 'session'))
-            return load(context, instance_uuid)
-
-        with mock.patch.object(persisted_request, 'load', looked):
-            self.rebuild(server)
-            self.wait_for(server, 'PENDING')
-        self.assertIn(False, in_transaction)
-        self.assertNotIn(True, in_transaction)
-
     def test_requested_host_is_kept(self):
         server = dict(self._build_server(
             flavor_id=self.large, networks='none', host='compute'))
@@ -123,17 +107,21 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
         # There is room, and not where the owner wants it.
         self.wait_for(server, 'PENDING')
 
-    def test_what_was_kept_is_dropped_when_the_server_has_left(self):
+    def test_what_was_asked_for_stays_with_the_request_spec(self):
         server = self.create_waiting()
-        self.assertIn('"requested_networks"',
-                      self.stored(server)['request_specs'][0]['spec'])
+        context = nova_context.get_admin_context()
+        asked = objects.RequestSpec.get_by_instance_uuid(
+            context, server['id']).rebuild_data
+        self.assertTrue(asked['asked_to_wait'])
         self.make_room()
         self.rebuild(server)
         self.wait_for(server, 'ACTIVE')
-        context = nova_context.get_admin_context()
         spec = objects.RequestSpec.get_by_instance_uuid(context, server['id'])
-        self.assertIsNone(spec.rebuild_data)
+        self.assertEqual(
+            dict(asked, attempts=2), spec.rebuild_data)
+        # They would tell the scheduler where a server that runs may go.
         self.assertNotIn('requested_networks', spec)
+        self.assertIsNone(spec.requested_destination)
 
     def actions(self, server):
         return [(action['action'], self.admin_api.get_instance_action_details(
@@ -180,17 +168,6 @@ class RebuildInCell0TestCase(rebuild_base.RebuildInCell0Base):
                 'nova_object.data']
             for notification in self.notifier.versioned_notifications
             if notification['event_type'] == 'instance.update']
-
-    def test_claim_is_told_like_any_change_of_a_server(self):
-        server = self.create_waiting()
-        for changes in ('vm_state', 'vm_and_task_state'):
-            self.flags(notify_on_state_change=changes, group='notifications')
-            self.notifier.reset()
-            self.rebuild(server)
-            update = self.updates()[0]
-            self.assertEqual('pending', update['state'])
-            self.assertEqual('rebuilding', update['new_task_state'])
-            self.wait_for(server, 'PENDING')
 
     def test_history_of_one_second_is_in_order(self):
         # MySQL keeps whole seconds of the time at which a row was made.
@@ -345,25 +322,25 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
         self.assertIn('rebuilding', self.refused(409, self.server))
         self.unchanged()
 
-    def test_lost_the_race_for_the_claim(self):
-        released_check = rebuild_in_cell0._Rebuild.check
+    def test_changed_after_the_check(self):
+        released_check = rebuild_request.Request.check
 
         def slow_check(rebuilt):
             released_check(rebuilt)
             other = objects.Instance.get_by_uuid(
-                rebuilt.cell0_instance._context, rebuilt.cell0_instance.uuid)
+                rebuilt.record._context, rebuilt.record.uuid)
             other.task_state = 'deleting'
             other.save()
 
-        with mock.patch.object(rebuild_in_cell0._Rebuild, 'check',
+        with mock.patch.object(rebuild_request.Request, 'check',
                                slow_check):
             self.refused(409, self.server)
         after = self.stored(self.server)
         self.assertEqual([], after['build_requests'])
         self.assertEqual('deleting', after['instances'][0]['task_state'])
 
-    def test_deleted_between_the_claim_and_the_move(self):
-        exchange = rebuild_in_cell0.unmap_and_create_build_request
+    def test_deleted_between_the_check_and_the_move(self):
+        exchange = objects.BuildRequest.create_in_place_of_mapping
 
         def deleted_first(*args):
             self.api.delete_server(self.server['id'])
@@ -371,7 +348,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
 
         before = self.before['request_specs'][0]['spec']
         with mock.patch.object(
-                rebuild_in_cell0, 'unmap_and_create_build_request',
+                objects.BuildRequest, 'create_in_place_of_mapping',
                 deleted_first):
             self.refused(409, self.server,
                          imageRef=glance_fixture.GlanceFixture.image2['id'])
@@ -384,8 +361,8 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
                 'nova_object.data']['image'])
         self.assertEqual([], self.api.get_servers())
 
-    def test_state_reset_between_the_claim_and_the_move(self):
-        exchange = rebuild_in_cell0.unmap_and_create_build_request
+    def test_state_reset_between_the_check_and_the_move(self):
+        exchange = objects.BuildRequest.create_in_place_of_mapping
 
         def reset_first(*args):
             self.admin_api.post_server_action(
@@ -393,7 +370,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
             return exchange(*args)
 
         with mock.patch.object(
-                rebuild_in_cell0, 'unmap_and_create_build_request',
+                objects.BuildRequest, 'create_in_place_of_mapping',
                 reset_first):
             self.refused(409, self.server)
         self.assertEqual('ERROR',
@@ -404,13 +381,13 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
         self.wait_for(self.server, 'ACTIVE')
 
     def test_deleted_while_it_is_moved(self):
-        destroy = cell0_record.destroy_unchanged
+        destroy = unbuilt_instance.destroy_unchanged
 
         def deleted_first(*args, **kwargs):
             self.api.delete_server(self.server['id'])
             destroy(*args, **kwargs)
 
-        with mock.patch.object(cell0_record, 'destroy_unchanged',
+        with mock.patch.object(unbuilt_instance, 'destroy_unchanged',
                                deleted_first):
             self.refused(409, self.server)
         self._wait_until_deleted(self.server)
@@ -418,8 +395,7 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
         self.assertEqual([], self.stored(self.server)['build_requests'])
 
     def test_networks_not_known(self):
-        persisted_request.clear(
-            nova_context.get_admin_context(), self.server['id'])
+        self.forget_request(self.server)
         self.before = self.stored(self.server)
         self.assertIn('networks', self.refused(409, self.server))
         self.unchanged()

@@ -15,7 +15,6 @@ import functools
 from oslo_db import exception as db_exc
 import webob.exc
 
-from nova.api.openstack import api_version_request
 from nova.api.openstack import common
 from nova.api.openstack.compute.schemas import servers as schema
 from nova.api import validation
@@ -48,11 +47,13 @@ class ServersController:
     def _get_server(self, context, req, instance_uuid, is_detail=False,
                     cell_down_support=False, columns_to_join=None):
         # With details it is asked for to be shown.
-        return is_detail and rebuild_in_cell0.taken_out() or (
-            released.ServersController._get_server(
-                self, context, req, instance_uuid, is_detail=is_detail,
-                cell_down_support=cell_down_support,
-                columns_to_join=columns_to_join))
+        if is_detail and context.rebuild is not None and (
+                context.rebuild.taken_out is not None):
+            return context.rebuild.taken_out
+        return released.ServersController._get_server(
+            self, context, req, instance_uuid, is_detail=is_detail,
+            cell_down_support=cell_down_support,
+            columns_to_join=columns_to_join)
 
     @nova_pending.new
     def _find_correction(self, req, id, rebuild):
@@ -88,37 +89,36 @@ class ServersController:
         schema.rebuild_response_v2105, pending.API_VERSION)
     @functools.wraps(released.ServersController._rebuild)
     def _rebuild(self, req, id, body):
-        asked_for = api_version_request.is_supported(
-            req, rebuild_in_cell0.API_VERSION)
+        context = req.environ['nova.context']
+        asked_for = context.supports_api_version(
+            rebuild_in_cell0.API_VERSION)
         if asked_for:
             # The compute API knows the image where none is named.
             body = {'rebuild': {'imageRef': None, **body['rebuild']}}
-        correction = None
-        # Below it the body has not been validated yet.
-        if api_version_request.is_supported(
-                req, rebuild_correction.API_VERSION):
-            correction = self._find_correction(req, id, body['rebuild'])
-        with rebuild_in_cell0.asked_for(asked_for, correction):
-            try:
-                return released.ServersController._rebuild(
-                    self, req=req, id=id, body=body)
-            except webob.exc.HTTPConflict as error:
-                # Up to 2.104 the words are those of the release.
-                if not asked_for and api_version_request.is_supported(
-                        req, pending.API_VERSION) and (
-                        rebuild_in_cell0.would_apply(
-                            req.environ['nova.context'], error.__context__)):
-                    error.explanation += _(
-                        '. It was never built: ask for its rebuild with '
-                        'microversion %s or later.'
-                    ) % rebuild_in_cell0.API_VERSION
-                raise
-            except webob.exc.HTTPInternalServerError as error:
-                # The release takes all that it does not expect for this.
-                if isinstance(error.__context__,
-                              (rebuild_in_cell0.Cell0Unreachable,
-                               db_exc.DBConnectionError)) and asked_for:
-                    raise webob.exc.HTTPServiceUnavailable(
-                        explanation=rebuild_in_cell0.Cell0Unreachable()
-                        .format_message())
-                raise
+            correction = None
+            # Below it the body has not been validated yet.
+            if context.supports_api_version(rebuild_correction.API_VERSION):
+                correction = self._find_correction(req, id, body['rebuild'])
+            context.rebuild = rebuild_in_cell0.Asked(correction)
+        try:
+            return released.ServersController._rebuild(
+                self, req=req, id=id, body=body)
+        except webob.exc.HTTPConflict as error:
+            # Up to 2.104 the words are those of the release.
+            if not asked_for and context.supports_api_version(
+                    pending.API_VERSION) and (
+                    rebuild_in_cell0.would_apply(error.__context__)):
+                error.explanation += _(
+                    '. It was never built: ask for its rebuild with '
+                    'microversion %s or later.'
+                ) % rebuild_in_cell0.API_VERSION
+            raise
+        except webob.exc.HTTPInternalServerError as error:
+            # The release takes all that it does not expect for this.
+            if isinstance(error.__context__,
+                          (rebuild_in_cell0.CellUnreachable,
+                           db_exc.DBConnectionError)) and asked_for:
+                raise webob.exc.HTTPServiceUnavailable(
+                    explanation=rebuild_in_cell0.CellUnreachable()
+                    .format_message())
+            raise

@@ -11,7 +11,6 @@
 #    under the License.
 
 from nova.compute import pending
-from nova.compute import rebuild_in_cell0
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -32,8 +31,9 @@ class ViewBuilder:
         return view
 
     def _add_security_grps(self, request, servers, instances):
-        # What has just left cell0 has no ports that Neutron could be asked
-        # for.
-        if rebuild_in_cell0.taken_out() is None:
+        # A server that was just taken out of its cell has no ports that
+        # Neutron could be asked for.
+        asked = request.environ['nova.context'].rebuild
+        if asked is None or asked.taken_out is None:
             released.ViewBuilder._add_security_grps(
                 self, request, servers, instances)

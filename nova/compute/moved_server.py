@@ -10,36 +10,80 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""Tries again what a request does to a server that a rebuild has moved.
+"""Finds a server that a rebuild moves while a request works on it.
 
-A request reads a server once and works on what it has read. A rebuild takes
-the record out of cell0 behind its back, and a delete takes a record that is
-gone for one that somebody else has deleted.
+The release looks for a build request first and in a cell then, since a server
+only ever goes from the one to the other. A rebuild goes the other way. So a
+request may find no record of a server that lives, and a delete would take the
+server for deleted.
 """
 
+import collections.abc
 import copy
+import typing as ty
 
 from oslo_utils import excutils
 from sqlalchemy.orm import exc as orm_exc
 
 from nova import context as nova_context
-from nova.db.api import api as api_db_api
-from nova.db.api import models as api_models
 from nova import exception
+from nova import objects
 
-# What a server is shown with after an update.
 _ATTRIBUTES = ('flavor', 'numa_topology', 'tags', 'services')
 
+_Do = collections.abc.Callable[
+    [nova_context.RequestContext, 'objects.Instance'], object]
 
-def delete(api, context, instance, do):
+
+def get(
+    context: nova_context.RequestContext,
+    mapping: 'objects.InstanceMapping',
+    get_from_cell: collections.abc.Callable[[], 'objects.Instance'],
+    get_anywhere: collections.abc.Callable[[], 'objects.Instance'],
+) -> 'objects.Instance':
+    """Get a server from its cell, or from where it is now.
+
+    :param context: the request context
+    :param mapping: the InstanceMapping of the server, to a cell
+    :param get_from_cell: looks in that cell
+    :param get_anywhere: looks wherever the server is now
+    :returns: what the one or the other returned
+    :raises: InstanceNotFound
+    """
+    try:
+        return get_from_cell()
+    except exception.InstanceNotFound:
+        try:
+            now = objects.InstanceMapping.get_by_instance_uuid(
+                context, mapping.instance_uuid)
+        except exception.InstanceMappingNotFound:
+            now = None
+        if now is None or now.queued_for_delete:
+            raise
+    if now.cell_mapping is not None and (
+            now.cell_mapping.uuid == mapping.cell_mapping.uuid):
+        # The server is back already, or belongs to another project.
+        return get_from_cell()
+    # The context was targeted at that cell.
+    nova_context.set_target_cell(context, None)
+    return get_anywhere()
+
+
+def delete(
+    api: ty.Any,
+    context: nova_context.RequestContext,
+    instance: 'objects.Instance',
+    do: _Do,
+) -> None:
     """Delete a server, wherever it is in the end.
 
     :param api: the compute API
     :param context: the request context
     :param instance: the Instance as it was read
-    :param do: what deletes it, a function of a context and an Instance
+    :param do: deletes an Instance
     """
     while True:
+        is_record = 'id' in instance
         try:
             do(context, instance)
         except Exception:
@@ -48,19 +92,28 @@ def delete(api, context, instance, do):
                 found = _elsewhere(api, context, instance)
                 raised.reraise = found is None
         else:
+            # A record that this request has destroyed has no ID any more. The
+            # release says nothing where the record was gone already.
+            if not is_record or 'id' not in instance:
+                return
             found = _elsewhere(api, context, instance)
         if found is None:
             return
         context, instance = found
 
 
-def update(api, context, instance, do):
+def update(
+    api: ty.Any,
+    context: nova_context.RequestContext,
+    instance: 'objects.Instance',
+    do: _Do,
+) -> object:
     """Change a server, wherever it is in the end.
 
     :param api: the compute API
     :param context: the request context
     :param instance: the Instance as it was read
-    :param do: what changes it, a function of a context and an Instance
+    :param do: changes an Instance
     :returns: what that returned
     """
     while True:
@@ -76,11 +129,11 @@ def update(api, context, instance, do):
 def _elsewhere(api, context, instance):
     """Look for a server that is not where it was read.
 
-    :returns: a context and the Instance, or None if it is gone or still there
+    :returns: a context and the Instance, or None if the server is gone or
+        still there
     """
-    # A server that has been on a host is not rebuilt out of cell0.
-    if instance.host or instance.launched_at or (
-            'id' not in instance and _is_requested(context, instance.uuid)):
+    # A server that has been on a host is not rebuilt out of its cell.
+    if instance.host or instance.launched_at:
         return None
     context = copy.copy(context)
     nova_context.set_target_cell(context, None)
@@ -90,13 +143,6 @@ def _elsewhere(api, context, instance):
     except exception.InstanceNotFound:
         return None
     return None if _place(now) == _place(instance) else (context, now)
-
-
-@api_db_api.context_manager.reader
-def _is_requested(context, instance_uuid):
-    """Whether a server has a build request, and so no record in any cell."""
-    return context.session.query(api_models.BuildRequest.id).filter_by(
-        instance_uuid=instance_uuid).first() is not None
 
 
 def _place(instance):

@@ -1,0 +1,243 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Builds a server that nova-api has taken out of its cell."""
+
+import time
+import typing as ty
+
+from oslo_log import log as logging
+import oslo_messaging as messaging
+
+from nova.compute import vm_states
+from nova.conductor.tasks import base
+from nova.conductor.tasks import return_to_cell0
+import nova.conf
+from nova import context as nova_context
+from nova import exception
+from nova.notifications import base as notifications
+from nova import objects
+from nova.objects import build_request as build_request_module
+from nova.objects import unbuilt_instance
+from nova.scheduler import allocations
+from nova.scheduler import held_room
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+# A write set of another Galera node, which nova-api may have written to, can
+# come later than the message (with wsrep_sync_wait=0).
+_TRIES = 3
+_TRY_EVERY = 0.5
+
+
+def is_rebuild(
+    context: nova_context.RequestContext,
+    build_requests: list['objects.BuildRequest'],
+) -> bool:
+    """Whether what looks like a create is a rebuild that no task has begun.
+
+    :param context: the request context
+    :param build_requests: the BuildRequests as they came over the bus
+    """
+    # Hardly one build request of a create was ever updated, which saves the
+    # query.
+    if len(build_requests) != 1 or build_requests[0].lease is not None or not (
+            'updated_at' in build_requests[0] and
+            build_requests[0].updated_at):
+        return False
+    try:
+        return objects.BuildRequest.get_by_instance_uuid(
+            context, build_requests[0].instance_uuid).lease is not None
+    except exception.BuildRequestNotFound:
+        return False
+
+
+class NotBuilt(Exception):
+    """Carries why no host was asked out of the released build."""
+
+
+class RebuildInCell0Task(base.TaskBase):
+    """Builds the server of a build request, or returns it to cell0.
+
+    The build is that of a create. All that differs is in the methods that
+    the manager of the build overrides.
+    """
+
+    def __init__(self, context, build_request, manager, *arguments):
+        """:param context: the request context
+
+        :param build_request: the BuildRequest as it came over the bus
+        :param manager: a function of this task that returns the
+            ComputeTaskManager of the build
+        :param arguments: what schedule_and_build_instances() is called with
+            after the build requests
+        """
+        super().__init__(context, build_request.instance)
+        self.build_request = build_request
+        self.manager = manager(self)
+        self.arguments = arguments
+        self.is_mine = False
+
+    def _execute(self):
+        current = self._find_current()
+        self.is_mine = current is not None and current.take()
+        if not self.is_mine:
+            LOG.info('The server was deleted, or its build was taken over.',
+                     instance=self.instance)
+            return
+        self.build_request = current
+        self._notify()
+        self.manager.schedule_and_build_instances(
+            self.context, [current], *self.arguments)
+
+    def _find_current(self) -> ty.Optional['objects.BuildRequest']:
+        """Return the build request as it is now.
+
+        :returns: None if the server was deleted, was returned to cell0, or
+            has a newer build request
+        """
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_TRY_EVERY)
+            try:
+                now = objects.BuildRequest.get_by_instance_uuid(
+                    self.context, self.build_request.instance_uuid)
+                return now if now.id == self.build_request.id else None
+            except exception.BuildRequestNotFound:
+                if not _is_mapped_to(self.context, self.instance.uuid, None):
+                    return None
+        return None
+
+    def _notify(self):
+        """Send instance.update: the server goes to BUILD."""
+        if not CONF.notifications.notify_on_state_change:
+            return
+        instance = self.build_request.instance
+        # No row could tell; all else that a notification says is set.
+        instance.deleted_at = None
+        instance.obj_reset_changes(['deleted_at'])
+        cell0 = objects.CellMapping.get_by_uuid(
+            self.context, objects.CellMapping.CELL0_UUID)
+        with nova_context.target_cell(self.context, cell0) as cctxt:
+            with instance.obj_alternate_context(cctxt):
+                notifications.send_update_with_states(
+                    cctxt, instance, self.build_request.before['vm_state'],
+                    instance.vm_state, None, instance.task_state,
+                    service='conductor')
+
+    def select(self, selection: 'objects.Selection') -> None:
+        """Note the cell in which a record is about to be created.
+
+        :param selection: the Selection of the host
+        :raises: LeaseLost
+        """
+        self.build_request.renew(cell=selection.cell_uuid)
+        cell = objects.CellMapping.get_by_uuid(
+            self.context, selection.cell_uuid)
+        if not unbuilt_instance.purge(
+                self.context, cell, self.instance.uuid):
+            raise exception.InstanceExists(name=self.instance.uuid)
+
+    def convert_to_mapping(
+        self, instance: 'objects.Instance', cell: 'objects.CellMapping',
+    ) -> None:
+        """Map the server to the cell of its record.
+
+        :param instance: the Instance in the cell
+        :param cell: the CellMapping
+        :raises: LeaseLost
+        """
+        def update(changes):
+            with nova_context.target_cell(self.context, cell) as cctxt:
+                with instance.obj_alternate_context(cctxt):
+                    instance.update(changes)
+                    instance.save()
+
+        try:
+            self.build_request.convert_to_mapping(cell, update)
+        except build_request_module.LeaseLost:
+            # Whoever has the server may have put another record there.
+            unbuilt_instance.purge(
+                self.context, cell, instance.uuid, instance.id)
+            raise
+
+    def rollback(self, ex):
+        if not self.is_mine:
+            return
+        exc = ex.args[0] if isinstance(ex, NotBuilt) else ex
+        try:
+            if isinstance(exc, build_request_module.LeaseLost):
+                self._delete_lost_allocations()
+            elif self.build_request.cell is not None:
+                self._set_error(exc)
+            elif (isinstance(exc, messaging.MessagingException) and
+                  CONF.conductor.rebuild_in_cell0_timeout):
+                LOG.warning('No scheduler has answered: %s. The server '
+                            'returns to cell0 when none can answer any more.',
+                            exc, instance=self.instance)
+            else:
+                return_to_cell0.return_to_cell0(
+                    self.context, self.manager.report_client,
+                    self.build_request, exc, self.manager.host)
+        except build_request_module.LeaseLost:
+            self._delete_lost_allocations()
+
+    def _set_error(self, exc):
+        """Leave a server in ERROR that is in its cell and on no host."""
+        LOG.warning('No host was asked to build the server: %s', exc,
+                    instance=self.instance)
+        # A message that was not confirmed may reach its host all the same.
+        if not isinstance(exc, messaging.MessagingException):
+            self.manager.report_client.delete_allocation_for_instance(
+                self.context, self.instance.uuid, force=True)
+        with nova_context.target_cell(
+                self.context, self.build_request.cell) as cctxt:
+            self.manager._set_vm_state_and_notify(
+                cctxt, self.instance.uuid, 'build_instances',
+                {'vm_state': vm_states.ERROR, 'task_state': None}, exc,
+                self.arguments[0][0])
+
+    def _delete_lost_allocations(self):
+        """Delete what was claimed for a server that nobody builds now."""
+        uuid = self.instance.uuid
+
+        def is_lost():
+            cell0 = objects.CellMapping.CELL0_UUID
+            # Room can be held for a server that waits again.
+            return not _is_mapped(self.context, uuid) or (
+                _is_mapped_to(self.context, uuid, cell0) and
+                not held_room.find(
+                    self.context, self.manager.report_client, uuid))
+
+        allocations.delete(
+            self.context, self.manager.report_client, uuid, is_lost)
+
+
+def _mapping(context, instance_uuid):
+    try:
+        return objects.InstanceMapping.get_by_instance_uuid(
+            context, instance_uuid)
+    except exception.InstanceMappingNotFound:
+        return None
+
+
+def _is_mapped(context, instance_uuid):
+    """Whether a server has a mapping, be it to no cell: it is not deleted."""
+    return _mapping(context, instance_uuid) is not None
+
+
+def _is_mapped_to(context, instance_uuid, cell_uuid):
+    """Whether a server is mapped to a cell, or to none if that is None."""
+    mapping = _mapping(context, instance_uuid)
+    return mapping is not None and cell_uuid == (
+        mapping.cell_mapping and mapping.cell_mapping.uuid)
