@@ -213,7 +213,8 @@ class Cloud(clouds.Cloud):
             build_requests=len(self.rows(
                 'nova_api', 'SELECT id FROM build_requests '
                 'WHERE instance_uuid = :server', server)),
-            keeps_files=any('/etc/crash' in spec for spec, in specs),
+            keeps_request=all('"nova_pending.rebuild_data"' in spec
+                              for spec, in specs),
             allocations=tuple(sorted(
                 self._hosts()[provider] for provider in body['allocations'])),
             held=body.get('consumer_type') == 'NOVA_PENDING',

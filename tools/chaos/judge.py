@@ -20,6 +20,8 @@ import dataclasses
 BUILT = 'built'
 WAITS = 'waits'
 GIVEN_UP = 'given up by its host'
+FAILED = 'in ERROR in its cell, on no host'
+STUCK = 'in BUILD in its cell, and no host asked'
 GONE = 'gone'
 UNSETTLED = 'unsettled'
 
@@ -54,7 +56,7 @@ class Found:
     :ivar cells: the names of the cells that it is mapped to; None of no cell
     :ivar records: triples of the cell, the task_state and the host of each
     :ivar build_requests: how many there are
-    :ivar keeps_files: whether files for its guest are stored
+    :ivar keeps_request: whether what its create asked for is stored
     :ivar allocations: the names of the hosts that it has room on
     :ivar held: whether that is room that is held for it
     :ivar ports: pairs of the ID and the host of each port that is its own
@@ -66,7 +68,7 @@ class Found:
     cells: tuple = ()
     records: tuple = ()
     build_requests: int = 0
-    keeps_files: bool = False
+    keeps_request: bool = True
     allocations: tuple = ()
     held: bool = False
     ports: tuple = ()
@@ -88,9 +90,13 @@ def outcome(found):
             ('PENDING', None), ('ERROR', None)) else UNSETTLED
     if state == ('ACTIVE', None):
         return BUILT
-    if state == ('ERROR', None) and any(
-            host for _cell, _state, host in found.records):
-        return GIVEN_UP
+    on_host = any(host for _cell, _state, host in found.records)
+    if state == ('ERROR', None):
+        return GIVEN_UP if on_host else FAILED
+    # As a create whose conductor dies there.
+    if (found.shown['status'] == 'BUILD' and found.cells and not on_host and
+            not found.build_requests):
+        return STUCK
     return UNSETTLED
 
 
@@ -109,6 +115,9 @@ def judge(asked, found):
                      found.shown['status'],
                      found.shown['OS-EXT-STS:task_state'], found.cells,
                      found.records, found.build_requests))]
+    if become == STUCK:
+        # A message may be on its way to the host.
+        return [(STUCK, 'mapped to %s' % (found.cells,))]
     wrong = [('not kept', '%s was %r, and is %r' % (
         key, asked.before[key], found.shown[key]))
         for key in _KEPT if asked.before[key] != found.shown[key]]
@@ -137,7 +146,7 @@ def _judge_waiting(expect, asked, found):
     expect('ports', found.ports, ())
     expect('volumes', sorted(found.attachments), sorted(
         (volume, 'reserved') for volume in asked.volumes))
-    expect('files', found.keeps_files, True)
+    expect('request', found.keeps_request, True)
 
 
 def _judge_built(expect, asked, found):
@@ -153,7 +162,6 @@ def _judge_built(expect, asked, found):
     expect('volumes', volumes >= set(asked.volumes), True)
     expect('volumes', len(volumes), len(asked.volumes) + (
         asked.kind == 'image volume'))
-    expect('files', found.keeps_files, False)
     expect('builds', found.builds, 1)
 
 

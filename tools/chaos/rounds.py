@@ -138,8 +138,15 @@ class Round:
     def _after(self):
         """See that all is as it must be, and build whoever waits."""
         found = self._count(self._settle(self._servers, self._settles))
-        self._try_again([asked for asked in self._servers if judge.outcome(
-            found[asked.server]) == judge.WAITS])
+        become = {server: judge.outcome(seen)
+                  for server, seen in found.items()}
+        # An administrator who sees that no host is asked says so.
+        self._each(self._cloud.set_error, [
+            asked for asked in self._servers
+            if become[asked.server] == judge.STUCK])
+        self._try_again([
+            asked for asked in self._servers if become[asked.server] in (
+                judge.WAITS, judge.FAILED, judge.STUCK)])
 
     def _count(self, found):
         for each in found.values():
@@ -177,7 +184,10 @@ class Round:
         except AssertionError:
             for server, pairs in wrong.items():
                 for kind, sentence in pairs:
-                    self._report.wrong(kind, sentence, server)
+                    if kind == judge.STUCK:
+                        self._report.count('servers: ' + kind)
+                    else:
+                        self._report.wrong(kind, sentence, server)
         self._report.tell('settled after %d s' % (time.monotonic() - begun))
         self._given_up.update(
             server for server, seen in found.items()

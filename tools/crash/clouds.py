@@ -28,8 +28,6 @@ from tools.cloud import settings
 from tools.crash import crashing
 from tools.crash import faults
 
-#: The microversion that takes personality files and tags.
-_CREATE = '2.56'
 _VERSION = '2.106'
 
 _TRAIT = 'CUSTOM_CRASH_ROOM'
@@ -95,8 +93,7 @@ class Cloud:
         self._body = {
             'name': 'crash', 'flavorRef': flavor,
             'key_name': 'crash', 'tags': ['blue'],
-            'metadata': {'purpose': 'crash'},
-            'personality': [{'path': '/etc/crash', 'contents': 'Y3Jhc2g='}]}
+            'metadata': {'purpose': 'crash'}}
 
     # What anybody asks.
 
@@ -214,6 +211,15 @@ class Cloud:
                 self.is_waiting, server))
         return servers
 
+    def create(self, *volumes):
+        """Create servers at the same time, each with a volume.
+
+        :returns: their IDs
+        """
+        return self.at_once(*(functools.partial(
+            self._create, {'uuid': self.network}, volume)
+            for volume in volumes))
+
     def _create(self, network, volume=None, root=None):
         devices = [
             {'boot_index': 0, **(root or {
@@ -223,8 +229,8 @@ class Cloud:
                 'destination_type': 'volume'}] if volume else [])]
         return self.nova('POST', '/servers', {'server': {
             **self._body, 'imageRef': '' if root else self.image,
-            'networks': [network], 'block_device_mapping_v2': devices}},
-            version=_CREATE).json()['server']['id']
+            'networks': [network], 'block_device_mapping_v2': devices}}
+        ).json()['server']['id']
 
     def show(self, server):
         """Return a server, None if there is none."""
@@ -253,6 +259,11 @@ class Cloud:
                 {'rebuild': {}}, fails=True).status_code
         except exceptions.ConnectFailure:
             return None
+
+    def set_error(self, server):
+        """Set a server to ERROR, as an administrator."""
+        self.nova('POST', '/servers/%s/action' % server,
+                  {'os-resetState': {'state': 'error'}}, admin=True)
 
     def delete(self, server):
         """Delete a server, and wait until it is gone."""

@@ -38,6 +38,7 @@ class Services(services.Services):
     """Starts Nova's services with faults.
 
     :param timeout: [conductor] rebuild_in_cell0_timeout
+    :param create_timeout: [conductor] interrupted_create_timeout
     :param rpc_timeout: [DEFAULT] rpc_response_timeout
     :param long_rpc_timeout: [DEFAULT] long_rpc_timeout: how long the bus
         keeps what a scheduler is asked for
@@ -48,12 +49,14 @@ class Services(services.Services):
     wsgi_modules = {**services.Services.wsgi_modules,
                     'nova': 'tools.crash.wsgi'}
 
-    def __init__(self, *args, timeout=TIMEOUT, rpc_timeout=_RPC_TIMEOUT,
+    def __init__(self, *args, timeout=TIMEOUT, create_timeout=60,
+                 rpc_timeout=_RPC_TIMEOUT,
                  long_rpc_timeout=1800, spacing=1, on_hosts=False):
         super().__init__(*args)
         self._on_hosts = on_hosts
         self._timing = {
             'OS_CONDUCTOR__REBUILD_IN_CELL0_TIMEOUT': str(timeout),
+            'OS_CONDUCTOR__INTERRUPTED_CREATE_TIMEOUT': str(create_timeout),
             'OS_DEFAULT__RPC_RESPONSE_TIMEOUT': str(rpc_timeout),
             'OS_DEFAULT__LONG_RPC_TIMEOUT': str(long_rpc_timeout),
             faults.RECOVERY_SPACING: str(spacing)}

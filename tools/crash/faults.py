@@ -39,33 +39,38 @@ RECOVERY = 'recovery-runs'
 RECOVERY_SPACING = 'CRASH_RECOVERY_SPACING'
 
 _TASKS = 'nova.conductor.manager:ComputeTaskManager.'
+_BUILD = 'nova.conductor.manager:_RebuildTaskManager.'
+_BUILD_REQUEST = 'nova.objects.build_request:BuildRequest.'
+_RECORD = 'nova.objects.unbuilt_instance:'
+_RETURN = 'nova.conductor.tasks.return_to_cell0:'
 
 #: The functions at which a service can fail, by the service.
 TARGETS = {
     'nova-api': (
-        'nova.compute.cell0_record:claim',
-        'nova.compute.rebuild_in_cell0:unmap_and_create_build_request',
-        'nova.compute.cell0_record:destroy_unchanged',
-        'nova.compute.rebuild_in_cell0:_Rebuild.move',
-        'nova.compute.rebuild_in_cell0:remove_leftover',
+        'nova.compute.rebuild_request:Request.check',
+        _BUILD_REQUEST + 'create_in_place_of_mapping',
+        _RECORD + 'destroy_unchanged',
+        'nova.compute.rebuild_in_cell0:_move',
+        _BUILD_REQUEST + '_save_lease',
+        _BUILD_REQUEST + '_delete_all_rows',
         'nova.conductor.rpcapi:ComputeTaskAPI.rebuild_instance_in_cell0',
     ),
     'nova-conductor': (
         _TASKS + 'rebuild_instance_in_cell0',
-        _TASKS + '_schedule_instances',
+        _TASKS + 'schedule_and_build_instances',
         _TASKS + '_recheck_quota',
-        _TASKS + '_delete_build_request',
-        _TASKS + '_bury_in_cell0',
-        _TASKS + '_create_instance_action_for_cell0',
+        _TASKS + '_map_instance_to_cell',
+        _BUILD + '_schedule_instances',
+        _BUILD + '_create_block_device_mapping',
+        _BUILD + '_delete_build_request',
+        _BUILD + '_bury_in_cell0',
+        _BUILD_REQUEST + 'take',
+        _BUILD_REQUEST + 'convert_to_mapping',
+        _RECORD + 'purge',
+        _RETURN + '_create_record',
         'nova.compute.rpcapi:ComputeAPI.build_and_run_instance',
         'nova.scheduler.client.query:SchedulerQueryClient.'
         'select_destinations',
-        'nova.objects.build_request:BuildRequest.convert_to_mapping',
-        'nova.conductor.tasks.cell0_claim:set_task_state',
-        'nova.conductor.tasks.return_to_cell0:_ask_again',
-        'nova.compute.cell0_record:destroy_unchanged',
-        'nova.conductor.tasks.return_to_cell0:_create_record',
-        'nova.conductor.cell0:map_to_cell',
         'nova.scheduler.allocations:delete',
     ),
     'nova-compute': (
@@ -151,7 +156,7 @@ def install(service):
 def hasten_recovery():
     """Let the periodic recovery run often, and only while a file says so."""
     from nova.conductor import manager
-    task = manager.ConductorManager._recover_rebuilds_in_cell0
+    task = manager.ConductorManager._recover_builds
 
     @functools.wraps(task)
     def gated(*args, **kwargs):
@@ -159,7 +164,7 @@ def hasten_recovery():
             task(*args, **kwargs)
 
     gated._periodic_spacing = int(os.environ[RECOVERY_SPACING])
-    manager.ConductorManager._recover_rebuilds_in_cell0 = gated
+    manager.ConductorManager._recover_builds = gated
 
 
 def _path(name):

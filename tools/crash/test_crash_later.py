@@ -18,26 +18,26 @@ from keystoneauth1 import exceptions
 
 from tools.crash import base
 
-_REBUILD = 'nova.compute.rebuild_in_cell0:'
-_RECORD = 'nova.compute.cell0_record:'
-_UNMAP = _REBUILD + 'unmap_and_create_build_request'
+_BUILD_REQUEST = 'nova.objects.build_request:BuildRequest.'
+_MOVE = _BUILD_REQUEST + 'create_in_place_of_mapping'
+_MOVED = 'nova.compute.rebuild_in_cell0:_move'
 _RETURN = 'nova.conductor.tasks.return_to_cell0:'
+_TASKS = 'nova.conductor.manager:ComputeTaskManager.'
 
 
 class SecondCrashTestCase(base.CrashTestCase):
     """What cleans up is killed, too."""
 
-    def recovery_killed(self, where, *points):
-        """Kill the conductor at each of these points as it recovers.
-
-        :param where: where the rebuild fails before
-        """
-        points += ('after %s_create_record' % _RETURN,
-                   'after nova.conductor.cell0:map_to_cell')
+    def test_conductor_killed_as_it_recovers(self):
+        points = ('after %stake' % _BUILD_REQUEST,
+                  'after nova.objects.unbuilt_instance:purge',
+                  'after nova.scheduler.allocations:delete',
+                  'after %s_create_record' % _RETURN)
         self.make_waiting()
         self.cloud.set_room(True)
         with self.watched(*self.servers):
-            self.fail_at(where, 'kill', *self.servers)
+            self.fail_at('before %s_recheck_quota' % _TASKS, 'kill',
+                         *self.servers)
             for point in points:
                 self.cloud.arm(point, 'kill')
             with self.cloud.recovery():
@@ -48,41 +48,68 @@ class SecondCrashTestCase(base.CrashTestCase):
             for server in self.servers:
                 self.can_be_rebuilt(server)
 
-    def test_conductor_killed_as_it_recovers(self):
-        self.recovery_killed('after %s_Rebuild.move' % _REBUILD)
-
-    def test_conductor_killed_as_it_takes_back(self):
-        self.recovery_killed(
-            'after nova.conductor.manager:ComputeTaskManager.'
-            '_delete_build_request',
-            'after nova.conductor.tasks.cell0_claim:set_task_state',
-            'after %s_ask_again' % _RETURN,
-            'after %sdestroy_unchanged' % _RECORD)
-
     def test_api_killed_as_it_deletes(self):
-        point = 'before %sremove_leftover' % _REBUILD
+        point = 'before %s_delete_all_rows' % _BUILD_REQUEST
         self.make_waiting()
         self.cloud.set_room(True)
-        self.fail_at('after ' + _UNMAP, 'kill', *self.servers)
+        self.fail_at('after ' + _MOVE, 'kill', *self.servers)
         for server in self.servers:
             self.cloud.arm(point, 'kill')
             with contextlib.suppress(exceptions.ConnectFailure):
                 self.cloud.request('nova', 'DELETE', '/servers/' + server)
             self.cloud.wait_reached(point)
+        # The servers that were not deleted wait again, and can be deleted.
         with self.cloud.recovery():
             for server in self.servers:
-                self.cloud.wait_for(
-                    'nothing to be left of %s' % server,
-                    lambda server=server: not self.cloud.leftovers(server))
+                self.back_in_time(server)
         for server in self.servers:
-            self.assertIsNone(self.cloud.show(server))
+            self.cloud.delete(server)
+            self.is_gone(server)
+
+
+class CreateCrashTestCase(base.CrashTestCase):
+    """A conductor is killed while it schedules servers that are new."""
+
+    def create_killed(self, where):
+        volumes = self.make_volumes(2)
+        self.cloud.set_room(True)
+        self.addCleanup(self.cloud.disarm)
+        self.cloud.arm(where, 'kill', count=2)
+        servers = self.cloud.create(*volumes)
+        self.addCleanup(self.clean_up, *servers)
+        self.cloud.wait_reached(where)
+        for server in servers:
+            self.assertEqual('BUILD', self.cloud.show(server)['status'])
+        with self.cloud.recovery():
+            for server in servers:
+                self.cloud.wait_for(
+                    'server %s in ERROR' % server,
+                    lambda server=server: self.cloud.show(
+                        server)['status'] == 'ERROR')
+        for server in servers:
+            self.assertEqual({}, self.cloud.leftovers(server))
+            self.cloud.rebuild(server)
+            self.cloud.wait_for(
+                'server %s to be built' % server,
+                lambda server=server: self.cloud.show(
+                    server)['status'] == 'ACTIVE')
+            self.cloud.delete(server)
+            self.is_gone(server)
+
+    def test_killed_as_it_begins(self):
+        self.create_killed('before %sschedule_and_build_instances' % _TASKS)
+
+    def test_killed_after_it_made_the_record(self):
+        self.create_killed('before %s_recheck_quota' % _TASKS)
+
+    def test_killed_before_it_maps_the_server(self):
+        self.create_killed('before %s_map_instance_to_cell' % _TASKS)
 
 
 class ComputeCrashTestCase(base.CrashTestCase):
     """nova-compute, that of the release, is killed while it builds.
 
-    It ends what it had claimed in ERROR when it is started again, and a
-    recovery finds what it had not.
+    It ends what it was building in ERROR when it is started again.
     """
 
     def host_killed(self, where, status):
@@ -106,7 +133,7 @@ class ComputeCrashTestCase(base.CrashTestCase):
     def test_killed_before_it_builds(self):
         self.host_killed(
             'before nova.compute.manager:ComputeManager.'
-            '_build_and_run_instance', 'PENDING')
+            '_build_and_run_instance', 'ERROR')
 
     def test_killed_after_it_started_the_guest(self):
         self.host_killed('after nova.virt.fake:FakeDriver.spawn', 'ERROR')

@@ -14,11 +14,16 @@
 
 from tools.crash import base
 
-_REBUILD = 'nova.compute.rebuild_in_cell0:'
-_RECORD = 'nova.compute.cell0_record:'
-_UNMAP = _REBUILD + 'unmap_and_create_build_request'
+_CHECK = 'nova.compute.rebuild_request:Request.check'
+_BUILD_REQUEST = 'nova.objects.build_request:BuildRequest.'
+_MOVE = _BUILD_REQUEST + 'create_in_place_of_mapping'
+_CONVERT = _BUILD_REQUEST + 'convert_to_mapping'
+_DESTROY = 'nova.objects.unbuilt_instance:destroy_unchanged'
+_MOVED = 'nova.compute.rebuild_in_cell0:_move'
 _CAST = 'nova.conductor.rpcapi:ComputeTaskAPI.rebuild_instance_in_cell0'
 _TASKS = 'nova.conductor.manager:ComputeTaskManager.'
+_BUILD = 'nova.conductor.manager:_RebuildTaskManager.'
+_RETURN = 'nova.conductor.tasks.return_to_cell0:'
 
 
 class CrashTableTestCase(base.CrashTestCase):
@@ -71,88 +76,86 @@ class CrashTableTestCase(base.CrashTestCase):
         self.back_in_time(self.patient, seconds=0)
         self.can_be_rebuilt(self.patient)
 
+    def is_stuck(self):
+        """The server is as a create that ends there, and can be deleted."""
+        self.assertEqual('BUILD', self.cloud.show(self.patient)['status'])
+        self.is_kept(self.patient)
+
     # Step 1: the checks.
 
     def test_api_killed_after_the_checks(self):
-        self.row('before %sclaim' % _RECORD, status='PENDING')
-
-    # Step 2: the claim.
-
-    def test_api_killed_after_the_claim(self):
-        self.row('after %sclaim' % _RECORD, status='REBUILD')
-
-    def test_cell0_gone_at_the_claim(self):
-        self.row('in %sclaim' % _RECORD, 'commit', status='PENDING')
-
-    def test_cell0_gone_before_it_confirms_the_claim(self):
-        self.row('in %sclaim' % _RECORD, 'answer', status='REBUILD')
-
-    # Step 3: the exchange in the API database.
-
-    def test_api_database_gone_at_the_exchange(self):
-        self.row('in ' + _UNMAP, 'statement', status='PENDING',
+        self.row('after ' + _CHECK, status='PENDING',
                  follows=self.waits_at_once)
 
-    def test_api_database_gone_at_the_commit_of_the_exchange(self):
-        self.row('in ' + _UNMAP, 'commit', status='PENDING',
+    # Step 2: the move in the API database.
+
+    def test_api_database_gone_at_the_move(self):
+        self.row('in ' + _MOVE, 'statement', status='PENDING',
                  follows=self.waits_at_once)
 
-    def test_api_database_gone_before_it_confirms_the_exchange(self):
-        self.row('in ' + _UNMAP, 'answer')
+    def test_api_database_gone_at_the_commit_of_the_move(self):
+        self.row('in ' + _MOVE, 'commit', status='PENDING',
+                 follows=self.waits_at_once)
 
-    def test_api_killed_after_the_exchange(self):
-        self.row('after ' + _UNMAP)
+    def test_api_database_gone_before_it_confirms_the_move(self):
+        self.row('in ' + _MOVE, 'answer')
 
-    # Step 4: the delete in cell0.
+    def test_api_killed_after_the_move(self):
+        self.row('after ' + _MOVE)
+
+    # Step 3: the delete of the record.
 
     def test_cell0_gone_at_the_delete(self):
-        self.row('in %sdestroy_unchanged' % _RECORD, 'statement')
+        self.row('in ' + _DESTROY, 'statement')
 
     def test_cell0_gone_before_it_confirms_the_delete(self):
-        self.row('in %sdestroy_unchanged' % _RECORD, 'answer')
+        self.row('in ' + _DESTROY, 'answer')
 
     def test_api_killed_after_the_delete(self):
-        self.row('after %s_Rebuild.move' % _REBUILD)
+        self.row('after ' + _MOVED)
 
     def test_api_killed_after_the_delete_and_recovered_by_command(self):
-        self.row('after %s_Rebuild.move' % _REBUILD,
-                 follows=self.comes_back_by_command)
-
-    # Step 5: the cast, and the conductor.
+        self.row('after ' + _MOVED, follows=self.comes_back_by_command)
 
     def test_bus_gone_at_the_cast(self):
         self.row('before ' + _CAST, 'undelivered')
 
+    # Steps 4 to 7: the conductor.
+
     def test_conductor_killed_as_it_begins(self):
         self.row('before %srebuild_instance_in_cell0' % _TASKS)
 
-    def test_conductor_killed_after_it_scheduled(self):
-        self.row('after %s_schedule_instances' % _TASKS)
+    def test_conductor_killed_after_it_took_the_lease(self):
+        self.row('after %stake' % _BUILD_REQUEST)
 
-    def test_conductor_killed_after_it_made_the_instance(self):
+    def test_conductor_killed_after_it_scheduled(self):
+        self.row('after %s_schedule_instances' % _BUILD)
+
+    def test_conductor_killed_after_it_made_the_record(self):
         self.row('before %s_recheck_quota' % _TASKS)
 
+    def test_conductor_killed_after_it_completed_the_record(self):
+        self.row('after %s_create_block_device_mapping' % _BUILD)
+
     def test_conductor_killed_before_the_conversion(self):
-        self.row('before %s_delete_build_request' % _TASKS)
+        self.row('before %s_delete_build_request' % _BUILD)
 
     def test_api_database_gone_at_the_conversion(self):
-        self.row('in nova.objects.build_request:'
-                 'BuildRequest.convert_to_mapping', 'statement')
+        self.row('in ' + _CONVERT, 'statement')
 
     def test_api_database_gone_at_the_commit_of_the_conversion(self):
-        self.row('in nova.objects.build_request:'
-                 'BuildRequest.convert_to_mapping', 'commit')
+        self.row('in ' + _CONVERT, 'commit')
 
-    def test_api_database_gone_before_it_confirms_the_conversion(self):
-        self.row('in nova.objects.build_request:'
-                 'BuildRequest.convert_to_mapping', 'answer')
+    # Step 8: the host. A create that ends here stays in BUILD, too.
 
     def test_conductor_killed_after_the_conversion(self):
-        self.row('after %s_delete_build_request' % _TASKS)
+        self.row('after %s_delete_build_request' % _BUILD,
+                 follows=self.is_stuck)
 
     def test_bus_gone_at_the_cast_to_the_host(self):
         self.row('before nova.compute.rpcapi:ComputeAPI.'
-                 'build_and_run_instance', 'undelivered')
+                 'build_and_run_instance', 'undelivered', status='ERROR',
+                 follows=lambda: self.can_be_rebuilt(self.patient))
 
     def test_conductor_killed_after_it_asked_the_host(self):
         # A host that has begun needs the conductor, and would fail with it.
@@ -170,23 +173,21 @@ class CrashTableTestCase(base.CrashTestCase):
                 for server in self.servers:
                     self.is_built(server)
 
-    # Step 5 where there is no room again.
+    # Where there is no room again.
 
-    def test_conductor_killed_before_it_puts_into_cell0(self):
-        self.row('before %s_bury_in_cell0' % _TASKS, room=False)
+    def test_conductor_killed_before_it_returns(self):
+        self.row('before %s_bury_in_cell0' % _BUILD, room=False)
 
-    def test_conductor_killed_after_it_made_the_record(self):
-        self.row('before %s_create_instance_action_for_cell0' % _TASKS,
-                 room=False)
+    def test_conductor_killed_after_it_deleted_the_allocations(self):
+        self.row('after nova.scheduler.allocations:delete', room=False)
 
-    def test_conductor_killed_after_it_mapped_it_to_cell0(self):
-        self.row('after nova.conductor.cell0:map_to_cell', room=False,
-                 status='REBUILD')
+    def test_conductor_killed_after_it_made_the_record_in_cell0(self):
+        self.row('after %s_create_record' % _RETURN, room=False)
 
-    def test_conductor_killed_after_it_put_into_cell0(self):
-        self.row('after %s_bury_in_cell0' % _TASKS, room=False,
-                 status='PENDING')
+    def test_conductor_killed_after_it_returned(self):
+        self.row('after ' + _CONVERT, room=False, status='PENDING',
+                 follows=self.waits_at_once)
 
     def test_scheduler_does_not_answer(self):
         self.row('before nova.scheduler.client.query:SchedulerQueryClient.'
-                 'select_destinations', 'timeout', status='PENDING')
+                 'select_destinations', 'timeout')

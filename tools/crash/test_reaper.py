@@ -22,6 +22,7 @@ _NOVA = 'nova_reaper.nova:Nova.'
 _NOTIFY = 'nova_reaper.ending:Victims.notify'
 _REBUILD = 'nova_reaper.owners:Owners.rebuild'
 _TASKS = 'nova.conductor.manager:ComputeTaskManager.'
+_BUILD = 'nova.conductor.manager:_RebuildTaskManager.'
 
 
 class ReaperKilledTestCase(reaping.ReaperTestCase):
@@ -131,7 +132,8 @@ class OthersKilledTestCase(reaping.ReaperTestCase):
                             lambda: self.cloud.kill('nova-api'))
 
     def test_api_in_the_rebuild(self):
-        point = 'after nova.compute.cell0_record:claim'
+        point = ('after nova.objects.build_request:BuildRequest.'
+                 'create_in_place_of_mapping')
         self.cloud.arm(point, 'kill')
         with self.cloud.recovery():
             self.start_reaper()
@@ -141,11 +143,11 @@ class OthersKilledTestCase(reaping.ReaperTestCase):
 
     def test_conductor_in_the_rebuild(self):
         for point in ('before %srebuild_instance_in_cell0' % _TASKS,
-                      'after %s_schedule_instances' % _TASKS):
+                      'after %s_schedule_instances' % _BUILD):
             self.cloud.arm(point, 'kill')
         with self.cloud.recovery():
             self.start_reaper()
-            self.cloud.wait_reached('after %s_schedule_instances' % _TASKS)
+            self.cloud.wait_reached('after %s_schedule_instances' % _BUILD)
             self.lands(self.waiting)
         self.one_is_ended(self.victims)
 

@@ -23,7 +23,7 @@ _BEFORE = {'name': 'n', 'tags': [], 'metadata': {}, 'key_name': 'k',
 _ASKED = judge.Asked('id', 'volume', None, ('vol',), _BEFORE)
 _WAITS = judge.Found(
     shown=_BEFORE, cells=('cell0',), records=(('cell0', None, None),),
-    keeps_files=True, attachments=(('vol', 'reserved'),))
+    attachments=(('vol', 'reserved'),))
 _BUILT = judge.Found(
     shown=dict(_BEFORE, status='ACTIVE'), cells=('cell1',),
     records=(('cell1', None, 'host1'),), allocations=('host1',),
@@ -50,11 +50,11 @@ class OutcomeTestCase(testtools.TestCase):
     def test_server_in_progress_is_unsettled(self):
         self.check(judge.UNSETTLED, _WAITS,
                    shown=_shown('REBUILD', 'rebuilding'))
-        self.check(judge.UNSETTLED, _WAITS, shown=_shown('BUILD'),
+        self.check(judge.STUCK, _WAITS, shown=_shown('BUILD'),
                    cells=(None,))
 
-    def test_server_that_no_host_has_is_unsettled_in_error_too(self):
-        self.check(judge.UNSETTLED, _BUILT, shown=_shown('ERROR'),
+    def test_server_that_no_host_has_failed_in_its_cell(self):
+        self.check(judge.FAILED, _BUILT, shown=_shown('ERROR'),
                    records=(('cell1', None, None),))
         self.check(judge.GIVEN_UP, _BUILT, shown=_shown('ERROR'))
         self.check(judge.UNSETTLED, _BUILT, shown=_shown('BUILD', 'spawning'))
@@ -93,7 +93,7 @@ class JudgeTestCase(testtools.TestCase):
         self.check(['volumes'], _WAITS, attachments=())
         self.check(['volumes'], _WAITS, attachments=(
             ('vol', 'reserved'), ('vol', 'reserved')))
-        self.check(['files'], _WAITS, keeps_files=False)
+        self.check(['request'], _WAITS, keeps_request=False)
 
     def test_what_is_wrong_with_a_server_that_is_built(self):
         self.check(['allocations'], _BUILT, allocations=('host2',))
@@ -105,7 +105,6 @@ class JudgeTestCase(testtools.TestCase):
         self.check(['volumes'], _BUILT, attachments=(
             ('vol', 'attached'), ('other', 'attached')))
         self.check(['volumes', 'volumes'], _BUILT, attachments=())
-        self.check(['files'], _BUILT, keeps_files=True)
         self.check(['builds'], _BUILT, builds=2)
         self.check(['hold'], _BUILT, held=True)
 
