@@ -94,8 +94,8 @@ def outcome(found):
     if state == ('ERROR', None):
         return GIVEN_UP if on_host else FAILED
     # As a create whose conductor dies there.
-    if (found.shown['status'] == 'BUILD' and found.cells and not on_host and
-            not found.build_requests):
+    if (found.shown['status'] == 'BUILD' and any(found.cells) and
+            not on_host and not found.build_requests):
         return STUCK
     return UNSETTLED
 

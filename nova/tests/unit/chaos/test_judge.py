@@ -50,8 +50,10 @@ class OutcomeTestCase(testtools.TestCase):
     def test_server_in_progress_is_unsettled(self):
         self.check(judge.UNSETTLED, _WAITS,
                    shown=_shown('REBUILD', 'rebuilding'))
-        self.check(judge.STUCK, _WAITS, shown=_shown('BUILD'),
+        self.check(judge.UNSETTLED, _WAITS, shown=_shown('BUILD'),
                    cells=(None,))
+        self.check(judge.STUCK, _WAITS, shown=_shown('BUILD'),
+                   cells=('cell1',))
 
     def test_server_that_no_host_has_failed_in_its_cell(self):
         self.check(judge.FAILED, _BUILT, shown=_shown('ERROR'),
