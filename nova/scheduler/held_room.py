@@ -266,7 +266,7 @@ def uncounted(project_id, user_id=None):
 
 def amounts(hold):
     """Return what is held of each resource class, a collections.Counter."""
-    total = collections.Counter()
+    total: collections.Counter = collections.Counter()
     for allocation in hold['allocations'].values():
         total.update(allocation['resources'])
     return total
