@@ -108,7 +108,7 @@ def copy_of(instance: 'objects.Instance') -> 'objects.Instance':
     new.info_cache = objects.InstanceInfoCache(
         instance_uuid=new.uuid, network_info=network_model.NetworkInfo())
     new.security_groups = objects.SecurityGroupList()
-    new.old_flavor, new.new_flavor = None, None
+    new.update({'old_flavor': None, 'new_flavor': None})
     return new
 
 
