@@ -342,9 +342,9 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
     def test_deleted_between_the_check_and_the_move(self):
         exchange = objects.BuildRequest.create_in_place_of_mapping
 
-        def deleted_first(*args):
+        def deleted_first(*args, **kwargs):
             self.api.delete_server(self.server['id'])
-            return exchange(*args)
+            return exchange(*args, **kwargs)
 
         before = self.before['request_specs'][0]['spec']
         with mock.patch.object(
@@ -364,10 +364,10 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
     def test_state_reset_between_the_check_and_the_move(self):
         exchange = objects.BuildRequest.create_in_place_of_mapping
 
-        def reset_first(*args):
+        def reset_first(*args, **kwargs):
             self.admin_api.post_server_action(
                 self.server['id'], {'os-resetState': {'state': 'error'}})
-            return exchange(*args)
+            return exchange(*args, **kwargs)
 
         with mock.patch.object(
                 objects.BuildRequest, 'create_in_place_of_mapping',
