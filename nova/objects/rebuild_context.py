@@ -12,8 +12,7 @@
 
 """Tells code that is called by released code that it serves a rebuild.
 
-A server that comes out of cell0 is built by the same code as a new one, and
-the request spec is saved by it when a volume-backed server is rebuilt.
+A server that comes out of cell0 is built by the same code as a new one.
 """
 
 import contextvars
@@ -21,7 +20,6 @@ import contextvars
 from nova import context_value
 
 _rebuilding = contextvars.ContextVar('rebuilding_in_cell0', default=None)
-_before = contextvars.ContextVar('before_rebuild', default=None)
 
 
 def rebuilding(rebuild=None):
@@ -50,16 +48,3 @@ def rebuild():
 def build_request():
     """Return the BuildRequest of the rebuild, None outside of one."""
     return rebuild() and rebuild().build_request
-
-
-def asking(before):
-    """Mark what runs within as the request for a rebuild.
-
-    :param before: a dict for what the rebuild changes
-    """
-    return context_value.within(_before, before)
-
-
-def before_rebuild():
-    """Return the dict that the caller runs within asking() of, or None."""
-    return _before.get()

@@ -13,15 +13,10 @@
 from oslo_serialization import jsonutils
 
 from nova import objects
-from nova.objects import base
 from nova.objects import persisted_request
-from nova.objects import rebuild_context
 import nova_pending
 
 released = nova_pending.released(__name__)
-
-# Beside the object in its row, as persisted_request.KEY.
-_BEFORE_REBUILD = 'nova_pending_before_rebuild'
 
 
 @nova_pending.over(released.RequestSpec)
@@ -31,11 +26,6 @@ class RequestSpec:
     #: cell0: see nova.objects.persisted_request. None for all other servers.
     #: Rebound, not changed in place.
     rebuild_data = nova_pending.new(None)
-
-    #: What save() persists of what the last rebuild of a volume-backed server
-    #: has changed: the ID of the request, the image of the request spec and
-    #: the values that attributes of the server had. None if there is none.
-    before_rebuild = nova_pending.new(None)
 
     #: The personality files of the request, while it is being scheduled. No
     #: field: they go neither over the bus nor into a log.
@@ -56,53 +46,7 @@ class RequestSpec:
             # The release persists no networks.
             updates['spec'] = persisted_request.with_rebuild_data(
                 updates['spec'], self, self.rebuild_data)
-        # The released rebuild saves what it has read before that was kept.
-        before = rebuild_context.before_rebuild()
-        if not before or 'request_id' not in before:
-            before = self.before_rebuild
-        if updates and before:
-            updates['spec'] = jsonutils.dumps(
-                {**jsonutils.loads(updates['spec']),
-                 _BEFORE_REBUILD: before})
         return updates
-
-    @nova_pending.new
-    @classmethod
-    @base.remotable
-    def undo_rebuild(cls, context, instance_uuid):
-        """Put the image back that a request spec had before a rebuild.
-
-        :param context: the context of the request that asked for the rebuild
-        :param instance_uuid: the server
-        :returns: a dict of the values that attributes of the server had;
-            empty if that request is not the last one to rebuild it
-        :raises: RequestSpecNotFound
-        """
-        spec = cls.get_by_instance_uuid(context, instance_uuid)
-        before = spec.before_rebuild
-        if not before or before['request_id'] != context.request_id:
-            return {}
-        spec.before_rebuild = None
-        spec.image = before['image'] and objects.ImageMeta.obj_from_primitive(
-            before['image'])
-        spec.save_all()
-        return before['instance']
-
-    @nova_pending.new
-    @classmethod
-    @base.remotable
-    def end_rebuild(cls, context, instance_uuid):
-        """Delete what undo_rebuild() needs: that rebuild has succeeded.
-
-        :param context: the context of the request that asked for the rebuild
-        :param instance_uuid: the server
-        :raises: RequestSpecNotFound
-        """
-        spec = cls.get_by_instance_uuid(context, instance_uuid)
-        before = spec.before_rebuild
-        if before and before['request_id'] == context.request_id:
-            spec.before_rebuild = None
-            spec.save_all()
 
     @staticmethod
     def _from_db_object(context, spec, db_spec):
@@ -110,9 +54,6 @@ class RequestSpec:
         # Lists load many specs, and hardly one is that of a server in cell0.
         if '"%s"' % persisted_request.KEY in db_spec['spec']:
             _load_rebuild_data(spec, jsonutils.loads(db_spec['spec']))
-        if '"%s"' % _BEFORE_REBUILD in db_spec['spec']:
-            spec.before_rebuild = jsonutils.loads(db_spec['spec']).get(
-                _BEFORE_REBUILD)
         return spec
 
 

@@ -24,9 +24,9 @@ from oslo_log import log as logging
 
 from nova.compute import cell0_record
 from nova.compute import instance_actions
-from nova.compute import reimage_attachment
 from nova.compute import task_states
 from nova.compute import vm_states
+from nova.compute import volume_reimage
 from nova import crypto
 from nova.db.main import api as main_db_api
 from nova.db.main import models
@@ -149,9 +149,8 @@ def release_if_deleted(cctxt, instance):
     with utils.temporary_mutation(cctxt, read_deleted='yes'):
         _bdms, of_volumes = _all_bdms(cctxt, instance)
     for bdm in of_volumes:
-        for attachment_id in reimage_attachment.Attachment(
-                cctxt, volume_api, bdm).ids():
-            volume_api.attachment_delete(cctxt, attachment_id)
+        volume_reimage.Attachments(
+            cctxt, volume_api, bdm.instance_uuid).delete(bdm)
 
 
 def set_error(instance):
@@ -185,8 +184,9 @@ def _restore(cctxt, volume_api, instance, bdm):
             raise VolumeGone(volume_id=bdm.volume_id)
         if not attached:
             # Who has died before it was saved may have made one.
-            made = reimage_attachment.Attachment(cctxt, volume_api, bdm).ids()
-            bdm.attachment_id = made[0] if made else (
+            made = volume_reimage.Attachments(
+                cctxt, volume_api, instance.uuid).find(bdm)
+            bdm.attachment_id = next(iter(made)) if made else (
                 volume_api.attachment_create(
                     cctxt, bdm.volume_id, instance.uuid)['id'])
         return
