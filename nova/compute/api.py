@@ -16,10 +16,10 @@ from nova.compute import moved_server
 from nova.compute import pending
 from nova.compute import rebuild_image
 from nova.compute import rebuild_in_cell0
-from nova.compute import reimage_state
 from nova.compute import vm_states
+from nova.compute import volume_reimage
 from nova import exception
-from nova.objects import rebuild_context
+from nova.i18n import _
 from nova.objects import unbuilt_instance
 import nova_pending
 
@@ -120,7 +120,7 @@ class API:
     def _local_delete(self, context, instance, bdms, delete_type, cb):
         if instance.host:
             # Of a nova-compute that has died.
-            reimage_state.delete_leftovers(
+            volume_reimage.delete_leftovers(
                 context.elevated(), self.volume_api, instance, bdms)
         released.API._local_delete(
             self, context, instance, bdms, delete_type, cb)
@@ -149,23 +149,21 @@ class API:
                 image_href = rebuild_image.current_image(
                     self, context, instance)
             # A server without an image has its root on a volume.
-            reimage = reimage_boot_volume and not instance.image_ref
-            before = (reimage_state.changed(instance, kwargs) if reimage
-                      else None)
-            with rebuild_context.asking(before), reimage_state.checking(
-                    instance, reimage):
-                _refused_as_in_error(released.API.rebuild)(
-                    self, context, instance, image_href, admin_password,
-                    files_to_inject=files_to_inject,
-                    reimage_boot_volume=reimage_boot_volume, **kwargs)
-
-    def _record_action_start(self, context, instance, action):
-        # The first that a rebuild does once the server is its own.
-        reimage_state.save_original(context, instance)
-        released.API._record_action_start(self, context, instance, action)
+            if reimage_boot_volume and not instance.image_ref:
+                volume_reimage.check_host(context, instance)
+            elif volume_reimage.UNFINISHED in instance.system_metadata:
+                raise exception.InvalidVolume(reason=_(
+                    'the last re-image of the root volume has failed: rebuild '
+                    'the server with microversion 2.93 or later'))
+            _refused_as_in_error(released.API.rebuild)(
+                self, context, instance, image_href, admin_password,
+                files_to_inject=files_to_inject,
+                reimage_boot_volume=reimage_boot_volume, **kwargs)
 
     def _check_volume_status(self, context, bdms):
-        released.API._check_volume_status(self, context, [
-            bdm for bdm in bdms
-            if not (bdm.volume_id and reimage_state.is_left_by_failure(
-                context, self.volume_api, bdm))])
+        try:
+            released.API._check_volume_status(self, context, bdms)
+        except exception.InvalidVolume:
+            if not volume_reimage.is_left_by_failure(
+                    context, self.volume_api, bdms):
+                raise

@@ -14,11 +14,8 @@ import contextlib
 
 from oslo_log import log as logging
 
-from nova.compute import reimage_state
 from nova.compute import utils as compute_utils
-from nova.compute import vm_states
 from nova.compute import volume_reimage
-from nova import exception
 from nova import objects
 import nova_pending
 
@@ -30,15 +27,6 @@ released = nova_pending.released(__name__)
 @nova_pending.over(released.ComputeManager)
 class ComputeManager:
 
-    def rebuild_instance(*args, **kwargs):
-        restored = contextlib.nullcontext()
-        # A call that names no argument is of a time before re-images.
-        if kwargs.get('reimage_boot_volume') and not kwargs['recreate']:
-            restored = reimage_state.restored_if_kept(
-                args[1], kwargs['instance'], kwargs['orig_sys_metadata'])
-        with restored:
-            return released.ComputeManager.rebuild_instance(*args, **kwargs)
-
     def _do_rebuild_instance(
             self, context, instance, orig_image_ref, image_meta,
             injected_files, new_pass, orig_sys_metadata, bdms, evacuate,
@@ -46,7 +34,18 @@ class ComputeManager:
             allocations, request_group_resource_providers_mapping,
             accel_uuids, reimage_boot_volume, target_state):
 
-        def rebuild():
+        under_way = contextlib.nullcontext()
+        if reimage_boot_volume and not evacuate:
+            if bdms is None:
+                bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+                    context, instance.uuid)
+            root = compute_utils.get_root_bdm(context, instance, bdms)
+            # A volume that was attached before Cinder 3.27 has no attachment.
+            if root and root.is_volume and root.attachment_id:
+                under_way = volume_reimage.under_way(
+                    self, context, instance, bdms, image_meta.id,
+                    orig_sys_metadata, allocations)
+        with under_way:
             released.ComputeManager._do_rebuild_instance(
                 self, context, instance, orig_image_ref, image_meta,
                 injected_files, new_pass, orig_sys_metadata, bdms, evacuate,
@@ -55,20 +54,6 @@ class ComputeManager:
                 request_group_resource_providers_mapping, accel_uuids,
                 reimage_boot_volume, target_state)
 
-        if evacuate or not reimage_boot_volume:
-            return rebuild()
-        if bdms is None:
-            bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-                context, instance.uuid)
-        root = compute_utils.get_root_bdm(context, instance, bdms)
-        # One without an attachment is of a time before Cinder had them.
-        if not (root and root.is_volume and root.attachment_id):
-            return rebuild()
-        with volume_reimage.under_way(
-                self, context, instance, bdms, image_meta.id,
-                orig_sys_metadata):
-            rebuild()
-
     @nova_pending.replaces('19b0edb45188cbd1')
     def _rebuild_default_impl(
             self, context, instance, image_meta, injected_files,
@@ -76,30 +61,19 @@ class ComputeManager:
             attach_block_devices, network_info=None, evacuate=False,
             block_device_info=None, preserve_ephemeral=False,
             accel_uuids=None, reimage_boot_volume=False):
-        rebuild = volume_reimage.current()
-        if rebuild is None:
-            return released.ComputeManager._rebuild_default_impl(
+        if (reimage_boot_volume and not evacuate and
+                volume_reimage.UNFINISHED in instance.system_metadata):
+            return volume_reimage.rebuild(
                 self, context, instance, image_meta, injected_files,
-                admin_password, allocations, bdms, detach_block_devices,
-                attach_block_devices, network_info=network_info,
-                evacuate=evacuate, block_device_info=block_device_info,
-                preserve_ephemeral=preserve_ephemeral,
-                accel_uuids=accel_uuids,
-                reimage_boot_volume=reimage_boot_volume)
-        if preserve_ephemeral:
-            raise exception.PreserveEphemeralNotSupported()
-        rebuild.rebuild(
-            image_meta, injected_files, admin_password, allocations,
-            attach_block_devices, network_info, block_device_info)
-
-    @nova_pending.replaces('5fdd43d86f8d74c0')
-    def _rebuild_volume_backed_instance(self, context, instance, bdms,
-                                        image_id):
-        rebuild = volume_reimage.current()
-        if rebuild is None:
-            return released.ComputeManager._rebuild_volume_backed_instance(
-                self, context, instance, bdms, image_id)
-        rebuild.reimage()
+                admin_password, allocations, bdms, attach_block_devices,
+                network_info, block_device_info, preserve_ephemeral)
+        released.ComputeManager._rebuild_default_impl(
+            self, context, instance, image_meta, injected_files,
+            admin_password, allocations, bdms, detach_block_devices,
+            attach_block_devices, network_info=network_info,
+            evacuate=evacuate, block_device_info=block_device_info,
+            preserve_ephemeral=preserve_ephemeral, accel_uuids=accel_uuids,
+            reimage_boot_volume=reimage_boot_volume)
 
     def _shutdown_instance(self, context, instance, bdms,
                            requested_networks=None, notify=True,
@@ -108,12 +82,5 @@ class ComputeManager:
             self, context, instance, bdms,
             requested_networks=requested_networks, notify=notify,
             try_deallocate_networks=try_deallocate_networks)
-        reimage_state.delete_leftovers(
+        volume_reimage.delete_leftovers(
             context.elevated(), self.volume_api, instance, bdms)
-
-    def _init_instance(self, context, instance):
-        released.ComputeManager._init_instance(self, context, instance)
-        if (instance.vm_state == vm_states.ERROR and
-                instance.host == self.host):
-            reimage_state.delete_leftovers(
-                context, self.volume_api, instance)

@@ -12,332 +12,497 @@
 
 """Rebuilds a volume-backed server with a new image, or leaves it as it was.
 
-under_way() is around the whole of the released rebuild. Before the guest is
-touched prepare() asks Cinder what can be asked, and reserves the root volume
-for the server once more. rebuild() then takes the released steps: guest off
-and destroyed, the attachments exchanged for ones without a host
-(nova.compute.reimage_attachment), the re-image (nova.compute.cinder_reimage),
-the attachments connected, guest spawned.
+under_way() is around the released rebuild in nova-compute. It asks Glance and
+Cinder before the guest is touched. rebuild() takes the released steps: guest
+off and destroyed, each attachment exchanged for one without a host, the
+re-image, volumes attached, guest spawned.
 
-Until Cinder has accepted the re-image nothing has changed on the volume, and
-whatever fails is undone: NotReimaged. Afterwards the server is in ERROR and
-its volumes stay reserved for it: ReimageFailed. What of that the next rebuild
-can meet is in Attachment.adopt().
+Until Cinder has accepted the re-image the content of the volume is what it
+was. Whatever fails until then is undone: volumes, guest, power state, image
+properties and the status of the server. Whatever fails afterwards leaves the
+server in ERROR with its volumes reserved for it. The system metadata of the
+server has the key UNFINISHED from the start of the re-image until its end, so
+that nova-api lets the owner rebuild the server again, and whoever deletes the
+server deletes all attachments that a killed nova-compute has made.
 """
 
+import collections.abc
 import contextlib
-import contextvars
 import functools
+import sys
 
 from oslo_log import log as logging
-from oslo_utils import excutils
+from oslo_serialization import jsonutils
 
 from nova.compute import cinder_reimage
 from nova.compute import power_state
-from nova.compute import reimage_attachment
-from nova.compute import reimage_rollback
-from nova.compute import reimage_state
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
-from nova import context_value
 from nova import exception
 from nova.i18n import _
 from nova import objects
+from nova.objects import service as service_obj
+from nova import utils
 from nova.volume import cinder
 
 LOG = logging.getLogger(__name__)
 
+#: The key of the system metadata that holds the ID of the root volume.
+UNFINISHED = 'reimage_unfinished'
+
 # The microversion of Cinder that re-images a reserved volume.
 _CINDER_API = '3.68'
 
-_current = contextvars.ContextVar('volume_reimage', default=None)
+# The attributes that nova-api takes from the properties of an image.
+_FROM_IMAGE = {'architecture': None, 'kernel_id': '', 'os_type': None,
+               'ramdisk_id': '', 'vm_mode': None}
 
+_NOT_CONNECTED = '{}'
+
+
+class HostTooOld(exception.InstanceInvalidState):
+    msg_fmt = _("The root volume of instance %(instance_uuid)s cannot be "
+                "re-imaged: the compute service of its host is too old. Ask "
+                "for the rebuild again when that is upgraded.")
+
+
+# In nova-api and nova-conductor.
+
+def check_host(context, instance: 'objects.Instance') -> None:
+    """Refuse a server whose host would not undo a re-image that fails.
+
+    :raises: HostTooOld
+    """
+    service = objects.Service.get_by_host_and_binary(
+        context, instance.host, 'nova-compute')
+    if service is None or service.version < service_obj.KNOWS_PENDING:
+        raise HostTooOld(instance_uuid=instance.uuid)
+
+
+def is_left_by_failure(context, volume_api, bdms) -> bool:
+    """Whether volumes that are not in use were left so by a re-image.
+
+    :param bdms: all block device mappings of the server
+    :returns: True if the rebuild that is asked for makes up for it
+    """
+    instance = objects.Instance.get_by_uuid(
+        context, bdms[0].instance_uuid, expected_attrs=['system_metadata'])
+    if (instance.vm_state != vm_states.ERROR or
+            UNFINISHED not in instance.system_metadata):
+        return False
+    attachments = Attachments(context, volume_api, instance.uuid)
+
+    def is_ours(bdm):
+        status = volume_api.get(context, bdm.volume_id)['status']
+        return status in ('available', 'in-use') or (
+            status in ('attaching', 'error', 'reserved') and
+            attachments.find(bdm))
+
+    return all(is_ours(bdm) for bdm in bdms if bdm.volume_id)
+
+
+def delete_leftovers(context, volume_api, instance: 'objects.Instance',
+                     bdms) -> None:
+    """Delete the attachments that a killed nova-compute has left.
+
+    The server is being deleted, and with it the attachments that its block
+    device mappings know. A failure is logged.
+    """
+    try:
+        if UNFINISHED in instance.system_metadata:
+            attachments = Attachments(context, volume_api, instance.uuid)
+            for bdm in bdms:
+                if bdm.is_volume and bdm.attachment_id:
+                    attachments.delete(bdm, keep=bdm.attachment_id)
+    except Exception:
+        LOG.exception('A volume may have an attachment that is not known.',
+                      instance=instance)
+
+
+def restore_image(instance: 'objects.Instance',
+                  system_metadata: dict[str, str] | None) -> None:
+    """Give a server back what nova-api has changed for the new image.
+
+    The instance is not saved. Name, metadata and user data of the request
+    stay, as after each released rebuild that fails.
+
+    :param system_metadata: the system metadata before the rebuild
+    """
+    system_metadata = system_metadata or {}
+
+    def of_image(metadata, wanted):
+        return {key: value for key, value in metadata.items()
+                if key.startswith(utils.SM_IMAGE_PROP_PREFIX) == wanted}
+
+    instance.image_ref = ''
+    instance.system_metadata = {**of_image(instance.system_metadata, False),
+                                **of_image(system_metadata, True)}
+    for name, default in _FROM_IMAGE.items():
+        value = system_metadata.get(utils.SM_IMAGE_PROP_PREFIX + name)
+        setattr(instance, name,
+                default if value in (None, 'nokernel') else value)
+
+
+def restore_unasked(context, instance: 'objects.Instance',
+                    system_metadata: dict[str, str] | None) -> None:
+    """End a rebuild that failed before a host was asked for it.
+
+    The release gives a volume-backed server an image then, as if its root
+    disk were on the host, and leaves it in REBUILD unless no host was found.
+    """
+    restore_image(instance, system_metadata)
+    try:
+        now = objects.Instance.get_by_uuid(
+            context, instance.uuid, expected_attrs=[])
+        if now.task_state == task_states.REBUILDING:
+            compute_utils.add_instance_fault_from_exc(
+                context, instance, sys.exc_info()[1], sys.exc_info())
+            instance.task_state = None
+        instance.save(expected_task_state=[task_states.REBUILDING, None])
+    except (exception.InstanceNotFound, exception.UnexpectedTaskStateError):
+        LOG.debug('The server is deleted.', instance=instance)
+
+
+# In nova-compute.
 
 @contextlib.contextmanager
-def under_way(manager, context, instance, bdms, image_id, system_metadata):
+def under_way(manager, context, instance: 'objects.Instance', bdms,
+              image_id: str, system_metadata: dict[str, str] | None,
+              allocations: dict) -> collections.abc.Iterator[None]:
     """Leave no wreck of a server whose root volume is not re-imaged.
 
     :param manager: the ComputeManager
     :param context: the context of the rebuild, elevated
-    :param instance: the Instance, volume-backed
-    :param bdms: its BlockDeviceMappingList
-    :param image_id: the ID of the image
-    :param system_metadata: its system metadata before the rebuild
+    :param system_metadata: the system metadata before the rebuild
+    :param allocations: the allocations of the server
     :raises: InstanceFaultRollback of a NotReimaged if the server is what it
-        was before, InstanceNotFound if it is being deleted, ReimageFailed and
-        what the released rebuild raises if it is neither
+        was before, InstanceNotFound if the server is being deleted, otherwise
+        ReimageFailed and what the released rebuild raises
     """
-    rebuild = VolumeRebuild(manager, context, instance, bdms, system_metadata)
-    with context_value.within(_current, rebuild):
+    undo = _Undo(manager, context, instance, bdms, system_metadata)
+    try:
+        undo.check(image_id)
+        yield
+    except Exception as exc:
+        failure = exc
         try:
-            rebuild.prepare(image_id)
-            yield
-        except Exception as exc:
-            failure = rebuild.look_at(exc)
-            rebuild.abandon(failure)
-            if isinstance(failure, cinder_reimage.NotReimaged):
-                raise exception.InstanceFaultRollback(inner_exception=failure)
-            raise
+            if instance.task_state == task_states.REBUILDING and not (
+                    isinstance(exc, cinder_reimage.ReimageFailed) or
+                    undo.is_deleted()):
+                LOG.exception('The root volume was not re-imaged.',
+                              instance=instance)
+                undo.run(exc, allocations)
+                failure = exception.InstanceFaultRollback(
+                    inner_exception=undo.not_reimaged(exc))
+        except Exception as second:
+            failure = second
+        if not isinstance(failure, exception.InstanceFaultRollback):
+            undo.give_up()
+        raise failure
 
 
-def current():
-    """Return what under_way() is around, None if there is nothing."""
-    return _current.get()
+def rebuild(manager, context, instance: 'objects.Instance',
+            image_meta: 'objects.ImageMeta', injected_files: list,
+            admin_password: str, allocations: dict, bdms,
+            attach_block_devices: collections.abc.Callable, network_info,
+            block_device_info: dict, preserve_ephemeral: bool) -> None:
+    """Destroy the guest, re-image its root volume and spawn the guest again.
+
+    The parameters are those of the released _rebuild_default_impl().
+    """
+    if preserve_ephemeral:
+        raise exception.PreserveEphemeralNotSupported()
+    attachments = Attachments(context, manager.volume_api, instance.uuid)
+    root = compute_utils.get_root_bdm(context, instance, bdms)
+    volumes = _volumes(bdms, root)
+    # Before the guest is touched: Cinder can refuse them.
+    reserved = [attachments.reserve(bdm) for bdm in volumes]
+    # A guest that a failed rebuild has destroyed cannot be powered off.
+    if manager._get_power_state(instance) != power_state.NOSTATE:
+        manager._power_off_instance(context, instance, clean_shutdown=True)
+    for bdm, attachment_id in zip(volumes[1:], reserved[1:]):
+        attachments.exchange(bdm, attachment_id, functools.partial(
+            manager._detach_volume, context, bdm, instance,
+            destroy_bdm=False))
+    # The way back needs the local disks of the guest. A driver that can
+    # evacuate spawns a guest on disks that are there.
+    kept = bool(manager.driver.capabilities.get('supports_evacuate') and (
+        instance.config_drive or block_device_info.get('ephemerals') or
+        block_device_info.get('swap')))
+    manager.driver.destroy(
+        context, instance, network_info=network_info,
+        block_device_info=block_device_info,
+        **({'destroy_disks': False} if kept else {}))
+    accel_info = manager._get_accel_info(context, instance)
+
+    def disconnect_root():
+        original = root.attachment_id
+        manager._detach_root_volume(context, instance, root)
+        manager.volume_api.attachment_delete(context, original)
+
+    attachments.exchange(root, reserved[0], disconnect_root)
+    cinder_reimage.Reimage(
+        manager, context, instance, root.volume_id, image_meta.id).run()
+    instance.task_state = task_states.REBUILD_BLOCK_DEVICE_MAPPING
+    instance.save(expected_task_state=[task_states.REBUILDING])
+    if kept:
+        manager.driver.destroy(
+            context, instance, network_info=network_info,
+            block_device_info=dict(block_device_info,
+                                   block_device_mapping=[]))
+    block_device_info = attach_block_devices(context, instance, bdms)
+    instance.task_state = task_states.REBUILD_SPAWNING
+    instance.save(
+        expected_task_state=[task_states.REBUILD_BLOCK_DEVICE_MAPPING])
+    with instance.mutated_migration_context():
+        manager.driver.spawn(
+            context, instance, image_meta, injected_files, admin_password,
+            allocations, network_info=network_info,
+            block_device_info=block_device_info, accel_info=accel_info)
+    # The caller saves the instance.
+    instance.system_metadata.pop(UNFINISHED, None)
 
 
-class VolumeRebuild:
-    """The rebuild of one volume-backed server with a new image."""
+def _volumes(bdms, root):
+    """Return the mappings of volumes, the root first.
+
+    The root is not to wait for another volume that cannot be attached.
+    """
+    return sorted((bdm for bdm in bdms if bdm.is_volume),
+                  key=lambda bdm: bdm is not root)
+
+
+def _is_connected(connection_info: str | None) -> bool:
+    return bool(jsonutils.loads(connection_info or _NOT_CONNECTED))
+
+
+class Attachments:
+    """The attachments of one server to its volumes."""
+
+    def __init__(self, context, volume_api, instance_uuid):
+        self.context = context
+        self.volume_api = volume_api
+        self.instance_uuid = instance_uuid
+
+    def find(self, bdm) -> dict[str, str]:
+        """Return the statuses of the attachments to a volume, by their IDs."""
+        return {each['id']: each.get('status')
+                for each in self.volume_api.attachment_get_all(
+                    self.context, instance_id=self.instance_uuid)
+                if each.get('volume_id') == bdm.volume_id}
+
+    def delete(self, bdm, keep=None):
+        """Delete all attachments to a volume, but for the one with an ID."""
+        for attachment_id in self.find(bdm):
+            if attachment_id != keep:
+                self.volume_api.attachment_delete(self.context, attachment_id)
+
+    def reserve(self, bdm):
+        """Make an attachment without a host beside one that has a host.
+
+        :returns: its ID, None if there is no other; a volume that was attached
+            before Cinder 3.27 has none
+        """
+        if bdm.attachment_id and _is_connected(bdm.connection_info):
+            return self._create(bdm)
+
+    def exchange(self, bdm, attachment_id, disconnect):
+        """Exchange the attachment to a volume for the one without a host.
+
+        :param attachment_id: what reserve() has returned
+        :param disconnect: disconnects the volume from the host and deletes
+            its attachment
+        """
+        if _is_connected(bdm.connection_info):
+            disconnect()
+            self._set(bdm, attachment_id, _NOT_CONNECTED)
+
+    def settle(self, bdm, original=None, renew=False):
+        """Leave the server one attachment to a volume.
+
+        It is the connected one if there is one.
+
+        :param original: the ID and the connection of the attachment that the
+            server had, None for what its block device mapping says
+        :param renew: whether to make the attachment anew if Cinder does not
+            have the volume reserved, as one in error
+        """
+        found = self.find(bdm)
+        for known in (original or (), (bdm.attachment_id,
+                                       bdm.connection_info)):
+            if known and found.get(known[0]) == 'attached':
+                break
+        else:
+            attachment_id = (bdm.attachment_id if bdm.attachment_id in found
+                             else next(iter(found), None))
+            if attachment_id is None or renew and self.volume_api.get(
+                    self.context, bdm.volume_id)['status'] != 'reserved':
+                # Cinder makes a volume available that has no attachment, and
+                # makes no attachment to a volume in error.
+                self.delete(bdm)
+                attachment_id = self._create(bdm)
+            known = attachment_id, _NOT_CONNECTED
+        self._set(bdm, *known)
+        self.delete(bdm, keep=known[0])
+
+    def _create(self, bdm):
+        return self.volume_api.attachment_create(
+            self.context, bdm.volume_id, self.instance_uuid)['id']
+
+    @staticmethod
+    def _set(bdm, attachment_id, connection_info):
+        bdm.attachment_id = attachment_id
+        bdm.connection_info = connection_info
+        bdm.save()
+
+
+class _Undo:
+    """What a re-image needs before it begins and when it has failed."""
 
     def __init__(self, manager, context, instance, bdms, system_metadata):
-        """Change nothing; the parameters are those of under_way()."""
         self.manager = manager
-        self.volumes = manager.volume_api
         self.context = context
         self.instance = instance
         self.bdms = bdms
-        self.system_metadata = system_metadata
-        self.root = reimage_attachment.Attachment(
-            context, self.volumes,
-            compute_utils.get_root_bdm(context, instance, bdms))
-        self.others = [
-            reimage_attachment.Attachment(context, self.volumes, bdm)
-            for bdm in bdms if bdm.is_volume and bdm is not self.root.bdm]
-        self.volume = None
-        self.image = None
-        self.guest_state = power_state.NOSTATE
-        #: Whether the guest may have been touched.
-        self.has_begun = False
+        self.system_metadata = system_metadata or {}
+        self.attachments = Attachments(
+            context, manager.volume_api, instance.uuid)
+        self.root = compute_utils.get_root_bdm(context, instance, bdms)
+        self.volumes = _volumes(bdms, self.root)
+        # The attachments before, by volume; empty before they can change.
+        self.originals = {}
 
-    # Before the guest is touched.
-
-    def prepare(self, image_id):
-        """Reserve the root volume for the server once more.
+    def check(self, image_id):
+        """Find out, before the guest is touched, what Cinder would refuse.
 
         :param image_id: the ID of the image
-        :raises: NotReimaged; nothing has changed then
         """
-        # First of all: a nova-compute that dies leaves what this tells of.
-        self._mark_unfinished()
-        self.instance.save(expected_task_state=[task_states.REBUILDING])
-        try:
-            cinder.is_microversion_supported(self.context, _CINDER_API)
-            self.image = self.manager.image_api.get(self.context, image_id)
-            self.volume = self.volumes.get(
-                self.context, self.root.bdm.volume_id)
-            self._reserve_root()
-        except Exception as exc:
-            self._undo_record()
-            raise self._not_reimaged(exc)
-
-    def _reserve_root(self):
-        """Make an attachment without a host, unless there is one."""
-        status = self.volume['status']
-        if set(self.volume.get('attachments') or ()) - {self.instance.uuid}:
+        instance, volumes = self.instance, self.manager.volume_api
+        instance.system_metadata[UNFINISHED] = self.root.volume_id
+        instance.save(expected_task_state=[task_states.REBUILDING])
+        cinder.is_microversion_supported(self.context, _CINDER_API)
+        self.manager.image_api.get(self.context, image_id)
+        volume = volumes.get(self.context, self.root.volume_id)
+        if set(volume.get('attachments') or ()) - {instance.uuid}:
             raise exception.InvalidVolume(
                 reason=_('it is attached to other servers too'))
-        if status not in ('in-use', 'reserved', 'error', 'available',
-                          'attaching'):
-            raise exception.InvalidVolume(
-                reason=_('its status is %s') % status)
-        # Cinder re-images no volume that has two.
-        self.root.adopt(status)
-        if not self.root.is_reserved:
-            self.root.reserve()
+        # Cinder re-images no volume that has two attachments.
+        if (UNFINISHED in self.system_metadata or
+                len(self.attachments.find(self.root)) > 1):
+            for bdm in self.volumes:
+                self.attachments.settle(bdm, renew=True)
+        self.guest_state = self.manager._get_power_state(instance)
+        self.originals = {
+            bdm.volume_id: (bdm.attachment_id, bdm.connection_info)
+            for bdm in self.volumes}
 
-    # The released steps.
-
-    def rebuild(self, image_meta, injected_files, admin_password, allocations,
-                attach_block_devices, network_info, block_device_info):
-        """Destroy the guest, re-image its root volume and spawn it again.
-
-        The parameters are those of the released _rebuild_default_impl().
-
-        :raises: NotReimaged, ReimageFailed, and what the drivers and the
-            saves of the instance raise
-        """
-        self.has_begun = True
-        manager, context, instance = self.manager, self.context, self.instance
-        spawn = {'allocations': allocations, 'network_info': network_info}
-        self.guest_state = manager._get_power_state(instance)
-        try:
-            if self.guest_state != power_state.NOSTATE:
-                manager._power_off_instance(
-                    context, instance, clean_shutdown=True)
-            for attachment in self.others:
-                self._detach(attachment)
-            kept = self._has_local_disks(block_device_info)
-            manager.driver.destroy(
-                context, instance, network_info=network_info,
-                block_device_info=block_device_info,
-                **({'destroy_disks': False} if kept else {}))
-            spawn['accel_info'] = manager._get_accel_info(context, instance)
-            manager._rebuild_volume_backed_instance(
-                context, instance, self.bdms, image_meta.id)
-        except cinder_reimage.ReimageFailed:
-            raise
-        except Exception as exc:
-            if self.is_deleted():
-                raise
-            LOG.exception('The root volume was not re-imaged.',
-                          instance=instance)
-            self._go_back(exc, spawn)
-            raise self._not_reimaged(exc)
-        if kept:
-            manager.driver.destroy(
-                context, instance, network_info=network_info,
-                block_device_info=dict(block_device_info,
-                                       block_device_mapping=[]))
-        instance.task_state = task_states.REBUILD_BLOCK_DEVICE_MAPPING
-        instance.save(expected_task_state=[task_states.REBUILDING])
-        try:
-            block_device_info = attach_block_devices(
-                context, instance, self.bdms)
-        except Exception:
-            with excutils.save_and_reraise_exception():
-                self._keep_reserved()
-        instance.task_state = task_states.REBUILD_SPAWNING
-        instance.save(
-            expected_task_state=[task_states.REBUILD_BLOCK_DEVICE_MAPPING])
-        with instance.mutated_migration_context():
-            manager.driver.spawn(
-                context, instance, image_meta, injected_files, admin_password,
-                block_device_info=block_device_info, **spawn)
-        reimage_state.clear_original(context, instance)
-
-    def _has_local_disks(self, block_device_info):
-        """Whether the guest has disks that a way back needs.
-
-        A driver that can evacuate spawns a guest on disks that are there.
-        """
-        return bool(
-            self.manager.driver.capabilities.get('supports_evacuate') and
-            (self.instance.config_drive or
-             block_device_info.get('ephemerals') or
-             block_device_info.get('swap')))
-
-    def _detach(self, attachment):
-        """Detach a volume that is not the root and keep it reserved."""
-        bdm = attachment.bdm
-        if bdm.attachment_id and reimage_state.UNFINISHED in (
-                self.system_metadata or {}):
-            attachment.adopt(
-                self.volumes.get(self.context, bdm.volume_id)['status'])
-        attachment.exchange(functools.partial(
-            self.manager._detach_volume, self.context, bdm, self.instance,
-            destroy_bdm=False))
-
-    def reimage(self):
-        """Reserve the root volume, and have Cinder write the image to it.
-
-        :raises: NotReimaged if Cinder has not accepted it, ReimageFailed
-        """
-        self.root.exchange(functools.partial(
-            self.manager._detach_root_volume, self.context, self.instance,
-            self.root.bdm))
-        self.root.delete_original()
-        cinder_reimage.Reimage(
-            self.manager, self.context, self.instance, self.root, self.volume,
-            self.image).run()
-
-    # When it has failed.
-
-    def look_at(self, exc):
-        """Undo what the request has changed if the guest was not touched.
-
-        A driver that rebuilds in a way of its own re-images no volume.
-
-        :param exc: what has failed
-        :returns: a NotReimaged if nothing has changed, exc otherwise
-        """
-        if isinstance(exc, cinder_reimage.NotReimaged):
-            return exc
-        if self.has_begun or self.is_deleted():
-            reimage_state.forget_original(self.context, self.instance)
-            return exc
-        LOG.exception('The root volume was not re-imaged.',
-                      instance=self.instance)
-        self._undo_record()
-        return self._not_reimaged(exc)
-
-    def abandon(self, exc):
-        """Leave what the next rebuild, or the delete of the server, expects.
-
-        :param exc: what has failed
-        :raises: InstanceNotFound if the server is deleted: nothing is to be
-            set on it any more
-        """
-        is_deleted = self.is_deleted()
-        attachments = [self.root, *self.others]
-        for attachment in attachments:
-            attachment.abandon(is_deleted and not self._is_reclaimed_later())
-        if is_deleted:
-            raise exception.InstanceNotFound(instance_id=self.instance.uuid)
-        if isinstance(exc, cinder_reimage.ReimageFailed):
-            self.root.clear_connection()
-        if any(attachment.is_lost for attachment in attachments):
-            # The next rebuild deletes it, or the delete of the server.
-            self._mark_unfinished()
-
-    def is_deleted(self):
-        """Whether the server is deleted, or is being deleted."""
-        return self._has_state(
-            True, vm_states.SOFT_DELETED, task_states.DELETING,
-            task_states.SOFT_DELETING)
-
-    def _is_reclaimed_later(self):
-        """Whether the server is deleted in a way that can be undone."""
-        return self._has_state(
-            False, vm_states.SOFT_DELETED, task_states.SOFT_DELETING)
-
-    def _has_state(self, if_gone, *states):
-        try:
-            now = objects.Instance.get_by_uuid(
-                self.context, self.instance.uuid)
-            return now.vm_state in states or now.task_state in states
-        except exception.InstanceNotFound:
-            return if_gone
-        except Exception:
-            LOG.exception('It is not known whether the server is deleted.',
-                          instance=self.instance)
-            return False
-
-    def _keep_reserved(self):
-        """Let nobody else have a volume that could not be connected."""
-        for attachment in (self.root, *self.others):
-            if attachment.bdm.attachment_id:
-                try:
-                    attachment.ensure()
-                except Exception:
-                    LOG.exception('Volume %s is not reserved.',
-                                  attachment.bdm.volume_id,
-                                  instance=self.instance)
-
-    def _not_reimaged(self, exc):
-        return cinder_reimage.not_reimaged(self.root.bdm.volume_id, exc)
-
-    def _mark_unfinished(self):
-        self.instance.system_metadata[
-            reimage_state.UNFINISHED] = self.root.bdm.volume_id
-
-    def _undo_record(self):
-        reimage_state.restore_original(
-            self.context, self.instance, self.system_metadata)
-
-    def _go_back(self, exc, spawn):
+    def run(self, exc, allocations):
         """Make the server what it was before the rebuild.
 
         :param exc: why
-        :param spawn: arguments for the driver
-        :raises: ReimageFailed if it cannot be done
+        :raises: ReimageFailed, and what the drivers raise
         """
-        rollback = reimage_rollback.Rollback(self)
+        instance = self.instance
+        restore_image(instance, self.system_metadata)
+        instance.save(expected_task_state=[task_states.REBUILDING])
+        is_settled = not self.originals or self._attach_again(exc)
+        if self.originals and self.guest_state != power_state.NOSTATE:
+            self._start_again(allocations)
+        if is_settled and UNFINISHED not in self.system_metadata:
+            del instance.system_metadata[UNFINISHED]
+        instance.power_state = self.manager._get_power_state(instance)
+        instance.save(expected_task_state=[task_states.REBUILDING])
+
+    def _attach_again(self, exc):
+        """Attach the volumes, and delete the attachments beside theirs.
+
+        :returns: whether that is done; it can wait for the next rebuild if
+            the guest still runs
+        """
+        for last in cinder_reimage.tries():
+            try:
+                for bdm in self.volumes:
+                    self._connect(bdm)
+                return True
+            except Exception as second:
+                LOG.warning('The volumes are not attached again: %s', second,
+                            instance=self.instance)
+                if last and self.guest_state == power_state.RUNNING == (
+                        self.manager._get_power_state(self.instance)):
+                    return False
+                if last or self.is_deleted():
+                    raise cinder_reimage.ReimageFailed(
+                        volume_id=self.root.volume_id,
+                        reason=_('%(reason)s, and its volumes could not be '
+                                 'attached again: %(second)s') % {
+                                     'reason': cinder_reimage.reason(exc),
+                                     'second': cinder_reimage.reason(second)})
+
+    def not_reimaged(self, exc):
+        return cinder_reimage.NotReimaged(
+            volume_id=self.root.volume_id, reason=cinder_reimage.reason(exc))
+
+    def _connect(self, bdm):
+        original = self.originals[bdm.volume_id]
+        if original[0]:
+            self.attachments.settle(bdm, original, renew=True)
+        if _is_connected(original[1]) and not _is_connected(
+                bdm.connection_info):
+            self.manager._prep_block_device(
+                self.context, self.instance,
+                objects.BlockDeviceMappingList(objects=[bdm]))
+
+    def _start_again(self, allocations):
+        manager, context, instance = self.manager, self.context, self.instance
+        running = self.guest_state == power_state.RUNNING
+        state = manager._get_power_state(instance)
+        if state == power_state.NOSTATE:
+            manager.driver.spawn(
+                context, instance, instance.image_meta, [], None, allocations,
+                network_info=instance.get_network_info(),
+                block_device_info=manager._get_instance_block_device_info(
+                    context, instance, bdms=self.bdms),
+                power_on=running,
+                accel_info=manager._get_accel_info(context, instance))
+        elif running and state != power_state.RUNNING:
+            manager._power_on(context, instance)
+
+    def give_up(self):
+        """Leave what the next rebuild, or the delete of the server, expects.
+
+        :raises: InstanceNotFound if the server is being deleted: nothing is
+            to be set on it any more
+        """
+        is_deleted, for_good = self._deletion()
+        for bdm in self.volumes:
+            try:
+                if for_good:
+                    self.attachments.delete(bdm)
+                elif bdm.attachment_id:
+                    self.attachments.settle(bdm)
+            except Exception:
+                LOG.exception('A volume may have an attachment that is not '
+                              'known.', instance=self.instance)
+        if is_deleted:
+            raise exception.InstanceNotFound(instance_id=self.instance.uuid)
+
+    def is_deleted(self):
+        return self._deletion()[0]
+
+    def _deletion(self):
+        """Return whether the server is being deleted, and whether for good."""
         try:
-            self._undo_record()
-            self.instance.save(expected_task_state=[task_states.REBUILDING])
-            rollback.attach_again(exc)
-            if self.guest_state != power_state.NOSTATE:
-                rollback.start_again(spawn)
+            now = objects.Instance.get_by_uuid(
+                self.context, self.instance.uuid)
+        except exception.InstanceNotFound:
+            return True, True
         except Exception:
-            with excutils.save_and_reraise_exception():
-                self._mark_unfinished()
+            LOG.exception('It is not known whether the server is deleted.',
+                          instance=self.instance)
+            return False, False
+        # A soft-deleted server keeps its volumes until it is deleted for good.
+        is_soft = (now.vm_state == vm_states.SOFT_DELETED or
+                   now.task_state == task_states.SOFT_DELETING)
+        return (is_soft or now.task_state == task_states.DELETING,
+                not is_soft and now.task_state == task_states.DELETING)

@@ -18,7 +18,7 @@ from oslo_service import periodic_task
 from oslo_utils import excutils
 
 from nova.compute import action_history
-from nova.compute import reimage_state
+from nova.compute import volume_reimage
 from nova.conductor import cell0
 from nova.conductor import held_destination
 from nova.conductor.tasks import rebuild_in_cell0
@@ -92,7 +92,7 @@ class ComputeTaskManager:
         except Exception:
             with excutils.save_and_reraise_exception():
                 if on_volume:
-                    reimage_state.restore_unasked(
+                    volume_reimage.restore_unasked(
                         context, instance, orig_sys_metadata)
 
     @nova_pending.new

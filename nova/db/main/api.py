@@ -10,44 +10,12 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-import datetime
-
-import sqlalchemy as sa
-
 from nova.compute import pending
-from nova.db.main import models
 import nova_pending
 
 released = nova_pending.released(__name__)
-
-#: The names of entries of task_log that say what is, and are never updated.
-ROLLOUT_TASK = 'nova-pending:'
-
-_ALWAYS = datetime.datetime(9999, 1, 1)
 
 
 def _exact_instance_filter(query, filters, legal_keys):
     return released._exact_instance_filter(
         query, filters, legal_keys + [pending.HIDDEN_COLUMN])
-
-
-def _archive_deleted_rows_for_table(metadata, engine, tablename, max_rows,
-                                    before, task_log):
-    """Archive as in the release, of task_log what nobody needs any more.
-
-    What says which rebuilds have begun, and where nova-pending is active, has
-    no updated_at; nor has an audit that has not ended.
-    """
-    if tablename == 'task_log' and task_log and before is None and (
-            _has_entries_that_say_what_is(engine)):
-        before = _ALWAYS
-    return released._archive_deleted_rows_for_table(
-        metadata, engine, tablename, max_rows, before, task_log)
-
-
-def _has_entries_that_say_what_is(engine):
-    log = models.TaskLog
-    with engine.connect() as conn, conn.begin():
-        return conn.execute(sa.select(log.id).where(
-            log.updated_at.is_(None),
-            log.task_name.startswith(ROLLOUT_TASK)).limit(1)).first()

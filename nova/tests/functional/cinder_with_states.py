@@ -225,7 +225,8 @@ class CinderWithStates(nova_fixtures.CinderFixture):
                                 volume_id=None):
         return [
             {'id': attachment['id'], 'volume_id': attachment['volume_id'],
-             'instance': attachment['instance'], 'connection_info': {}}
+             'instance': attachment['instance'], 'connection_info': {},
+             'status': attachment['status']}
             for attachment in self.attachments.values()
             if instance_id in (None, attachment['instance']) and
             volume_id in (None, attachment['volume_id'])]

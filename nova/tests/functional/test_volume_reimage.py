@@ -17,7 +17,6 @@ from unittest import mock
 
 from cinderclient import exceptions as cinder_exception
 import fixtures
-from oslo_serialization import base64
 
 from nova.compute import cinder_reimage
 from nova.compute import manager
@@ -50,15 +49,6 @@ class GoodPathTestCase(volume_reimage_base.VolumeReimageBase):
         self.assertEqual(
             'Success', self.event('compute_rebuild_instance')['result'])
 
-    def test_what_it_was_before_is_not_kept(self):
-        """User data that are replaced can hold a secret."""
-        old, new = (base64.encode_as_text(name) for name in ('old', 'new'))
-        self.rebuild(user_data=old)
-        self.assertEqual(['instances'], self.tables_with(old))
-        self.rebuild(user_data=new)
-        self.assertEqual(['instances'], self.tables_with(new))
-        self.assertEqual([], self.tables_with(old))
-
     def test_stopped(self):
         self._stop_server(self.server)
         self.rebuild()
@@ -88,9 +78,7 @@ class GoodPathTestCase(volume_reimage_base.VolumeReimageBase):
             str(self.event('rebuild_server').get('details'))))
         self.assertEqual({'get'}, set(self.cinder.calls))
         self.assertAttached()
-        after = self.in_database()
-        for part in ('spec', 'instance', 'system_metadata'):
-            self.assertEqual(before[part], after[part])
+        self._wait_for_assert(lambda: self.assertUnchanged(before))
 
     def test_image_backed(self):
         """A server with its root on the host is rebuilt as released."""
@@ -280,6 +268,7 @@ class WaitTestCase(volume_reimage_base.VolumeReimageBase):
 
     def test_event_while_cinder_is_asked(self):
         """An event that comes between two waits ends the rebuild."""
+        self.flags(reimage_timeout_extensions=600)
         self.cinder.outcome = 'downloading'
         events = self.compute.manager.instance_events
 
@@ -352,18 +341,16 @@ class WaitTestCase(volume_reimage_base.VolumeReimageBase):
 
 
 class StockComputeTestCase(volume_reimage_base.VolumeReimageBase):
-    """A stock nova-compute keeps what it does under a patched control plane.
+    """What the other tests would see with a stock nova-compute.
 
-    This is what the other tests would see without the layer.
+    nova-api would refuse such a host: here its service version is another.
     """
 
     def setUp(self):
         super().setUp()
         for module, cls, names in (
                 (manager, 'ComputeManager', (
-                    'rebuild_instance', '_do_rebuild_instance',
-                    '_rebuild_default_impl',
-                    '_rebuild_volume_backed_instance')),
+                    '_do_rebuild_instance', '_rebuild_default_impl')),
                 (resource_tracker, 'ResourceTracker', (
                     'delete_allocation_for_evacuated_instance',))):
             for name in names:
