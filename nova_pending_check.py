@@ -296,6 +296,9 @@ def examine():
                 'nova-pending into the site-packages that holds nova'))
             return EXIT_INACTIVE, found
         nova_pending.Record = WatchedRecord
+        # A process has native threads or eventlet, which Nova must choose
+        # before a library does.
+        importlib.import_module('nova.monkey_patch').patch()
         for name in modules():
             importlib.import_module(name)
         for name in modules():
@@ -377,7 +380,8 @@ def main():
     logging.disable()
     if not sys.warnoptions:
         warnings.simplefilter('ignore')
-    # The commands of the release want native threading, or eventlet, and
-    # refuse the other in the same process.
-    os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = 'false'
+    # By default some commands of the release choose native threads and some
+    # eventlet, and the modules of all are imported here.
+    if not os.environ.get('OS_NOVA_DISABLE_EVENTLET_PATCHING'):
+        os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = 'true'
     return status(arguments.verbose, arguments.format == 'json')

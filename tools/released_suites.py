@@ -14,7 +14,9 @@
 
 The tests are those of the installed package, whole or in part. What may fail
 is listed with its reason in nova/tests/released/expected.yaml: the run fails
-when anything else fails and when something that is listed does not.
+when anything else fails and when something that is listed does not. The tests
+run on native threads or with eventlet, as OS_NOVA_DISABLE_EVENTLET_PATCHING
+has it for Nova.
 """
 
 import argparse
@@ -37,15 +39,23 @@ SUITES = ('unit', 'functional')
 PROGRESS_SECONDS = 60
 
 
-class Expected:
-    """The tests that are listed as failing.
+def native_threads():
+    """Return whether nova.monkey_patch chooses native threads for tests."""
+    return os.environ.get('OS_NOVA_DISABLE_EVENTLET_PATCHING', '').lower() in (
+        '1', 'true', 'yes')
 
+
+class Expected:
+    """The tests that are listed as failing, or as left out.
+
+    :ivar left_out: those that are not run on native threads
     :ivar always: those that fail without the layer too
     :ivar by_design: those that fail under the layer because of what it is for
     :ivar counterparts: our tests that stand in for the second
     """
 
     def __init__(self, document):
+        self.left_out = self._tests(document['not_on_native_threads'])
         self.always = self._tests(document['without_the_layer_too'])
         self.by_design = self._tests(document['by_design'])
         self.counterparts = {
@@ -82,6 +92,7 @@ class Suite:
     :ivar name: one of SUITES
     :ivar parts: what of it to run: packages, modules, classes or tests;
         empty for all
+    :ivar left_out: the IDs of tests that are not run
     :ivar results: a dict of test ID to status, as subunit names it
     :ivar seconds: how long it took
     """
@@ -89,6 +100,7 @@ class Suite:
     def __init__(self, name, parts):
         self.name = name
         self.parts = parts
+        self.left_out = []
         self.results = {}
         self.seconds = 0
 
@@ -132,6 +144,9 @@ class Suite:
             sys.executable, '-m', 'stestr', '--top-dir', str(site),
             '--test-path', str(site / 'nova' / 'tests' / self.name),
             'run', '--subunit', '--concurrency', str(concurrency)]
+        if self.left_out:
+            command += ['--exclude-regex', '|'.join(
+                pattern(test) for test in self.left_out)]
         command += [pattern(part) for part in self.parts]
         subunit_stream.follow(
             command, take, cwd=home,
@@ -243,15 +258,21 @@ def main():
     for suite in suites:
         listed = {test for test in expected.failing(layer)
                   if suite.owns(test)}
+        if native_threads():
+            suite.left_out = sorted(filter(suite.owns, expected.left_out))
+            for test in suite.left_out:
+                print('not run on native threads: %s' % test)
         suite.run(layer, arguments.concurrency, listed)
         problems += suite.judge(listed)
         failed = suite.failed()
         totals['passed'] += suite.count('success', 'xfail')
         totals['failed'] += len(failed - listed)
         totals['skipped'] += suite.count('skip')
-        print('%s: %d tests in %d s, %d listed ones failed: %d without the '
-              'layer too, %d by design' % (
-                  suite.name, len(suite.results), suite.seconds,
+        print('%s, %s: %d tests in %d s, %d listed ones failed: %d without '
+              'the layer too, %d by design' % (
+                  suite.name,
+                  'native threads' if native_threads() else 'eventlet',
+                  len(suite.results), suite.seconds,
                   len(failed & listed), len(failed & expected.always),
                   len(failed & expected.by_design)))
     for problem in problems:

@@ -17,10 +17,10 @@ Here each is a database of its own on a server, made for a test class and
 dropped after it. How to log in is the convention of oslo.db.
 """
 
+import contextlib
 import functools
 from unittest import mock
 
-import eventlet.hubs  # noqa: H905
 import fixtures
 from oslo_db import exception as db_exc
 from oslo_db.sqlalchemy import enginefacade
@@ -29,6 +29,7 @@ from oslo_db.sqlalchemy import test_fixtures
 from oslo_utils import excutils
 from oslo_utils import uuidutils
 import psycopg2.extensions
+import psycopg2.extras
 import sqlalchemy as sa
 
 from nova.db.api import api as api_db_api
@@ -78,15 +79,18 @@ class OnDatabaseServer:
     def setUp(self):
         if (self.database_type == 'postgresql' and
                 not utils.concurrency_mode_threading()):
-            # Or one greenthread that waits for a lock would stop them all.
-            psycopg2.extensions.set_wait_callback(_wait)
+            # A greenthread that waits for a lock in libpq stops all others.
+            # eventlet has put its own select() in the place of Python's.
+            psycopg2.extensions.set_wait_callback(psycopg2.extras.wait_select)
             self.addCleanup(psycopg2.extensions.set_wait_callback, None)
         self.databases.empty()
-        for name, fixture in (('Database', _ApiDatabase),
-                              ('CellDatabases', _CellDatabases)):
+        for name, fixture in (
+                ('Database', functools.partial(_ApiDatabase, self.databases)),
+                ('CellDatabases',
+                 functools.partial(_CellDatabases, self.databases)),
+                ('nova.DatabaseWriteLock', _DatabaseWriteLock)):
             self.useFixture(fixtures.MonkeyPatch(
-                'nova.tests.fixtures.' + name,
-                functools.partial(fixture, self.databases)))
+                'nova.tests.fixtures.' + name, fixture))
         super().setUp()
 
 
@@ -176,13 +180,11 @@ class _CellDatabases(nova_fixtures.CellDatabases):
         """The tables are there."""
 
 
-def _wait(connection):
-    """Let other greenthreads run until a connection to PostgreSQL is ready."""
-    while True:
-        state = connection.poll()
-        if state == psycopg2.extensions.POLL_OK:
-            return
-        eventlet.hubs.trampoline(
-            connection.fileno(),
-            read=state == psycopg2.extensions.POLL_READ,
-            write=state == psycopg2.extensions.POLL_WRITE)
+class _DatabaseWriteLock(nova_fixtures.DatabaseWriteLock):
+    """Lets native threads write to a server at the same time."""
+
+    def _get_lock(self, db_url):
+        # Placement's database still is in a file.
+        if db_url.get_backend_name() == 'sqlite':
+            return super()._get_lock(db_url)
+        return contextlib.nullcontext()

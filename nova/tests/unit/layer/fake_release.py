@@ -76,6 +76,10 @@ class FakeRelease(fixtures.Fixture):
         if self._version is not None:
             self.set_version(self._version)
             self.release('__init__.py', '')
+            self.release('monkey_patch.py', '''
+                def patch():
+                    pass
+            ''')
 
     def set_version(self, version):
         """Say which release is installed."""

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import os
 import subprocess
 import sys
 
@@ -22,6 +23,8 @@ import nova_pending
 import nova_pending_check
 
 EXIT_ACTIVE = 0
+
+VARIABLE = 'OS_NOVA_DISABLE_EVENTLET_PATCHING'
 
 
 class StatusTest(base.LayerTestCase):
@@ -426,14 +429,30 @@ class RefusalTest(base.LayerTestCase):
 class OwnTreeTest(testtools.TestCase):
     """The tree of this project over the release that is installed."""
 
-    def test_no_drift(self):
+    def status(self, threads=None):
+        """Run ``nova-pending status``.
+
+        :param threads: the value of the variable by which Nova chooses between
+            native threads and eventlet, or None
+        """
+        environment = {**os.environ, VARIABLE: threads or ''}
+        if threads is None:
+            del environment[VARIABLE]
         done = subprocess.run(
             [sys.executable, '-c', 'import sys, nova_pending_check as c;'
              'sys.argv[1:] = ["status", "-v"]; sys.exit(c.main())'],
-            capture_output=True, text=True)
+            capture_output=True, text=True, env=environment)
         self.assertEqual(
             (EXIT_ACTIVE, ''), (done.returncode, done.stderr), done.stdout)
-        lines = done.stdout.splitlines()
+        return done.stdout.splitlines()
+
+    def test_native_threads_and_eventlet(self):
+        lines = self.status()
+        for threads in ('', 'true', 'false'):
+            self.assertEqual(lines, self.status(threads))
+
+    def test_no_drift(self):
+        lines = self.status()
         modules = nova_pending_check.modules()
         self.assertThat(lines[-1], testtools.matchers.MatchesRegex(
             r'nova 34\.\S+, laid over from %s: %d modules, no drift$' % (

@@ -97,9 +97,11 @@ class ReleasedSuitesTestCase(testtools.TestCase):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def expect(self, without_the_layer_too, by_design):
+    def expect(self, without_the_layer_too, by_design,
+               not_on_native_threads=()):
         # JSON is YAML.
         self.write('expected.yaml', str({
+            'not_on_native_threads': list(not_on_native_threads),
             'without_the_layer_too': without_the_layer_too,
             'by_design': by_design}))
 
@@ -125,8 +127,8 @@ class ReleasedSuitesTestCase(testtools.TestCase):
         self.assertEqual(0, code, lines)
         self.assertEqual('1 passed, 0 failed, 1 skipped', lines[-1])
         self.assertThat(lines[-2], testtools.matchers.MatchesRegex(
-            r'unit: 4 tests in \d+ s, 2 listed ones failed: 1 without the '
-            r'layer too, 1 by design'))
+            r'unit, (native threads|eventlet): 4 tests in \d+ s, 2 listed '
+            r'ones failed: 1 without the layer too, 1 by design'))
 
     def test_our_tests_can_run_afterwards(self):
         self.run_suites('unit')
@@ -193,6 +195,29 @@ class ReleasedSuitesTestCase(testtools.TestCase):
         self.assertEqual((0, '2 passed, 0 failed, 1 skipped'),
                          (code, lines[-1]), lines)
 
+    def test_what_is_not_run_on_native_threads(self):
+        self.write('site/nova/tests/unit/test_servers.py', SUITE + '''
+    def test_crash(self):
+        pass
+
+    def test_crash_twice(self):
+        pass
+''')
+        self.expect([{'reason': 'no template',
+                      'tests': [BASE + 'test_template']}],
+                    [{'reason': 'it is ours', 'counterpart': OURS,
+                      'tests': [BASE + 'test_newest_microversion']}],
+                    [{'reason': 'it hangs', 'tests': [BASE + 'test_crash']}])
+        sentence = 'not run on native threads: ' + BASE + 'test_crash'
+        for value, passed in (('True', 2), ('False', 3), ('', 3)):
+            self.useFixture(fixtures.EnvironmentVariable(
+                'OS_NOVA_DISABLE_EVENTLET_PATCHING', value))
+            code, lines = self.run_suites('unit')
+            self.assertEqual(
+                (0, '%d passed, 0 failed, 1 skipped' % passed),
+                (code, lines[-1]), lines)
+            self.assertEqual(passed == 2, sentence in lines)
+
     def test_a_process_that_dies_is_a_failure(self):
         self.write('site/nova/tests/unit/test_servers.py', SUITE + '''
     def test_dies(self):
@@ -219,12 +244,16 @@ class ReleasedSuitesTestCase(testtools.TestCase):
     def test_a_test_that_is_listed_twice_is_refused(self):
         self.assertRaisesRegex(
             ValueError, 'listed twice: ' + BASE + 'test_template',
-            self.runner.Expected, {'by_design': [], 'without_the_layer_too': [
+            self.runner.Expected, {
+                'not_on_native_threads': [], 'by_design': [],
+                'without_the_layer_too': [
                 {'reason': 'one', 'tests': [BASE + 'test_template']},
                 {'reason': 'two', 'tests': [BASE + 'test_template']}]})
 
     def test_a_reason_must_be_given(self):
         self.assertRaisesRegex(
             ValueError, 'no reason',
-            self.runner.Expected, {'by_design': [], 'without_the_layer_too': [
+            self.runner.Expected, {
+                'not_on_native_threads': [], 'by_design': [],
+                'without_the_layer_too': [
                 {'reason': ' ', 'tests': [BASE + 'test_template']}]})
