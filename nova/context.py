@@ -30,6 +30,13 @@ class RequestContext:
     #: context. Like api_version they go nowhere else.
     builds = nova_pending.new(())
 
+    #: The nova.scheduler.held_candidate.ScheduledHold of a server that is
+    #: being scheduled.
+    hold = nova_pending.new(None)
+
+    #: The hold that no usage counts (nova.scheduler.held_room.uncounted).
+    uncounted_hold = nova_pending.new(None)
+
     #: The nova.compute.rebuild_in_cell0.Asked of a request for a rebuild.
     rebuild = nova_pending.new(None)
 

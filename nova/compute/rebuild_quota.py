@@ -37,8 +37,11 @@ def check(request):
     :param request: the rebuild_request.Request, with its request spec
     :raises: OverQuota
     """
-    with held_room.not_counted(_find_hold(request)):
+    request.owner.uncounted_hold = _find_hold(request)
+    try:
         _check_usage(request)
+    finally:
+        request.owner.uncounted_hold = None
 
 
 def _find_hold(request):

@@ -16,7 +16,6 @@ Placement does not store which providers serve which request group, so a hold
 is dropped where the request has groups of ports, devices or the flavor.
 """
 
-import contextvars
 import dataclasses
 from urllib import parse
 
@@ -26,7 +25,6 @@ import os_traits
 from oslo_log import log as logging
 
 import nova.conf
-from nova import context_value
 from nova import exception
 from nova.i18n import _
 from nova.scheduler import held_room
@@ -34,32 +32,28 @@ from nova.scheduler import held_room
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-_scheduled = contextvars.ContextVar('scheduled_hold', default=None)
-
 
 @dataclasses.dataclass
-class _Scheduled:
-    """A hold while its server is being scheduled."""
+class ScheduledHold:
+    """A hold while its server is being scheduled.
+
+    The context of the request has it (RequestContext.hold).
+    """
+
+    #: What held_room.find() returned.
     hold: dict
     #: Whether it is the candidate. None as long as that is not known.
     taken: bool | None = None
 
 
-def scheduling(hold):
-    """Let the scheduler that is called within take a hold for its candidate.
+def is_claimed_by(context, consumer_uuid):
+    """Return the hold that a claim of a server is for.
 
-    :param hold: what held_room.find() returned
-    """
-    return context_value.within(_scheduled, _Scheduled(hold))
-
-
-def is_claimed_by(consumer_uuid):
-    """Return the hold that a claim of a server within scheduling() is for.
-
+    :param context: the request context
     :param consumer_uuid: the server
     :returns: what held_room.find() returned, None if it is not the candidate
     """
-    scheduled = _scheduled.get()
+    scheduled = context.hold
     if scheduled and scheduled.taken and (
             scheduled.hold['instance_uuid'] == consumer_uuid):
         return scheduled.hold
@@ -67,7 +61,7 @@ def is_claimed_by(consumer_uuid):
 
 
 def candidates(context, client, resources):
-    """Answer a query for allocation candidates within scheduling().
+    """Answer a query for allocation candidates for a server with a hold.
 
     A hold that is not what the server asks for is given back, and the server
     is scheduled as any other.
@@ -79,7 +73,7 @@ def candidates(context, client, resources):
         SchedulerReportClient.get_allocation_candidates(); both empty if
         placement does not answer. None if the query is to be asked.
     """
-    scheduled = _scheduled.get()
+    scheduled = context.hold
     if scheduled is None or scheduled.taken is False:
         return None
     if scheduled.taken:

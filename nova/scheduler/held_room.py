@@ -22,12 +22,10 @@ What the scheduler does with it: nova/scheduler/held_candidate.py.
 """
 
 import collections
-import contextvars
 
 from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
 
-from nova import context_value
 from nova.scheduler import allocations
 
 LOG = logging.getLogger(__name__)
@@ -41,8 +39,6 @@ CLAIMED_TYPE = 'INSTANCE'
 VERSION = '1.38'
 # A put that conflicts with another one about the same provider is repeated.
 _ATTEMPTS = 4
-
-_not_counted = contextvars.ContextVar('hold_not_counted', default=None)
 
 
 def find(context, client, instance_uuid):
@@ -239,25 +235,19 @@ def _put(context, client, hold, allocations, consumer_type, project_id,
     return False
 
 
-def not_counted(hold):
-    """Leave a hold out of the usage that placement reports for quotas.
+def uncounted(context, project_id, user_id=None):
+    """Return what is left out of the usage that placement reports for quotas.
 
-    The server that it is for is counted by who checks whether it may be
-    built. Whose the hold is, is up to who wrote it.
+    That is the hold of a server (RequestContext.uncounted_hold) that is
+    counted by whoever checks whether it may be built. Whose the hold is, is up
+    to who wrote it.
 
-    :param hold: what find() returned
-    """
-    return context_value.within(_not_counted, hold)
-
-
-def uncounted(project_id, user_id=None):
-    """Return what not_counted() leaves out of a usage.
-
+    :param context: the request context
     :param project_id: the project whose usage it is
-    :param user_id: the user in it whose usage it is, None if it is all of it
+    :param user_id: the user in it whose usage it is, None for all users
     :returns: a collections.Counter of amounts by resource class
     """
-    hold = _not_counted.get()
+    hold = context.uncounted_hold
     if hold is None or hold['project_id'] != project_id or (
             user_id not in (None, hold['user_id'])):
         return collections.Counter()

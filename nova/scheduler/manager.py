@@ -35,11 +35,11 @@ class SchedulerManager:
         :returns: a list of lists of Selection objects
         :raises: NoValidHost
         """
-        with held_candidate.scheduling(hold):
-            return self.select_destinations(
-                context, spec_obj=spec_obj,
-                instance_uuids=[spec_obj.instance_uuid],
-                return_objects=True, return_alternates=True)
+        context.hold = held_candidate.ScheduledHold(hold)
+        return self.select_destinations(
+            context, spec_obj=spec_obj,
+            instance_uuids=[spec_obj.instance_uuid],
+            return_objects=True, return_alternates=True)
 
     @nova_pending.new
     @messaging.expected_exceptions(exception.MarkerNotFound)

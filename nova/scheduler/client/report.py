@@ -32,7 +32,7 @@ class SchedulerReportClient:
     def claim_resources(self, context, consumer_uuid, alloc_request,
                         project_id, user_id, allocation_request_version,
                         consumer_generation=None):
-        hold = held_candidate.is_claimed_by(consumer_uuid)
+        hold = held_candidate.is_claimed_by(context, consumer_uuid)
         if hold is not None:
             return held_room.claim(context, self, hold, project_id, user_id)
         return released.SchedulerReportClient.claim_resources(
@@ -43,7 +43,7 @@ class SchedulerReportClient:
     def get_usages_counts_for_limits(self, context, project_id):
         usages = released.SchedulerReportClient.get_usages_counts_for_limits(
             self, context, project_id)
-        held = held_room.uncounted(project_id)
+        held = held_room.uncounted(context, project_id)
         return {resource_class: amount - held[resource_class]
                 for resource_class, amount in usages.items()}
 
@@ -52,7 +52,7 @@ class SchedulerReportClient:
             self, context, project_id, user_id=user_id)
         for whose, user in (('project', None), ('user', user_id)):
             if whose in counts:
-                held = held_room.uncounted(project_id, user)
+                held = held_room.uncounted(context, project_id, user)
                 counts[whose]['cores'] -= held[orc.VCPU] + held[orc.PCPU]
                 counts[whose]['ram'] -= held[orc.MEMORY_MB]
         return counts

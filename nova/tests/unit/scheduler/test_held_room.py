@@ -212,15 +212,13 @@ class HoldTestCase(HeldRoomBase):
         self.assertNotEqual(held_room.VERSION, report.SAME_SUBTREE_VERSION)
 
     def test_uncounted(self):
-        self.assertEqual({}, held_room.uncounted('reaper'))
-        with held_room.not_counted(self.hold):
-            for whose in ('reaper', ), ('reaper', 'reaper'):
-                self.assertEqual(RESOURCES, held_room.uncounted(*whose))
-            for whose in ('owner', ), ('reaper', 'user'):
-                self.assertEqual({}, held_room.uncounted(*whose))
-        with held_room.not_counted(None):
-            self.assertEqual({}, held_room.uncounted('reaper'))
-        self.assertEqual({}, held_room.uncounted('reaper'))
+        self.assertEqual({}, held_room.uncounted(self.context, 'reaper'))
+        self.context.uncounted_hold = self.hold
+        for whose in ('reaper', ), ('reaper', 'reaper'):
+            self.assertEqual(
+                RESOURCES, held_room.uncounted(self.context, *whose))
+        for whose in ('owner', ), ('reaper', 'user'):
+            self.assertEqual({}, held_room.uncounted(self.context, *whose))
 
 
 class CandidateTestCase(HeldRoomBase):
@@ -240,35 +238,39 @@ class CandidateTestCase(HeldRoomBase):
             is_bfv=False, requested_resources=[],
             image=objects.ImageMeta(properties=objects.ImageMetaProps())))
 
+    def schedule(self):
+        self.context.hold = held_candidate.ScheduledHold(self.hold)
+
+    def claimed(self, server=uuids.server):
+        return held_candidate.is_claimed_by(self.context, server)
+
     def candidates(self, **request):
         return held_candidate.candidates(
             self.context, self.client, self.resources(**request))
 
     def test_only_while_it_is_scheduled(self):
         self.assertIsNone(self.candidates())
-        self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
-        with held_candidate.scheduling(self.hold):
-            self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
-            self.assertEqual((
-                [{'allocations': self.hold['allocations'],
-                  'mappings': {'': [uuids.host]}}], {uuids.host: {}}),
-                self.candidates())
-            self.assertEqual(self.hold, held_candidate.is_claimed_by(
-                uuids.server))
-            self.assertIsNone(held_candidate.is_claimed_by(uuids.other))
-            # The second query for pinned CPUs.
-            self.assertEqual(([], {}), self.candidates())
-        self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
+        self.assertIsNone(self.claimed())
+        self.schedule()
+        self.assertIsNone(self.claimed())
+        self.assertEqual((
+            [{'allocations': self.hold['allocations'],
+              'mappings': {'': [uuids.host]}}], {uuids.host: {}}),
+            self.candidates())
+        self.assertEqual(self.hold, self.claimed())
+        self.assertIsNone(self.claimed(uuids.other))
+        # The second query for pinned CPUs.
+        self.assertEqual(([], {}), self.candidates())
         self.client.put.assert_not_called()
 
     def test_misfits_are_given_back(self):
         self.client.get.return_value = self.held()
         for request in {'vcpus': 2}, {'resources1__CUSTOM_A': '1'}:
             self.client.put.reset_mock()
-            with held_candidate.scheduling(self.hold):
-                for _time in range(2):
-                    self.assertIsNone(self.candidates(**request))
-                self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
+            self.schedule()
+            for _time in range(2):
+                self.assertIsNone(self.candidates(**request))
+            self.assertIsNone(self.claimed())
             self.assertEqual(
                 {}, self.client.put.call_args.args[1]['allocations'])
 
@@ -276,17 +278,17 @@ class CandidateTestCase(HeldRoomBase):
         self.client.get.return_value = self.held()
         self.client.put.return_value = refused(
             'placement.concurrent_update', 'consumer generation conflict')
-        with held_candidate.scheduling(self.hold):
-            # No host at all: the claim would be added to what is there.
-            self.assertEqual(([], {}), self.candidates(vcpus=2))
-            self.assertIsNone(held_candidate.is_claimed_by(uuids.server))
+        self.schedule()
+        # No host at all: the claim would be added to what is there.
+        self.assertEqual(([], {}), self.candidates(vcpus=2))
+        self.assertIsNone(self.claimed())
 
     def test_placement_fails(self):
         for status in 500, 503:
             self.client.get.return_value = answer(status)
-            with held_candidate.scheduling(self.hold):
-                # The release extends a list by the second of pinned CPUs.
-                self.assertEqual(([], {}), self.candidates())
+            self.schedule()
+            # The release extends a list by the second of pinned CPUs.
+            self.assertEqual(([], {}), self.candidates())
         self.client.put.assert_not_called()
 
     def test_host_without_the_traits(self):
@@ -320,8 +322,8 @@ class CandidateTestCase(HeldRoomBase):
             exception.ResourceProviderAggregateRetrievalFailed,
             held_candidate.misfit, self.context, self.client,
             self.resources(), self.hold)
-        with held_candidate.scheduling(self.hold):
-            self.assertEqual(([], {}), self.candidates())
+        self.schedule()
+        self.assertEqual(([], {}), self.candidates())
 
     def test_pinned_processors(self):
         pinned = {'hw__cpu_policy': 'dedicated'}
