@@ -1,0 +1,39 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+from oslo_utils import versionutils
+
+import nova_pending
+
+released = nova_pending.released(__name__)
+
+
+@nova_pending.over(released.RequestContext)
+class RequestContext:
+
+    #: The microversion of the REST API request that this context serves, as
+    #: "2.105"; None where the context serves no such request. Only nova-api
+    #: knows it: a context that is sent over RPC, or made by target_cell(),
+    #: does not carry it.
+    api_version = nova_pending.new(None)
+
+    @nova_pending.new
+    def supports_api_version(self, version: str) -> bool:
+        """Whether the client asks at a microversion or a later one.
+
+        :param version: the microversion, as "2.105"
+        :returns: False where the context serves no REST API request
+        """
+        if self.api_version is None:
+            return False
+        return (versionutils.convert_version_to_tuple(self.api_version) >=
+                versionutils.convert_version_to_tuple(version))
