@@ -22,6 +22,3 @@ class Service:
     def start(self):
         released.Service.start(self)
         pending_rollout.service_started(self.host, self.binary)
-        if self.binary == 'nova-conductor':
-            from nova.conductor import wait_log
-            wait_log.install()
