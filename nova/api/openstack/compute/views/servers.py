@@ -32,8 +32,7 @@ class ViewBuilder:
         return view
 
     def _add_security_grps(self, request, servers, instances):
-        # What has just left cell0 has no ports that Neutron could be asked
-        # for.
+        # Neutron has no port yet of a server that has just left cell0.
         if rebuild_in_cell0.taken_out() is None:
             released.ViewBuilder._add_security_grps(
                 self, request, servers, instances)
