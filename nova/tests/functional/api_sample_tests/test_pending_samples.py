@@ -100,6 +100,13 @@ class ServersV2107SampleTestCase(PendingSampleTestCase):
     sample_dir = 'servers'
     microversion = '2.107'
 
+    @mock.patch('nova.compute.pending.asked_to_wait', return_value=True)
+    def test_servers(self, _asked):
+        self.verify('server-get-resp',
+                    self._do_get('servers/' + self.server['id']))
+        self.verify('servers-details-resp',
+                    self._do_get('servers/detail?status=PENDING'))
+
     def test_rebuild(self):
         with mock.patch('nova.utils.generate_password',
                         return_value='seekr3t'):
@@ -116,7 +123,8 @@ class ServerPendingV2107SampleTestCase(PendingSampleTestCase):
     sample_dir = 'server-pending'
     microversion = '2.107'
 
-    def test_show(self):
+    @mock.patch('nova.compute.pending.asked_to_wait', return_value=True)
+    def test_show(self, _asked):
         path = 'servers/%s/pending' % self.server['id']
         self.verify('server-pending-get-resp', self._do_get(path))
         self.verify('server-pending-get-admin-resp',
