@@ -51,10 +51,6 @@ def _check_lock_and_state(_api, _context, _instance):
 @nova_pending.over(released.API)
 class API:
 
-    rescue = _refused_as_in_error(released.API.rescue)
-
-    evacuate = _refused_as_in_error(released.API.evacuate)
-
     def _get_instance_from_cell(self, context, im, expected_attrs,
                                 cell_down_support):
         try:

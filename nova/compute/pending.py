@@ -12,11 +12,12 @@
 
 """Who may see the vm_state PENDING.
 
-Requests at a microversion that does not know the state see ERROR in its
-place. The REST API notes which of the two it is for each request; whatever
-speaks of a vm_state while the request is handled asks here.
+A request at a microversion that does not know the state is answered with ERROR
+in its place. The REST API notes for each request whether the microversion
+knows the state. Code that shows a vm_state to a client asks this module.
 """
 
+import contextlib
 import contextvars
 
 from nova import context_value
@@ -24,27 +25,27 @@ from nova import context_value
 #: The microversion that shows PENDING.
 API_VERSION = '2.105'
 
-#: What stands for the column vm_state where the state is hidden.
+#: The column that is read in place of vm_state where the state is hidden.
 HIDDEN_COLUMN = '_vm_state_hidden'
 
 _hidden = contextvars.ContextVar('pending_hidden', default=False)
 
 
-def hidden(yes):
-    """Hide the state, or not, from what runs within the context manager.
+def hidden(yes: bool) -> contextlib.AbstractContextManager[None]:
+    """Hide the state, or show it, within a with statement.
 
-    :param yes: whether what runs within serves a client that does not know
-        the state
+    :param yes: whether the code within serves a client that does not know the
+        state
     """
     return context_value.within(_hidden, yes)
 
 
-def is_hidden():
-    """Whether this thread serves a request that does not know the state."""
+def is_hidden() -> bool:
+    """Whether this thread serves a client that does not know the state."""
     return _hidden.get()
 
 
-def shown(vm_state):
+def shown(vm_state: str | None) -> str | None:
     """Return the vm_state that the client of this request may see."""
     from nova.compute import vm_states
     if vm_state == vm_states.PENDING and is_hidden():
@@ -52,7 +53,7 @@ def shown(vm_state):
     return vm_state
 
 
-def column(name):
+def column(name: str) -> str:
     """Return the column of instances that the client means by a filter or key.
 
     :param name: the name of a filter or of a sort key
@@ -60,3 +61,13 @@ def column(name):
     if name == 'vm_state' and is_hidden():
         return HIDDEN_COLUMN
     return name
+
+
+def asked_to_wait(request_spec) -> bool:
+    """Whether the owner of a server knows of PENDING.
+
+    :param request_spec: the RequestSpec of the server
+    :returns: True if it was created at API_VERSION or later, or rebuilt since
+        at the microversion that rebuilds such servers or later
+    """
+    return bool((request_spec.rebuild_data or {}).get('asked_to_wait'))

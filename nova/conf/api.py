@@ -34,28 +34,4 @@ Possible values:
 
 * A positive integer: the time in seconds (the default is 10).
 """),
-    cfg.IntOpt(
-        'pending_verdict_cache_time',
-        default=30,
-        min=0,
-        mutable=True,
-        help="""
-Seconds that nova-api tells a reason for which a server waits again.
-
-To find out whether no host has room, none could ever have it, or a filter
-refuses those that have, nova-scheduler asks Placement about the whole cloud.
-What it found is told again to the owner of the server, and to whoever asks for
-some hosts or a page of them, for this time or until the server is rebuilt. An
-answer that came within a second is not kept: such a cloud is asked anew. Other
-questions of administrators and services are always asked anew. The quota is
-checked each time.
-
-The reasons are kept where ``[cache]`` says, in the memory of each process by
-default.
-
-Possible values:
-
-* 0: each question is asked anew.
-* A positive integer: the time in seconds (the default is 30).
-"""),
 ]

@@ -26,7 +26,7 @@ server_pending_policies = [
         operations=_OPERATIONS,
         scope_types=['project']),
     policy.DocumentedRuleDefault(
-        # Control the requests to Placement and the names of hosts
+        # Who may read requests to Placement, names of hosts and of filters
         name=BASE_POLICY_NAME % 'hosts:show',
         check_str=base.SERVICE_ROLE,
         description="Show why a server of any project waits for a host, with "

@@ -16,7 +16,7 @@ The host states and the filters are those of a real request. Nothing is
 claimed, and all that is made is forgotten.
 """
 
-import collections
+import typing as ty
 
 import sqlalchemy as sa
 
@@ -25,16 +25,27 @@ from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova import objects
 from nova.objects import base
-from nova.scheduler import filters
+from nova.scheduler import host_manager as manager
 
-# What each host's row tells of its size, by the class of Placement. In all
-# drivers one server can have as much at most.
+#: The columns of a compute node that tell its size, by the resource class.
+#: In all drivers they bound what a single server can have.
 SIZES = {'VCPU': 'vcpus', 'MEMORY_MB': 'memory_mb', 'DISK_GB': 'local_gb'}
 
-Node = collections.namedtuple(
-    'Node', ('uuid', 'host', 'cell_uuid', *SIZES.values()))
 
-Asked = collections.namedtuple('Asked', ('filter', 'member_of', 'forbidden'))
+class Node(ty.NamedTuple):
+    """The row of a compute node."""
+    uuid: str
+    host: str
+    vcpus: int
+    memory_mb: int
+    local_gb: int
+
+
+class Asked(ty.NamedTuple):
+    """The aggregates that a request filter asks for, or forbids."""
+    filter: str
+    member_of: list[set[str]]
+    forbidden: set[str]
 
 
 class Hosts:
@@ -43,56 +54,44 @@ class Hosts:
     #: Whether each cell that was asked has answered.
     are_known = True
 
-    def __init__(self, context, spec, host_manager, asked):
-        """:param context: an administrator's context
-
-        :param spec: the RequestSpec, after the request filters
-        :param host_manager: the HostManager of the scheduler
-        :param asked: a list of Asked, which aggregates a request filter wants
-        """
+    def __init__(self, context: nova_context.RequestContext,
+                 spec: 'objects.RequestSpec',
+                 host_manager: manager.HostManager,
+                 asked: list[Asked]) -> None:
+        """:param spec: the RequestSpec, after the request filters"""
         self.context = context
         self.spec = spec
         self.host_manager = host_manager
         self.asked = asked
 
-    def are_compared(self):
-        """Whether a filter is more than a question about one host."""
-        return any(
-            type(filter_).filter_all is not filters.BaseHostFilter.filter_all
-            for filter_ in self.host_manager.enabled_filters)
-
-    def filter(self, states):
+    def filter(self, states: list[manager.HostState]
+               ) -> tuple[dict[str, str], list[manager.HostState]]:
         """Run the filters as HostManager.get_filtered_hosts() does.
 
-        That one tells nobody which filter refused what, but for the log.
+        That one says in the log alone which filter refused what.
 
-        :param states: HostStates
-        :returns: a dict of what refuses them by the UUID of the provider, a
-            list of those that are left, and what refused the last of them
+        :returns: the names of what refuses hosts, by the UUID of the provider
+            and in the order in which the filters ran, and the hosts that
+            nothing refuses
         """
-        refused, left, last = {}, [], None
+        refused, left = {}, []
         for state in states:
-            name = self._refused_by_request(state)
-            if name:
-                refused[state.uuid] = last = name
+            if name := self._refused_by_request(state):
+                refused[state.uuid] = name
             else:
                 left.append(state)
         hints = ('scheduler_hints' in self.spec and
                  self.spec.scheduler_hints or {})
-        if (self.spec.force_hosts or self.spec.force_nodes) and (
-                not hints.get('_nova_check_type')):
-            return refused, left, last
-        for filter_ in self.host_manager.enabled_filters:
-            if not left:
-                break
+        is_forced = ((self.spec.force_hosts or self.spec.force_nodes) and
+                     not hints.get('_nova_check_type'))
+        for filter_ in [] if is_forced else self.host_manager.enabled_filters:
             passed = list(filter_.filter_all(left, self.spec) or ())
             uuids = {state.uuid for state in passed}
             for state in left:
                 if state.uuid not in uuids:
-                    last = type(filter_).__name__
-                    refused[state.uuid] = last
+                    refused[state.uuid] = type(filter_).__name__
             left = passed
-        return refused, left, last
+        return refused, left
 
     def _refused_by_request(self, state):
         """Return what of the request keeps it off a host, None for nothing."""
@@ -113,62 +112,73 @@ class Hosts:
         uuids = {aggregate.uuid for aggregate in state.aggregates}
         for asked in self.asked:
             if uuids & asked.forbidden or not all(
-                    uuids & one for one in asked.member_of):
+                    uuids & any_of for any_of in asked.member_of):
                 return asked.filter
         return None
 
-    def _cells(self):
-        # As HostManager.get_host_states_by_uuids().
+    def _ask(self, function, argument):
+        """Return what a function returns for each cell that answers."""
+        # The cells of HostManager.get_host_states_by_uuids().
+        cells = self.host_manager.enabled_cells
         destination = self.spec.requested_destination
         if (destination and 'cell' in destination and destination.cell and
                 not destination.allow_cross_cell_move):
-            return [destination.cell]
-        return self.host_manager.enabled_cells
-
-    def get_nodes(self, names=None):
-        """Return the compute nodes that have a service, by their UUIDs."""
-        results = self._ask(
-            self._cells(), lambda cctxt: _get_rows(cctxt, names))
-        return sorted(
-            Node(row.uuid, row.host, cell_uuid,
-                  *(getattr(row, size) or 0 for size in SIZES.values()))
-            for cell_uuid, rows in results.items() for row in rows)
-
-    def get_states(self, nodes):
-        """Make HostStates of nodes, as a real request does.
-
-        But for services of other hosts: the release reads those of all.
-        """
-        uuids = [node.uuid for node in nodes]
-        hosts = {node.host for node in nodes}
-        cells = {node.cell_uuid for node in nodes}
-        results = self._ask(
-            [cell for cell in self._cells() if cell.uuid in cells],
-            lambda cctxt: (
-                objects.ComputeNodeList.get_all_by_uuids(cctxt, uuids),
-                _get_services(cctxt, hosts)))
-        states = list(self.host_manager._get_host_states(
-            self.context,
-            {cell_uuid: nodes for cell_uuid, (nodes, _) in results.items()},
-            {service.host: service for _, services in results.values()
-             for service in services}))
-        for state in states:
-            # Filters that choose among the candidates of a host are to see
-            # one of which nothing is known but the host.
-            state.allocation_candidates = [
-                {'allocations': {state.uuid: {'resources': {}}},
-                 'mappings': None}]
-        return states
-
-    def _ask(self, cells, function):
-        """Return what a function returns for each cell that answers."""
+            cells = [destination.cell]
         results = nova_context.scatter_gather_cells(
-            self.context, cells, nova_context.CELL_TIMEOUT, function)
+            self.context, cells, nova_context.CELL_TIMEOUT, function, argument)
         answered = {
             cell_uuid: result for cell_uuid, result in results.items()
             if not nova_context.is_cell_failure_sentinel(result)}
         self.are_known = self.are_known and len(answered) == len(results)
         return answered
+
+    def get_nodes(self, names: list[str] | None = None) -> list[Node]:
+        """Return the compute nodes that have a service, by their UUIDs.
+
+        :param names: names of hosts, None for all
+        """
+        return sorted(
+            Node(uuid, host, *(size or 0 for size in sizes))
+            for rows in self._ask(_get_rows, names).values()
+            for uuid, host, *sizes in rows)
+
+    def get_states(self, uuids: list[str],
+                   candidates: dict[str, list[dict]] | None = None
+                   ) -> list[manager.HostState]:
+        """Make the HostStates of nodes, as candidates of the request.
+
+        :param uuids: the UUIDs of the nodes
+        :param candidates: the allocation requests by the UUID of the node. A
+            node without any gets one that names the node alone.
+        """
+        found = self._ask(_get_computes, uuids) if uuids else {}
+        states = list(self.host_manager._get_host_states(
+            self.context,
+            {cell_uuid: nodes for cell_uuid, (nodes, _) in found.items()},
+            {service.host: service for _, services in found.values()
+             for service in services}))
+        for state in states:
+            state.allocation_candidates = (
+                candidates and candidates.get(state.uuid) or
+                [{'allocations': {state.uuid: {'resources': {}}},
+                  'mappings': None}])
+        return states
+
+
+def _get_computes(context, uuids):
+    """Return compute nodes, and the services of their hosts.
+
+    The release reads the services of all hosts.
+    """
+    nodes = objects.ComputeNodeList.get_all_by_uuids(context, uuids)
+    with main_db_api.get_context_manager(context).reader.using(
+            context) as session:
+        rows = session.query(models.Service).filter(
+            models.Service.binary == 'nova-compute',
+            models.Service.deleted == 0,
+            models.Service.host.in_({node.host for node in nodes})).all()
+        return nodes, base.obj_make_list(
+            context, objects.ServiceList(context), objects.Service, rows)
 
 
 def _get_rows(context, names):
@@ -185,14 +195,3 @@ def _get_rows(context, names):
         if names is not None:
             query = query.filter(node.host.in_(names))
         return query.all()
-
-
-def _get_services(context, hosts):
-    with main_db_api.get_context_manager(context).reader.using(
-            context) as session:
-        rows = session.query(models.Service).filter(
-            models.Service.binary == 'nova-compute',
-            models.Service.deleted == 0,
-            models.Service.host.in_(hosts)).all()
-        return base.obj_make_list(
-            context, objects.ServiceList(context), rows)

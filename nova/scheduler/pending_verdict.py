@@ -17,21 +17,25 @@ filters are those of a real request. Nothing is claimed or written, and no
 notification tells of a scheduling that is none.
 """
 
-import bisect
 import collections
 import contextlib
 import threading
 import time
+import typing as ty
 from urllib import parse as urlparse
 
 from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
 
 import nova.conf
+from nova import context as nova_context
 from nova import exception
+from nova import objects
+from nova.scheduler.client import report
 from nova.scheduler import empty_hosts
 from nova.scheduler import held_candidate
 from nova.scheduler import held_room
+from nova.scheduler import host_manager as manager
 from nova.scheduler import host_refusals
 from nova.scheduler import request_filter
 from nova.scheduler import utils
@@ -39,14 +43,15 @@ from nova.scheduler import utils
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-#: Reasons that the scheduler can tell. FITS is none: a rebuild would land.
+#: Reasons that the scheduler can tell. FITS says that a rebuild would find a
+#: host now.
 FITS = 'fits'
 NO_ROOM = 'no_room'
 REFUSED = 'refused'
 NO_SUCH_HOST = 'no_such_host'
 NOTHING_FITS = 'nothing_fits'
 
-# Filters that look at what runs on a host: one that is empty may pass them.
+# These filters look at what runs on a host: an empty host may pass them.
 _OF_USAGE = frozenset((
     'AggregateIoOpsFilter', 'AggregateNumInstancesFilter', 'IoOpsFilter',
     'NUMATopologyFilter', 'NumInstancesFilter', 'PciPassthroughFilter'))
@@ -54,26 +59,26 @@ _OF_USAGE = frozenset((
 # Host states that are made at a time while a reason is looked for.
 _BATCH = 100
 
-# After so many seconds a host that could take the request is taken for
-# granted. One that is not loaded yet cannot be proved to be too small.
+# Seconds that the search for a reason takes at most. What has not been looked
+# at by then is no proof that nothing fits.
 _SECONDS = 5
 
 
 class Allowance:
-    """Seconds of work that the questions of tenants may take.
+    """The seconds of work that the questions of tenants may take.
 
     A token bucket: a share of one thread of this process, and a store of it
-    for when many ask at once. Whoever finds it empty is told nothing.
+    for when many ask at once. A tenant who finds it empty is told nothing.
     """
 
-    def __init__(self, share=0.1, store=10.0):
+    def __init__(self, share: float = 0.1, store: float = 10.0) -> None:
         self.share, self.store = share, store
         self._left, self._at = store, time.monotonic()
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def spend(self):
-        """Take what is done within from the allowance.
+    def spend(self) -> ty.Iterator[bool]:
+        """Take the time of the with statement from the allowance.
 
         :returns: a context manager that gives whether there is any left
         """
@@ -83,7 +88,8 @@ class Allowance:
                 self.store, self._left + (now - self._at) * self.share)
             self._at = now
             allowed = self._left > 0
-            # Those that begin together see each other.
+            # One second is taken at once, so that questions that come at the
+            # same time do not all find the same seconds.
             self._left -= allowed
         try:
             yield allowed
@@ -95,18 +101,19 @@ class Allowance:
 _allowance = Allowance()
 
 
-def find(context, spec, host_manager, client, hosts=None, marker=None,
-         limit=None, reason=True, is_tenant=False):
+def find(context: nova_context.RequestContext, spec: 'objects.RequestSpec',
+         host_manager: manager.HostManager,
+         client: report.SchedulerReportClient,
+         hosts: list[str] | None = None, marker: str | None = None,
+         limit: int | None = None, reason: bool = True,
+         is_tenant: bool = False) -> dict[str, ty.Any]:
     """Find out why a request waits.
 
     :param context: an administrator's context
-    :param spec: the RequestSpec, as a rebuild hands it to the conductor
-    :param host_manager: the HostManager of the scheduler
-    :param client: the SchedulerReportClient of the scheduler
     :param hosts: names of the hosts to tell of, None for all
     :param marker: the provider UUID of the last host of the page before
     :param limit: how many hosts to tell of, 0 for none
-    :param reason: whether to look for the reason. It is the costly part.
+    :param reason: whether to look for the reason, which is the costly part
     :param is_tenant: whether a tenant asks, for whom there is an allowance
     :returns: a dict of reason (None if it was not found out), filter (the one
         that refused the last hosts, or None), requests (a list of query
@@ -132,40 +139,34 @@ class _Verdict:
         self.asked = []
         self.hosts = host_refusals.Hosts(
             context, spec, host_manager, self.asked)
-        self.until = time.monotonic() + _SECONDS
 
     def find(self, hosts, marker, limit, reason):
         verdict = {'reason': None, 'filter': None, 'requests': []}
         utils.setup_instance_group(self.context, self.spec)
         try:
             self._filter_request()
-            self.requests = self._make_requests()
+            requests = self._make_requests()
+            verdict['requests'] = [
+                _without_limit(request) for request in requests]
+            if reason:
+                verdict['reason'], verdict['filter'] = self._find_reason(
+                    requests)
         except exception.RequestFilterFailed:
             verdict.update(reason=REFUSED, filter=self.asked[-1].filter)
         except exception.NoValidHost:
-            # The one that resources_from_request_spec() raises.
+            # resources_from_request_spec() raises it for a forced host.
             verdict['reason'] = NO_SUCH_HOST
-        else:
-            verdict['requests'] = [
-                _without_limit(request) for request in self.requests]
-            if reason:
-                try:
-                    verdict['reason'], verdict['filter'] = self._find_reason()
-                except (ks_exc.ClientException,
-                        empty_hosts.PlacementUnavailable,
-                        exception.ResourceProviderRetrievalFailed,
-                        exception.ResourceProviderTraitRetrievalFailed,
-                        exception.ResourceProviderAggregateRetrievalFailed,
-                        ) as exc:
-                    LOG.warning('Why a server waits is not known, since '
-                                'Placement does not answer: %s', exc)
+        except (ks_exc.ClientException, exception.NovaException) as exc:
+            # Placement does not answer, most of the time.
+            LOG.warning('Why server %s waits is not known: %s',
+                        self.spec.instance_uuid, exc)
         verdict['hosts'] = self._find_hosts(hosts, marker, limit)
         return verdict
 
     # The request, as SchedulerManager.select_destinations() makes it.
 
     def _filter_request(self):
-        """Run the request filters; note which asked for which aggregates."""
+        """Run the request filters; note which asks for which aggregates."""
         for filter_ in request_filter.ALL_REQUEST_FILTERS:
             member_of, forbidden = self._aggregates()
             try:
@@ -202,102 +203,97 @@ class _Verdict:
 
     # The reason.
 
-    def _find_reason(self):
+    def _find_reason(self, requests):
         """Return the reason, and the filter that refused the last hosts."""
-        answers = self._find_candidates()
-        reason = self._find_reason_with(answers)
-        # It answers so too if it does not know a trait that is asked for.
-        if reason[0] not in (FITS, NOTHING_FITS) and any(
-                found is None for found, _of_providers in answers):
+        candidates, is_answered = self._find_candidates(requests)
+        if candidates:
+            uuids, could_take = list(candidates), lambda uuid: True
+        else:
+            uuids = self._find_large_nodes(requests)
+            could_take = empty_hosts.EmptyHosts(
+                self.context, self.client, requests).could_hold
+        reason, filter_ = self._judge(uuids, candidates, could_take)
+        if reason in (NO_ROOM, REFUSED) and not is_answered:
+            # A trait that Placement does not know is a reason; that Placement
+            # fails is none.
             raise empty_hosts.PlacementUnavailable(reason='')
-        return reason
+        if reason == NOTHING_FITS and not self.hosts.are_known:
+            LOG.warning('Why server %s waits is not known, since a cell does '
+                        'not answer.', self.spec.instance_uuid)
+            reason = None
+        return reason, filter_
 
-    def _find_reason_with(self, answers):
-        candidates, summaries = collections.defaultdict(list), {}
-        for found, of_providers in answers:
-            for candidate in found or ():
-                for uuid in candidate['allocations']:
-                    candidates[uuid].append(candidate)
-            summaries.update(of_providers or {})
-        uuids, last = list(summaries) if candidates else [], None
-        size = len(uuids) if self.hosts.are_compared() else _BATCH
-        for start in range(0, len(uuids), size):
-            if start and self._is_late():
-                return None, None
-            states = list(self.host_manager.get_host_states_by_uuids(
-                self.context, uuids[start:start + size], self.spec))
-            for state in states:
-                state.allocation_candidates = candidates[state.uuid]
-            _refused, left, name = self.hosts.filter(states)
-            if left:
-                return FITS, None
-            last = name or last
-        if last:
-            return (NO_ROOM, None) if last in _OF_USAGE else (REFUSED, last)
-        return self._find_reason_without_room()
+    def _find_candidates(self, requests):
+        """Ask Placement which hosts have room.
 
-    def _is_late(self):
-        return time.monotonic() > self.until
-
-    def _find_candidates(self):
-        """Return what there is room on, as Placement answers each request."""
-        hold = held_room.find(
-            self.context, self.client, self.spec.instance_uuid)
-        held = []
-        if hold and not held_candidate.misfit(
-                self.context, self.client, self.requests[0], hold,
-                with_groups=True):
-            held = [held_candidate.as_candidates(hold)]
-            if not self.requests[0].get_num_of_suffixed_groups():
-                return held
-            # It is given back, and is room for the server as any other then.
-            held[0][0][0]['mappings'] = None
+        :returns: the allocation requests by the UUID of each of their
+            providers, and whether Placement has answered each query
+        """
         answers = [self.client.get_allocation_candidates(
-            self.context, request) for request in self.requests]
+            self.context, request) for request in requests]
         if None in answers:
             raise empty_hosts.PlacementUnavailable(reason='')
-        return held + [answer[:2] for answer in answers]
+        hold = held_room.find(
+            self.context, self.client, self.spec.instance_uuid)
+        if hold and not held_candidate.misfit(
+                self.context, self.client, requests[0], hold,
+                with_groups=True):
+            allocations, summaries = held_candidate.as_candidates(hold)
+            # Which provider serves which group of the request is not known.
+            allocations[0]['mappings'] = None
+            answers.append((allocations, summaries, None))
+        candidates = collections.defaultdict(list)
+        for allocations, _summaries, _version in answers:
+            for allocation in allocations or ():
+                for uuid in allocation['allocations']:
+                    candidates[uuid].append(allocation)
+        return candidates, all(answer[0] is not None for answer in answers)
 
-    def _find_reason_without_room(self):
-        nodes = [node for node in self.hosts.get_nodes()
-                 if self._is_big_enough(node)]
-        # Where the largest is too small the others are.
-        nodes.sort(key=lambda node: node[3:], reverse=True)
-        empty = empty_hosts.EmptyHosts(
-            self.context, self.client, self.requests)
+    def _find_large_nodes(self, requests):
+        """Return the nodes that are not too small, the largest ones first."""
+        def is_large_enough(node):
+            own = (None, node.uuid)
+            return any(
+                request.get_request_group(None).in_tree in own and
+                all(amount <= getattr(node, host_refusals.SIZES[name])
+                    for name, amount in request.merged_resources().items()
+                    if name in host_refusals.SIZES)
+                for request in requests)
+
+        nodes = filter(is_large_enough, self.hosts.get_nodes())
+        return [node.uuid for node in sorted(
+            nodes, key=lambda node: node[2:], reverse=True)]
+
+    def _judge(self, uuids, candidates, could_take):
+        """Return the reason, and the filter that refused the last hosts.
+
+        :param uuids: the providers of the nodes that are judged
+        :param candidates: what _find_candidates() returned
+        :param could_take: a function that says of a provider whether its host
+            could take the server if less ran there
+        """
+        until = time.monotonic() + _SECONDS
         refused = {}
-        for start in range(0, len(nodes), _BATCH):
-            if self._is_late():
-                return NO_ROOM, None
-            states = self.hosts.get_states([
-                node for node in nodes[start:start + _BATCH]
-                if not empty.rules_out(node.uuid)])
-            names, left, _last = self.hosts.filter(states)
-            refused.update(names)
-            if any(self._is_late() or empty.could_hold(state.uuid)
-                   for state in left):
-                return NO_ROOM, None
+        for start in range(0, len(uuids), _BATCH):
+            refusals, left = self.hosts.filter(self.hosts.get_states(
+                uuids[start:start + _BATCH], candidates))
+            refused.update(refusals)
+            for state in left:
+                if candidates:
+                    return FITS, None
+                if time.monotonic() > until or could_take(state.uuid):
+                    return NO_ROOM, None
+            if time.monotonic() > until:
+                return (None if candidates else NO_ROOM), None
+        # Where a filter of the usage is all that refuses a host, less usage
+        # makes room. Among the others the filter that ran last counts.
         for uuid, name in sorted(
-                refused.items(), key=lambda item: item[1] in _OF_USAGE):
-            if self._is_late() or empty.could_hold(uuid):
-                return ((NO_ROOM, None) if name in _OF_USAGE else
-                        (REFUSED, name))
-        if not self.hosts.are_known:
-            LOG.warning('Why a server waits is not known, since a cell does '
-                        'not answer.')
-            return None, None
+                reversed(refused.items()),
+                key=lambda item: item[1] not in _OF_USAGE):
+            if could_take(uuid):
+                return (NO_ROOM, None) if name in _OF_USAGE else (
+                    REFUSED, name)
         return NOTHING_FITS, None
-
-    def _is_big_enough(self, node):
-        """Whether the row of a node does not rule out each request."""
-        def fits(request):
-            in_tree = request.get_request_group(None).in_tree
-            return in_tree in (None, node.uuid) and all(
-                amount <= getattr(node, host_refusals.SIZES[name])
-                for name, amount in request.merged_resources().items()
-                if name in host_refusals.SIZES)
-
-        return any(fits(request) for request in self.requests)
 
     # The hosts.
 
@@ -307,16 +303,15 @@ class _Verdict:
         nodes = self.hosts.get_nodes(names)
         if marker is not None:
             uuids = [node.uuid for node in nodes]
-            start = bisect.bisect(uuids, marker)
-            if not start or uuids[start - 1] != marker:
+            if marker not in uuids:
                 raise exception.MarkerNotFound(marker=marker)
-            nodes = nodes[start:]
-        if not self.hosts.are_compared():
-            nodes = nodes[:limit]
-        refused = self.hosts.filter(self.hosts.get_states(nodes))[0]
+            nodes = nodes[uuids.index(marker) + 1:]
+        nodes = nodes[:limit]
+        refused, _left = self.hosts.filter(self.hosts.get_states(
+            [node.uuid for node in nodes]))
         return [{'host': node.host, 'uuid': node.uuid,
                  'refused_by': refused.get(node.uuid)}
-                for node in nodes[:limit]]
+                for node in nodes]
 
 
 def _without_limit(request):

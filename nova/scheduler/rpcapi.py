@@ -19,7 +19,7 @@ CONF = nova.conf.CONF
 
 released = nova_pending.released(__name__)
 
-# A scheduler of the release answers so, by the bus or within a process.
+# How a scheduler of the release refuses a method that it does not know.
 _UNKNOWN = ('UnsupportedVersion', 'NoSuchMethod')
 
 

@@ -10,8 +10,6 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-from urllib import parse as urlparse
-
 import webob.exc
 
 from nova.compute import pending
@@ -37,26 +35,8 @@ def task_and_vm_state_from_status(statuses):
 
 def raise_http_conflict_for_instance_invalid_state(exc, action, server_id):
     if 'attr' not in exc.kwargs:
-        # No state of the server tells this; the exception's sentence does.
+        # The server is refused for something else than an attribute of its
+        # state: the sentence of the exception says for what.
         raise webob.exc.HTTPConflict(explanation=exc.format_message())
     released.raise_http_conflict_for_instance_invalid_state(
         exc, action, server_id)
-
-
-@nova_pending.over(released.ViewBuilder)
-class ViewBuilder:
-
-    def _get_next_link(self, request, identifier, collection_name):
-        link = released.ViewBuilder._get_next_link(
-            self, request, identifier, collection_name)
-        if pending.is_hidden():
-            return link
-        # The release keeps one of several values of a parameter: the second
-        # page of status=ERROR&status=PENDING would be one of status=PENDING.
-        params = [
-            (name, identifier if name == 'marker' else value)
-            for name, value in sorted(
-                request.params.items(), key=lambda param: param[0])]
-        if 'marker' not in request.params:
-            params.append(('marker', identifier))
-        return '%s?%s' % (link.partition('?')[0], urlparse.urlencode(params))

@@ -15,52 +15,28 @@ import nova_pending
 
 released = nova_pending.released(__name__)
 
-# The last microversion of each released schema without an end that a later
-# schema follows, by the identity of the schema.
-_last_versions = {}
 
+def ending(kind, version, method):
+    """Give the last schema of a released method an end.
 
-@nova_pending.over(released.Schemas)
-class Schemas:
+    In the release the last schema of a method has no end. A schema for a
+    later microversion needs one: this sets the max_version of the released
+    decorator.
 
-    def add_schema(self, schema, min_version, max_version):
-        """Add a schema; one without an end before it ends where this begins.
-
-        In the release the last schema of a method has no end. One that is
-        laid over it must not be validated together with it.
-        """
-        first = api_version_request.APIVersionRequest(min_version)
-        for index, (other, low, high) in enumerate(self._schemas):
-            if high.is_null() and not low.is_null() and low < first:
-                last = '%d.%d' % (first.ver_major, first.ver_minor - 1)
-                _last_versions[id(other)] = last
-                self._schemas[index] = (
-                    other, low, api_version_request.APIVersionRequest(last))
-        released.Schemas.add_schema(self, schema, min_version, max_version)
-
-
-# Two methods can share a schema, and only one of them a later one: each has
-# its own copy.
-
-def schema(request_body_schema, min_version=None, max_version=None):
-    return released.schema(
-        dict(request_body_schema), min_version, max_version)
-
-
-def response_body_schema(response_body_schema, min_version=None,
-                         max_version=None):
-    return released.response_body_schema(
-        dict(response_body_schema), min_version, max_version)
-
-
-def query_schema(request_query_schema, min_version=None, max_version=None):
-    return released.query_schema(
-        dict(request_query_schema), min_version, max_version)
-
-
-def _schema_validation_helper(schema, target, min_version, max_version,
-                              args, kwargs, **options):
-    return released._schema_validation_helper(
-        schema, target, min_version,
-        max_version or _last_versions.get(id(schema)), args, kwargs,
-        **options)
+    :param kind: 'request_body_schema' or 'response_body_schema'
+    :param version: the last microversion of the schema, as '2.104'
+    :param method: the released method, with its decorators
+    :returns: the method
+    """
+    wrapper = method
+    while hasattr(wrapper, '__wrapped__'):
+        variables = dict(zip(wrapper.__code__.co_freevars,
+                             wrapper.__closure__ or ()))
+        if kind in variables and (
+                variables['max_version'].cell_contents is None):
+            variables['max_version'].cell_contents = version
+        wrapper = wrapper.__wrapped__
+    schemas = getattr(method, kind + 's')._schemas
+    schema, first, _none = schemas[-1]
+    schemas[-1] = schema, first, api_version_request.APIVersionRequest(version)
+    return method

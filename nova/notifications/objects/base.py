@@ -31,10 +31,12 @@ class NotificationPayloadBase:
         return 'state' in self and self.state == vm_states.PENDING
 
     def obj_to_primitive(self, target_version=None, version_manifest=None):
-        # A subclass that has no version for the state must not inherit one.
+        # A subclass without a version for the state must not inherit that of
+        # its parent.
         before = vars(type(self)).get('VERSION_BEFORE_PENDING')
         if before and target_version is None and not self.says_pending():
-            # Whoever reads only the versions of the release goes on reading.
+            # A consumer that knows the versions of the release alone can
+            # read each payload that does not say PENDING.
             target_version = before
         return released.NotificationPayloadBase.obj_to_primitive(
             self, target_version, version_manifest)
@@ -47,7 +49,7 @@ class NotificationPayloadBase:
                 _replace_pending(primitive)
             if target_version == before and not getattr(
                     self, '_obj_version_manifest', None):
-                # Nothing else has changed since, in no nested object either.
+                # No nested object has changed between the two versions.
                 return
         released.NotificationPayloadBase.obj_make_compatible(
             self, primitive, target_version)

@@ -828,20 +828,14 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
                 check_response_status=[202])
         self.wait_for(self.server, 'ERROR')
 
-    def test_state_of_a_server_that_does_not_wait_is_reset(self):
-        self.flags(use_pending_state=False)
-        self.server = self.create_waiting(status='ERROR')
-        with self.asked() as asked:
-            self.admin_api.post_server_action(
-                self.server['id'], {'os-resetState': {'state': 'error'}})
-        self.assertEqual([], asked)
-
     def test_state_of_a_server_in_a_cell_that_is_reset(self):
         self.make_room()
         self.rebuild(self.server)
         self.wait_for(self.server, 'ACTIVE')
-        self.admin_api.post_server_action(
-            self.server['id'], {'os-resetState': {'state': 'error'}})
+        with self.asked() as asked:
+            self.admin_api.post_server_action(
+                self.server['id'], {'os-resetState': {'state': 'error'}})
+        self.assertEqual([], asked)
         self.assertNotEqual({}, self.held()['allocations'])
 
     def test_set_error(self):

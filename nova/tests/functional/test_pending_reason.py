@@ -12,6 +12,7 @@
 
 """Why a server waits, as GET /servers/{id}/pending tells it."""
 
+import contextlib
 import re
 import time
 from unittest import mock
@@ -44,28 +45,23 @@ from nova.tests.functional import rebuild_base
 
 CONF = nova.conf.CONF
 
-OWNERS = {'since', 'attempts', 'last_attempt', 'reason', 'message', 'advice'}
+OWNERS = {'since', 'attempts', 'last_attempt', 'reason', 'message', 'advice',
+          'asked_to_wait'}
 TIME = r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$'
 
 
 class PendingReasonBase(rebuild_base.RebuildInCell0Base):
 
-    # Each test knows what it has asked before.
-    cache_time = 0
     # A loaded machine has its time.
     timeout = 60
 
     def setUp(self):
-        self.flags(pending_verdict_cache_time=self.cache_time,
-                   pending_verdict_timeout=self.timeout, group='api')
+        self.flags(pending_verdict_timeout=self.timeout, group='api')
         # That of the process is used up by the tests before.
         self.useFixture(fixtures.MockPatchObject(
             pending_verdict, '_allowance',
             pending_verdict.Allowance(store=600)))
         super().setUp()
-        # What one test has found out is nothing to the next.
-        self.useFixture(fixtures.MockPatchObject(
-            pending_reason, '_client', None))
 
     def get(self, server, api=None, query='', status=200):
         server_id = server if isinstance(server, str) else server['id']
@@ -83,12 +79,28 @@ class PendingReasonBase(rebuild_base.RebuildInCell0Base):
         return error['message']
 
     def assertReason(self, reason, server):
-        """Check the reason of a server, the same for all who ask."""
+        """Check the reason of a server, the same for all who ask.
+
+        The owner reads the message of the fault, which names no filter.
+        """
         admin = self.pending(server, self.admin_api)
         owner = self.pending(server)
         self.assertEqual(reason, admin['reason'], admin)
-        self.assertEqual({key: admin[key] for key in OWNERS}, owner)
+        self.assertEqual({key: admin[key] for key in OWNERS - {'message'}},
+                         {key: owner[key] for key in OWNERS - {'message'}})
+        self.assertEqual(OWNERS, set(owner))
+        self.assertEqual(
+            self.api.get_server(server['id'])['fault']['message'],
+            owner['message'])
+        self.assertNotIn('Filter', owner['message'])
         return admin
+
+    def assertReasonForAdministrators(self, reason, server, owners='no_room'):
+        """Check what the checks of a rebuild tell, and its owner not."""
+        self.assertEqual(owners, self.pending(server)['reason'])
+        shown = self.pending(server, self.admin_api)
+        self.assertEqual(reason, shown['reason'], shown)
+        return shown
 
     def fill(self):
         """Leave no room on the host."""
@@ -266,7 +278,7 @@ class ReasonTestCase(PendingReasonBase):
 
     def test_quota(self):
         server = self.waiting_for_quota()
-        shown = self.assertReason('quota', server)
+        shown = self.assertReasonForAdministrators('quota', server)
         self.assertIn('Quota exceeded for cores', shown['message'])
         self.assertEqual(1, len(shown['hosts']))
         self.assertIn(shown['message'], self.refused(403, server))
@@ -277,11 +289,8 @@ class ReasonTestCase(PendingReasonBase):
             {'uuid': self.neutron.network_1['id']}])
         with mock.patch.object(
                 self.neutron, 'show_quota', return_value={
-                    'quota': {'port': len(self.neutron._ports)}}
-        ), mock.patch.object(
-                rpcapi.SchedulerAPI, 'get_pending_verdict') as ask:
-            shown = self.assertReason('quota', server)
-        ask.assert_not_called()
+                    'quota': {'port': len(self.neutron._ports)}}):
+            shown = self.assertReasonForAdministrators('quota', server)
         self.assertIn('number of ports', shown['message'])
         self.assertIsNone(shown['requests'])
         self.assertIsNone(shown['hosts'])
@@ -298,7 +307,7 @@ class ReasonTestCase(PendingReasonBase):
         self.fill()
         server = self.waiting()
         self.glance.delete(None, server['image']['id'])
-        shown = self.assertReason('unknown', server)
+        shown = self.assertReasonForAdministrators('unknown', server)
         self.assertIn('could not be found', shown['message'])
         self.assertIsNone(shown['hosts'])
         self.assertIsNone(shown['requests'])
@@ -312,7 +321,7 @@ class ReasonTestCase(PendingReasonBase):
             'boot_index': 0, 'uuid': volume}])
         self.assertReason('no_room', server)
         self.cinder.volume_to_attachment[volume].clear()
-        shown = self.assertReason('unknown', server)
+        shown = self.assertReasonForAdministrators('unknown', server)
         self.assertIn('not reserved', shown['message'])
         self.assertIsNone(shown['hosts'])
         self.refused(400, server)
@@ -349,6 +358,110 @@ class ReasonTestCase(PendingReasonBase):
         self.assertEqual([], self.notifier.notifications)
         self.assertEqual({}, self.placement.get(
             '/allocations/' + server['id']).body['allocations'])
+
+
+class OwnerTestCase(PendingReasonBase):
+    """What owners are told asks the database and a scheduler alone."""
+
+    def test_no_other_service_is_asked(self):
+        self.useFixture(cinder_fixture.CinderFixture(self))
+        volume = cinder_fixture.CinderFixture.IMAGE_BACKED_VOL
+        server = self.create_waiting(imageRef='', block_device_mapping_v2=[{
+            'source_type': 'volume', 'destination_type': 'volume',
+            'boot_index': 0, 'uuid': volume}], networks=[
+                {'uuid': self.neutron.network_1['id']}])
+
+        def fail(*_args, **_kwargs):
+            raise AssertionError('A service is asked.')
+
+        with contextlib.ExitStack() as stack:
+            for name in ('image.glance.API.get', 'volume.cinder.API.get',
+                         'volume.cinder.API.attachment_get',
+                         'network.neutron.get_client',
+                         'objects.Quotas.count',
+                         'objects.Quotas.count_as_dict'):
+                stack.enter_context(mock.patch('nova.' + name, fail))
+            self.assertEqual('nothing_fits', self.pending(server)['reason'])
+            # For an administrator they are asked.
+            self.assertIn('failed to get volume', self.pending(
+                server, self.admin_api)['unavailable'])
+
+    def test_another_cell_is_down(self):
+        server = self.create_waiting()
+        released = nova_context.scatter_gather_cells
+        asked = []
+
+        def gather(context, cells, *args, **kwargs):
+            asked.extend(cell.uuid for cell in cells)
+            return released(context, cells, *args, **kwargs)
+
+        with mock.patch.object(
+                rpcapi.SchedulerAPI, 'get_pending_verdict', return_value=None
+        ), mock.patch.object(nova_context, 'scatter_gather_cells', gather):
+            self.pending(server)
+        self.assertEqual(
+            set(), set(asked) - {objects.CellMapping.CELL0_UUID})
+
+
+class AskedToWaitTestCase(PendingReasonBase):
+    """Whether the owner of a server knows of PENDING."""
+
+    def ask(self, server):
+        """Store that the owner asked to wait."""
+        spec = objects.RequestSpec.get_by_instance_uuid(
+            nova_context.get_admin_context(), server['id'])
+        spec.rebuild_data = dict(spec.rebuild_data or {}, asked_to_wait=True)
+        spec.save_all()
+
+    def shown(self, server, api):
+        """Return what each of the three says, None for nothing."""
+        listed = {one['id']: one for one in
+                  api.api_get('/servers/detail').body['servers']}
+        return [
+            self.pending(server, api)['asked_to_wait'],
+            api.get_server(server['id']).get('asked_to_wait'),
+            listed[server['id']].get('asked_to_wait')]
+
+    def test_all_readers(self):
+        server = self.create_waiting(name='asked')
+        self.ask(server)
+        for api in self.api, self.admin_api:
+            self.assertEqual([True] * 3, self.shown(server, api))
+
+    def test_only_servers_that_wait_have_it(self):
+        self.ask(self.create_waiting())
+        other = self._create_server(flavor_id=self.small, networks='none')
+        self.flags(use_pending_state=False)
+        failed = self.create_waiting('ERROR')
+        listed = {one['id']: one for one in
+                  self.api.api_get('/servers/detail').body['servers']}
+        self.assertEqual(3, len(listed))
+        for server in other, failed:
+            self.assertNotIn('asked_to_wait', listed[server['id']])
+            self.assertNotIn('asked_to_wait',
+                             self.api.get_server(server['id']))
+
+    def test_older_microversions(self):
+        server = self.create_waiting()
+        self.ask(server)
+        for version in '2.104', '2.105', '2.106':
+            self.speak(version)
+            for one in (self.api.get_server(server['id']), *self.api.api_get(
+                    '/servers/detail').body['servers']):
+                self.assertNotIn('asked_to_wait', one)
+
+    def test_one_query_for_a_page(self):
+        for _time in range(3):
+            self.create_waiting()
+        with mock.patch.object(
+                objects.RequestSpec, 'get_by_instance_uuids',
+                side_effect=objects.RequestSpec.get_by_instance_uuids) as load:
+            for version, queries in ('2.106', 1), ('2.107', 2):
+                load.reset_mock()
+                self.speak(version)
+                self.assertEqual(3, len(self.api.api_get(
+                    '/servers/detail').body['servers']))
+                self.assertEqual(queries, load.call_count)
 
 
 class FiltersOfUsageTestCase(PendingReasonBase):
@@ -406,9 +519,10 @@ class RouteTestCase(PendingReasonBase):
         self.flags(use_pending_state=False)
         failed = self.create_waiting('ERROR')
         for server in running, failed:
-            self.assertEqual(
-                'Instance %s does not wait for a host.' % server['id'],
-                self.refusal(404, server))
+            for api in self.api, self.admin_api:
+                self.assertIn(
+                    'Instance %s does not wait for a host: it is in vm_state '
+                    % server['id'], self.refusal(409, server, api))
 
     def test_roles(self):
         server = self.create_waiting()
@@ -464,7 +578,7 @@ class RouteTestCase(PendingReasonBase):
                         'schedule_and_build_instances'):
             server = self.api.post_server({'server': self._build_server(
                 flavor_id=self.small, networks='none')})
-        self.assertIn('does not wait', self.refusal(404, server))
+        self.assertIn('does not wait', self.refusal(409, server))
 
     def test_back_before_the_look_is_at_its_end(self):
         server = self.create_waiting()
@@ -618,20 +732,13 @@ class PolicyTestCase(PendingReasonBase):
             vcpu=1, memory_mb=128, disk=0, ephemeral=2000)
         server = self.create_waiting(api=self.admin_api, flavor_id=flavor)
         owner = self.pending(server)
-        self.assertEqual('unknown', owner['reason'])
-        self.assertIn('zero disk', owner['message'])
+        # Whether its rebuild would be refused is not asked for the owner.
+        self.assertEqual('nothing_fits', owner['reason'])
         self.assertEqual('nothing_fits', self.pending(
             server, self.admin_api)['reason'])
 
 
 class SchedulerTestCase(PendingReasonBase):
-
-    cache_time = 30
-
-    def setUp(self):
-        # As on a cloud so large that each answer takes long.
-        self.useFixture(fixtures.MockPatchObject(pending_reason, '_DEAR', 0))
-        super().setUp()
 
     def stop_scheduler(self):
         self.scheduler.stop()
@@ -642,9 +749,9 @@ class SchedulerTestCase(PendingReasonBase):
         asked = []
         find_reason = pending_verdict._Verdict._find_reason
 
-        def find(verdict):
+        def find(verdict, requests):
             asked.append(verdict)
-            return find_reason(verdict)
+            return find_reason(verdict, requests)
 
         self.useFixture(fixtures.MonkeyPatch(
             'nova.scheduler.pending_verdict._Verdict._find_reason', find))
@@ -686,7 +793,6 @@ class SchedulerTestCase(PendingReasonBase):
                 exception.NovaException('The rebuild was interrupted.'))
         self.assertReason('no_room', server)
         server = self.api.get_server(server['id'])
-        self.flags(pending_verdict_cache_time=0, group='api')
         self.stop_scheduler()
         self.assertFromFault('unknown', server)
 
@@ -712,17 +818,9 @@ class SchedulerTestCase(PendingReasonBase):
                 side_effect=messaging.MessagingTimeout):
             self.assertEqual('no_room', self.pending(server)['reason'])
         self.assertEqual('no_room', self.pending(server)['reason'])
+        self.flags(pending_verdict_timeout=self.timeout, group='api')
         time.sleep(1)
         self.assertEqual('nothing_fits', self.pending(server)['reason'])
-
-    def test_what_is_told_at_once_is_not_kept(self):
-        server = self.create_waiting()
-        self.useFixture(fixtures.MockPatchObject(pending_reason, '_DEAR', 600))
-        asked = self.count_asked()
-        for _time in range(3):
-            self.assertEqual('nothing_fits', self.pending(server)['reason'])
-        self.pending(server, self.admin_api, query='?host=compute')
-        self.assertEqual(4, len(asked))
 
     def test_pinned(self):
         server = self.create_waiting()
@@ -746,24 +844,17 @@ class SchedulerTestCase(PendingReasonBase):
         self.assertEqual(1, len(shown['hosts']))
         self.assertEqual(1, len(shown['requests']))
 
-    def test_reason_is_told_again(self):
+    def test_reason_is_not_looked_for_with_certain_hosts(self):
         server = self.create_waiting()
         asked = self.count_asked()
-        for _time in range(3):
-            self.assertEqual('nothing_fits', self.pending(server)['reason'])
+        shown = self.pending(server, self.admin_api)
+        self.assertEqual('nothing_fits', shown['reason'])
         self.assertEqual(1, len(asked))
-        # Administrators are told what is now, and the page that follows goes
-        # with it.
-        uuid = self.pending(server, self.admin_api)['hosts'][0]['uuid']
-        self.assertEqual(2, len(asked))
-        for query in '?host=compute', '?marker=' + uuid:
-            self.assertEqual('nothing_fits', self.pending(
+        for query in '?host=compute', '?marker=' + shown['hosts'][0]['uuid']:
+            # What the last attempt has left.
+            self.assertEqual('no_room', self.pending(
                 server, self.admin_api, query=query)['reason'])
-        self.assertEqual(2, len(asked))
-        self.rebuild(server)
-        self.wait_for(server, 'PENDING')
-        self.pending(server)
-        self.assertEqual(3, len(asked))
+        self.assertEqual(1, len(asked))
 
     def test_tenants_have_an_allowance(self):
         server = self.create_waiting()
@@ -773,5 +864,3 @@ class SchedulerTestCase(PendingReasonBase):
         self.assertEqual('no_room', self.pending(server)['reason'])
         self.assertEqual('nothing_fits', self.pending(
             server, self.admin_api)['reason'])
-        # What the administrator has asked for is known now.
-        self.assertEqual('nothing_fits', self.pending(server)['reason'])

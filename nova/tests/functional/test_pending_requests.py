@@ -29,6 +29,9 @@ class SameRequestTestCase(full_cloud.FullCloudTestCase):
     def compare(self, api, method, path, body=None, may_show=False):
         """Ask both servers for the same, expect the same.
 
+        Nova refuses one with 409 for its state and the other because it was
+        never launched: the sentences may differ, and neither names PENDING.
+
         :param may_show: whether the answer may show the new state
         :returns: the code
         """
@@ -38,6 +41,10 @@ class SameRequestTestCase(full_cloud.FullCloudTestCase):
             api, method, path, self.pending, body)
         if may_show:
             text = text.replace('PENDING', 'ERROR').replace('pending', 'error')
+        if code == 409:
+            if not may_show:
+                self.assertNotIn('pending', text.lower())
+            text = expected[1]
         self.assertEqual(expected, (code, text), (
             api.microversion, method, path, body, api is self.admin_api))
         return code

@@ -299,6 +299,66 @@ class FlavorTestCase(CorrectedBase):
         self._wait_for_state_change(server, 'ACTIVE')
 
 
+class PolicyTestCase(CorrectedBase):
+    """A rebuild gives nobody what a create or a resize would refuse."""
+
+    def refuse(self, rule):
+        self.policy.set_rules(
+            {'os_compute_api:servers:' + rule: '!'}, overwrite=False)
+
+    def assertRefusedFor(self, rule, server, **body):
+        with mock.patch('nova.compute.flavors.get_flavor_by_flavor_id'
+                        ) as flavor, mock.patch(
+                'nova.compute.rebuild_correction.get_availability_zones'
+        ) as zones:
+            self.assertIn('servers:' + rule, self.refused_unchanged(
+                403, server, **body))
+        flavor.assert_not_called()
+        zones.assert_not_called()
+
+    def test_create(self):
+        server = self.create_waiting()
+        self.refuse('create')
+        for body in ({'flavorRef': self.small}, {'flavorRef': 'unknown'},
+                     {'availability_zone': 'nova'},
+                     {'availability_zone': None}):
+            self.assertRefusedFor('create', server, **body)
+        # A rebuild that names neither needs its own policy alone.
+        self.rebuild(server)
+        self.wait_for(server, 'PENDING')
+
+    def test_resize(self):
+        server = self.create_waiting()
+        self.refuse('resize')
+        self.assertRefusedFor('resize', server, flavorRef=self.small)
+        self.rebuild(server, availability_zone='nova')
+        self.wait_for(server, 'PENDING')
+
+    def test_rebuild(self):
+        server = self.create_waiting()
+        self.refuse('rebuild')
+        for body in ({'flavorRef': 'unknown'},
+                     {'availability_zone': 'nowhere'}):
+            self.assertRefusedFor('rebuild', server, **body)
+
+    def test_policy_of_the_zone(self):
+        server = self.create_waiting()
+        self.policy.set_rules(
+            {'os_compute_api:servers:create': "'nova':%(availability_zone)s"},
+            overwrite=False)
+        self.assertRefusedFor('create', server, availability_zone='other')
+        self.rebuild(server, availability_zone='nova')
+        self.wait_for(server, 'PENDING')
+
+    def test_locked(self):
+        server = self.create_waiting()
+        self.api.post_server_action(server['id'], {'lock': None})
+        for body in ({'flavorRef': 'unknown'},
+                     {'availability_zone': 'nowhere'}):
+            self.assertIn('is locked', self.refused_unchanged(
+                409, server, **body))
+
+
 class ZoneTestCase(CorrectedBase):
 
     def setUp(self):

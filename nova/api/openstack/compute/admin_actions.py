@@ -12,7 +12,7 @@
 
 import functools
 
-from nova.compute import vm_states
+from nova import objects
 from nova.scheduler.client import report
 from nova.scheduler import held_room
 import nova_pending
@@ -20,32 +20,17 @@ import nova_pending
 released = nova_pending.released(__name__)
 
 
-class _Noting:
-    """Stands for the controller, and notes the state of the server.
-
-    Who does not wait has no hold, and Placement need not be asked.
-    """
-
-    def __init__(self, controller):
-        self._compute_api = controller.compute_api
-        self.compute_api = self
-        self.vm_state = None
-
-    def get(self, *args, **kwargs):
-        instance = self._compute_api.get(*args, **kwargs)
-        self.vm_state = instance.vm_state
-        return instance
-
-
 @nova_pending.over(released.AdminActionsController)
 class AdminActionsController:
 
     @functools.wraps(released.AdminActionsController._reset_state)
     def _reset_state(self, req, id, body):
-        noting = _Noting(self)
         answer = released.AdminActionsController._reset_state(
-            noting, req=req, id=id, body=body)
-        if noting.vm_state == vm_states.PENDING:
-            held_room.drop_any(req.environ['nova.context'],
-                               report.report_client_singleton, id)
+            self, req=req, id=id, body=body)
+        context = req.environ['nova.context']
+        # The server does not wait any more, so no room is held for it. The
+        # look-up of the server has targeted the context at its cell; room is
+        # held for servers in cell0 only.
+        if context.cell_uuid == objects.CellMapping.CELL0_UUID:
+            held_room.drop_any(context, report.report_client_singleton, id)
         return answer

@@ -10,6 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+from urllib import parse as urlparse
+
 from oslo_db import exception as db_exc
 import webob.exc
 
@@ -25,14 +27,27 @@ from nova.i18n import _
 from nova.policies import server_pending as policies
 
 
+class ViewBuilder(common.ViewBuilder):
+
+    def _get_next_link(self, request, identifier, collection_name):
+        # The release keeps one of several values of a parameter. A page is
+        # that of all hosts that were named.
+        link, _mark, _query = super()._get_next_link(
+            request, identifier, collection_name).partition('?')
+        params = [(name, value) for name, value in request.params.items()
+                  if name != 'marker'] + [('marker', identifier)]
+        return '%s?%s' % (link, urlparse.urlencode(params))
+
+
 @validation.validated
 class ServerPendingController(wsgi.Controller):
 
-    _view_builder_class = common.ViewBuilder
+    _view_builder_class = ViewBuilder
 
     def __init__(self):
         super().__init__()
         self.compute_api = compute.API()
+        self.pending_reason = pending_reason.PendingReason(self.compute_api)
 
     @wsgi.api_version(pending_reason.API_VERSION)
     @wsgi.expected_errors((400, 404, 409, 503))
@@ -42,27 +57,26 @@ class ServerPendingController(wsgi.Controller):
         """Show why a server waits for a host."""
         context = req.environ['nova.context']
         limit, marker = common.get_limit_and_marker(req)
-        with_hosts = context.can(
-            policies.BASE_POLICY_NAME % 'hosts:show', target={}, fatal=False)
-        if with_hosts:
-            # A service has no project of the server's owner.
+        page = None
+        if context.can(policies.BASE_POLICY_NAME % 'hosts:show', target={},
+                       fatal=False):
+            # A service is not of the project of the server.
             context = context.elevated()
+            page = pending_reason.Page(
+                req.GET.getall('host') or None, limit, marker)
         try:
-            instance = self._get_instance(context, server_id)
-            if not with_hosts:
+            instance = self._get_instance(context, server_id, page)
+            if page is None:
                 context.can(policies.BASE_POLICY_NAME % 'show',
                             target={'project_id': instance.project_id})
-            answer = pending_reason.explain(
-                self.compute_api, context, instance, with_hosts=with_hosts,
-                hosts=req.GET.getall('host') or None, limit=limit,
-                marker=marker)
+            answer = self.pending_reason.explain(context, instance, page)
         except exception.MarkerNotFound:
             raise webob.exc.HTTPBadRequest(
                 explanation=_('marker [%s] not found') % marker)
         except (exception.InstanceNotFound,
-                pending_reason.InstanceNotPending) as exc:
+                exception.RequestSpecNotFound) as exc:
             raise webob.exc.HTTPNotFound(explanation=exc.format_message())
-        except exception.InstanceInvalidState as exc:
+        except pending_reason.InstanceNotPending as exc:
             raise webob.exc.HTTPConflict(explanation=exc.format_message())
         except db_exc.DBConnectionError:
             raise _unreachable()
@@ -73,11 +87,12 @@ class ServerPendingController(wsgi.Controller):
             answer['hosts_links'] = links
         return {'pending': answer}
 
-    def _get_instance(self, context, server_id):
+    def _get_instance(self, context, server_id, page):
         try:
             return common.get_instance(
                 self.compute_api, context, server_id,
-                expected_attrs=list(pending_reason.EXPECTED_ATTRS))
+                expected_attrs=list(pending_reason.EXPECTED_ATTRS)
+                if page else [])
         except exception.NovaException:
             # Its cell does not answer; what is not found is an HTTP error.
             raise _unreachable()

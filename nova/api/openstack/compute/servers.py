@@ -19,10 +19,12 @@ from nova.api.openstack import common
 from nova.api.openstack.compute.schemas import servers as schema
 from nova.api import validation
 from nova.compute import pending
+from nova.compute import pending_reason
 from nova.compute import rebuild_correction
 from nova.compute import rebuild_in_cell0
 from nova import exception
 from nova.i18n import _
+from nova import objects
 from nova.policies import servers as policies
 import nova_pending
 
@@ -32,17 +34,51 @@ released = nova_pending.released(__name__)
 @nova_pending.over(released.ServersController)
 class ServersController:
 
-    detail = validation.response_body_schema(
-        schema.detail_response_v2105, pending.API_VERSION)(
-            released.ServersController.detail)
+    @validation.response_body_schema(
+        schema.detail_response_v2107, pending_reason.API_VERSION)
+    @validation.response_body_schema(
+        schema.detail_response_v2105, pending.API_VERSION, '2.106')
+    @functools.wraps(validation.ending(
+        'response_body_schema', '2.104', released.ServersController.detail))
+    def detail(self, req):
+        answer = released.ServersController.detail(self, req)
+        self._add_asked_to_wait(req, answer['servers'])
+        return answer
 
-    show = validation.response_body_schema(
-        schema.show_response_v2105, pending.API_VERSION)(
-            released.ServersController.show)
+    @validation.response_body_schema(
+        schema.show_response_v2107, pending_reason.API_VERSION)
+    @validation.response_body_schema(
+        schema.show_response_v2105, pending.API_VERSION, '2.106')
+    @functools.wraps(validation.ending(
+        'response_body_schema', '2.104', released.ServersController.show))
+    def show(self, req, id):
+        answer = released.ServersController.show(self, req, id)
+        self._add_asked_to_wait(req, [answer['server']])
+        return answer
 
     update = validation.response_body_schema(
-        schema.update_response_v2105, pending.API_VERSION)(
-            released.ServersController.update)
+        schema.update_response_v2105, pending.API_VERSION)(validation.ending(
+            'response_body_schema', '2.104',
+            released.ServersController.update))
+
+    @nova_pending.new
+    def _add_asked_to_wait(self, req, servers):
+        """Say of servers that were never built whether they asked to wait.
+
+        The request specs of those servers are loaded in one query.
+        """
+        context = req.environ['nova.context']
+        if not context.supports_api_version(pending_reason.API_VERSION):
+            return
+        waiting = {server['id']: server for server in servers
+                   if server['status'] == 'PENDING' or (
+                       server['status'] == 'ERROR' and not server['hostId'] and
+                       server['OS-SRV-USG:launched_at'] is None)}
+        if waiting:
+            for spec in objects.RequestSpec.get_by_instance_uuids(
+                    context, list(waiting)):
+                waiting[spec.instance_uuid]['asked_to_wait'] = (
+                    pending.asked_to_wait(spec))
 
     def _get_server(self, context, req, instance_uuid, is_detail=False,
                     cell_down_support=False, columns_to_join=None):
@@ -57,43 +93,67 @@ class ServersController:
 
     @nova_pending.new
     def _find_correction(self, req, id, rebuild):
-        """Return what a rebuild corrects, None if it names nothing of it."""
-        context = req.environ['nova.context']
+        """Return the flavor and the zone that a rebuild names.
+
+        The policies and the lock are checked before either of them is looked
+        up.
+
+        :param rebuild: the body of the rebuild action
+        :returns: a Correction, None if neither is named
+        """
         flavor_id, zone = rebuild.get('flavorRef'), None
-        if flavor_id is not None:
-            flavor_id = common.get_id_from_href(flavor_id)
-        if 'availability_zone' in rebuild:
-            # As in a create, but of a server that is there.
-            instance = self._get_server(context, req, id)
+        names_zone = 'availability_zone' in rebuild
+        if flavor_id is None and not names_zone:
+            return None
+        context = req.environ['nova.context']
+        instance = self._get_server(context, req, id)
+        target = {'project_id': instance.project_id,
+                  'user_id': instance.user_id,
+                  'availability_zone': instance.availability_zone}
+        context.can(policies.SERVERS % 'rebuild', target=target)
+        if names_zone:
             try:
                 zone, host, node = self.compute_api.parse_availability_zone(
                     context, rebuild['availability_zone'])
             except exception.InvalidInput as error:
                 raise webob.exc.HTTPBadRequest(
                     explanation=error.format_message())
+            target['availability_zone'] = zone
+        # What the owner may not create, or resize a server to, a rebuild is
+        # not to give the owner either.
+        context.can(policies.SERVERS % 'create', target=target)
+        if flavor_id is not None:
+            context.can(policies.SERVERS % 'resize', target=target)
+            flavor_id = common.get_id_from_href(flavor_id)
+        if names_zone and (host or node):
+            context.can(policies.SERVERS % 'create:forced_host', target=target)
+        if instance.locked and not context.is_admin:
+            raise webob.exc.HTTPConflict(
+                explanation=exception.InstanceIsLocked(
+                    instance_uuid=instance.uuid).format_message())
+        if names_zone:
             if host or node:
-                context.can(policies.SERVERS % 'create:forced_host',
-                            target={'project_id': instance.project_id,
-                                    'user_id': instance.user_id,
-                                    'availability_zone': zone})
                 zone = self._validate_host_availability_zone(
                     context, zone, host)
             zone = zone, host, node
-        if flavor_id is None and zone is None:
-            return None
         return rebuild_correction.Correction(flavor_id, zone)
 
     @validation.schema(schema.rebuild_v2107, rebuild_correction.API_VERSION)
-    @validation.schema(schema.rebuild_v2106, rebuild_in_cell0.API_VERSION)
+    @validation.schema(
+        schema.rebuild_v2106, rebuild_in_cell0.API_VERSION, '2.106')
     @validation.response_body_schema(
         schema.rebuild_response_v2105, pending.API_VERSION)
-    @functools.wraps(released.ServersController._rebuild)
+    @functools.wraps(validation.ending(
+        'request_body_schema', '2.105', validation.ending(
+            'response_body_schema', '2.104',
+            released.ServersController._rebuild)))
     def _rebuild(self, req, id, body):
         context = req.environ['nova.context']
         asked_for = context.supports_api_version(
             rebuild_in_cell0.API_VERSION)
         if asked_for:
-            # The compute API knows the image where none is named.
+            # The compute API finds the image of a server whose rebuild names
+            # none.
             body = {'rebuild': {'imageRef': None, **body['rebuild']}}
             correction = None
             # Below it the body has not been validated yet.

@@ -9,16 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-import datetime
 import os
 from unittest import mock
 
 from oslo_serialization import jsonutils
-from oslo_utils import fixture as utils_fixture
-from oslo_utils import timeutils
 
-from nova import context as nova_context
-from nova import objects
 from nova.tests.functional import api_samples_test_base
 from nova.tests.functional import full_cloud
 
@@ -105,6 +100,13 @@ class ServersV2107SampleTestCase(PendingSampleTestCase):
     sample_dir = 'servers'
     microversion = '2.107'
 
+    @mock.patch('nova.compute.pending.asked_to_wait', return_value=True)
+    def test_servers(self, _asked):
+        self.verify('server-get-resp',
+                    self._do_get('servers/' + self.server['id']))
+        self.verify('servers-details-resp',
+                    self._do_get('servers/detail?status=PENDING'))
+
     def test_rebuild(self):
         with mock.patch('nova.utils.generate_password',
                         return_value='seekr3t'):
@@ -121,40 +123,9 @@ class ServerPendingV2107SampleTestCase(PendingSampleTestCase):
     sample_dir = 'server-pending'
     microversion = '2.107'
 
-    def test_show(self):
+    @mock.patch('nova.compute.pending.asked_to_wait', return_value=True)
+    def test_show(self, _asked):
         path = 'servers/%s/pending' % self.server['id']
         self.verify('server-pending-get-resp', self._do_get(path))
         self.verify('server-pending-get-admin-resp',
                     self.admin_api.api_request(path))
-
-
-class SimpleTenantUsageV2105SampleTestCase(PendingSampleTestCase):
-
-    sample_dir = 'os-simple-tenant-usage'
-    microversion = '2.105'
-
-    def setUp(self):
-        super().setUp()
-        # The release counts what was launched, which no released code lets a
-        # server in cell0 be.
-        launched_at = timeutils.utcnow(with_timezone=True)
-        context = nova_context.get_admin_context()
-        cell0 = objects.CellMapping.get_by_uuid(
-            context, objects.CellMapping.CELL0_UUID)
-        with nova_context.target_cell(context, cell0) as cctxt:
-            instance = objects.Instance.get_by_uuid(cctxt, self.server['id'])
-            instance.launched_at = launched_at
-            instance.save()
-        self.useFixture(utils_fixture.TimeFixture(
-            timeutils.normalize_time(launched_at) +
-            datetime.timedelta(hours=1)))
-
-    def test_usage(self):
-        start = 'start=2020-01-01T00:00:00'
-        for name, response in (
-                ('simple-tenant-usage-get-detail', self.admin_api.api_request(
-                    'os-simple-tenant-usage?detailed=1&' + start)),
-                ('simple-tenant-usage-get-specific', self._do_get(
-                    'os-simple-tenant-usage/%s?%s' % (
-                        self.project_id, start)))):
-            self.verify(name, response)

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import functools
 from unittest import mock
 
 from nova.api.openstack import api_version_request
@@ -25,13 +26,11 @@ OTHER = {'type': 'object', 'properties': {'state': {'enum': ['other']}},
 
 
 class SchemaWithoutEndTestCase(test.NoDBTestCase):
-    """A schema that is laid over a method ends the last one before it."""
+    """The last schema of a released method ends where a later one begins."""
 
     def setUp(self):
         super().setUp()
         self.flags(response_validation='error', group='api')
-        self.useFixture(test.fixtures.MonkeyPatch(
-            'nova.api.validation._last_versions', {}))
 
         @validation.response_body_schema(OLD, '2.50')
         def detail(controller, req, state):
@@ -43,7 +42,8 @@ class SchemaWithoutEndTestCase(test.NoDBTestCase):
             return {'state': state}
 
         self.detail = detail
-        self.show = validation.response_body_schema(NEW, '2.60')(show)
+        self.show = validation.response_body_schema(NEW, '2.60')(
+            validation.ending('response_body_schema', '2.59', show))
 
     def refuses(self, version, state, method=None):
         req = mock.Mock(
@@ -80,13 +80,29 @@ class SchemaWithoutEndTestCase(test.NoDBTestCase):
         self.assertTrue(
             self.show.response_body_schemas._schemas[2][2].is_null())
 
-    def test_overlap_is_refused_as_in_the_release(self):
-        schemas = validation.Schemas()
-        schemas.add_schema(OLD, '2.1', '2.50')
-        self.assertRaises(
-            AssertionError, schemas.add_schema, NEW, '2.40', '2.60')
+    def test_request(self):
+        @validation.schema(OLD, '2.50')
+        @validation.schema(OTHER, '2.1', '2.49')
+        def update(controller, req, body):
+            return body
 
-    def test_schema_for_all_versions_has_no_end(self):
-        schemas = validation.Schemas()
-        schemas.add_schema(OLD, None, None)
-        self.assertRaises(AssertionError, schemas.add_schema, NEW, '2.5', None)
+        update = validation.schema(NEW, '2.60')(
+            validation.ending('request_body_schema', '2.59', update))
+        for version, state, accepted in (
+                ('2.59', 'old', True), ('2.59', 'new', False),
+                ('2.60', 'new', True), ('2.49', 'other', True)):
+            req = mock.Mock(
+                api_version_request=api_version_request.APIVersionRequest(
+                    version))
+            req.is_legacy_v2.return_value = False
+            ask = functools.partial(
+                update, None, req=req, body={'state': state})
+            if accepted:
+                self.assertEqual({'state': state}, ask())
+            else:
+                self.assertRaises(exception.ValidationError, ask)
+
+    def test_without_an_end_the_release_refuses_a_later_one(self):
+        self.assertRaises(
+            AssertionError,
+            validation.response_body_schema(NEW, '2.60'), self.detail)

@@ -39,12 +39,12 @@ class ServerPendingPolicyTest(base.BasePolicyTest):
             'nova.api.openstack.common.get_instance',
             return_value=self.instance)).mock
         self.explain = self.useFixture(fixtures.MockPatch(
-            'nova.compute.pending_reason.explain',
-            side_effect=lambda *args, with_hosts, **kwargs: {
+            'nova.compute.pending_reason.PendingReason.explain',
+            side_effect=lambda context, instance, page: {
                 'since': '2026-11-22T11:30:00Z', 'attempts': 1,
                 'last_attempt': '2026-11-22T11:30:00Z', 'reason': 'no_room',
-                'message': '', 'advice': '',
-                **({'hosts': [], 'requests': []} if with_hosts else {})}
+                'message': '', 'advice': '', 'asked_to_wait': False,
+                **({'hosts': [], 'requests': []} if page else {})}
             )).mock
         self.told_of_hosts = {
             self.legacy_admin_context, self.project_admin_context,

@@ -42,11 +42,10 @@ show_response = {
                 },
                 'message': {'type': 'string'},
                 'advice': {'type': 'string'},
-                # Where the token that asks may not rebuild the server, and
-                # one of its project may.
-                'rebuild_forbidden': {'type': 'string'},
+                'asked_to_wait': {'type': 'boolean'},
                 # The following are shown to administrators and services
-                # alone, and null where they could not be found out.
+                # alone. What could not be found out is null.
+                'rebuild_forbidden': {'type': 'string'},
                 'requests': {
                     'type': ['array', 'null'],
                     'items': {'type': 'string'},
@@ -68,7 +67,7 @@ show_response = {
                 'unavailable': {'type': 'string'},
             },
             'required': ['since', 'attempts', 'last_attempt', 'reason',
-                         'message', 'advice'],
+                         'message', 'advice', 'asked_to_wait'],
             'additionalProperties': False,
         },
     },

@@ -56,3 +56,10 @@ update_response_v2105 = _with_pending(
     released.update_response_v2100, 'server')
 rebuild_response_v2105 = _with_pending(
     released.rebuild_response_v2100, 'server')
+
+detail_response_v2107 = copy.deepcopy(detail_response_v2105)
+detail_response_v2107['properties']['servers']['items']['oneOf'][0][
+    'properties']['asked_to_wait'] = {'type': 'boolean'}
+show_response_v2107 = copy.deepcopy(show_response_v2105)
+show_response_v2107['properties']['server']['oneOf'][0][
+    'properties']['asked_to_wait'] = {'type': 'boolean'}

@@ -1,6 +1,7 @@
 {
     "pending": {
         "since": "%(isotime)s",
+        "asked_to_wait": true,
         "attempts": 1,
         "last_attempt": "%(isotime)s",
         "reason": "nothing_fits",
