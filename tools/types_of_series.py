@@ -31,7 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The fields of objects are no attributes that a reader of the source knows,
 # nor is what the tree lays over a released module.
 OPTIONS = ('--ignore-missing-imports', '--follow-imports=silent',
-           '--check-untyped-defs', '--disable-error-code=attr-defined')
+           '--disable-error-code=attr-defined')
 
 
 def link(place):

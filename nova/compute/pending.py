@@ -17,10 +17,9 @@ in its place. The REST API notes for each request whether the microversion
 knows the state. Code that shows a vm_state to a client asks this module.
 """
 
+import collections.abc
 import contextlib
 import contextvars
-
-from nova import context_value
 
 #: The microversion that shows PENDING.
 API_VERSION = '2.105'
@@ -31,13 +30,18 @@ HIDDEN_COLUMN = '_vm_state_hidden'
 _hidden = contextvars.ContextVar('pending_hidden', default=False)
 
 
-def hidden(yes: bool) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def hidden(yes: bool) -> collections.abc.Iterator[None]:
     """Hide the state, or show it, within a with statement.
 
     :param yes: whether the code within serves a client that does not know the
         state
     """
-    return context_value.within(_hidden, yes)
+    token = _hidden.set(yes)
+    try:
+        yield
+    finally:
+        _hidden.reset(token)
 
 
 def is_hidden() -> bool:

@@ -42,7 +42,7 @@ class ViewBuilder(common.ViewBuilder):
 @validation.validated
 class ServerPendingController(wsgi.Controller):
 
-    _view_builder_class = ViewBuilder
+    _view_builder_class = ViewBuilder  # type: ignore[assignment]
 
     def __init__(self):
         super().__init__()
