@@ -100,13 +100,13 @@ class Trial:
         self._expect_running('second')
 
     def refused(self):
-        """Refused by Cinder's policy: as before. Then allowed: re-imaged."""
+        """Refused by Cinder's policy: undone. Then allowed: re-imaged."""
         with self._policy('cinder', 'volume:reimage_reserved'):
             self._rebuild('second', name='renamed')
         self._expect_running('first')
         self._expect_said('reimage')
-        # nova-compute has no database, and its conductor has to bring it back.
-        self._expect('name', self._show().name, self.name)
+        # What the request itself names stays.
+        self._expect('name', self._show().name, 'renamed')
         self._rebuild('second')
         self._expect_running('second')
 

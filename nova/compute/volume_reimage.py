@@ -29,22 +29,16 @@ server deletes all attachments that a killed nova-compute has made.
 import collections.abc
 import contextlib
 import functools
-import math
 import sys
-import time
-import typing as ty
 
-from cinderclient import exceptions as cinder_exception
 from oslo_log import log as logging
 from oslo_serialization import jsonutils
-from oslo_utils import units
 
+from nova.compute import cinder_reimage
 from nova.compute import power_state
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
-import nova.conf
-from nova import context as nova_context
 from nova import exception
 from nova.i18n import _
 from nova import objects
@@ -52,7 +46,6 @@ from nova.objects import service as service_obj
 from nova import utils
 from nova.volume import cinder
 
-CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 #: The key of the system metadata that holds the ID of the root volume.
@@ -61,26 +54,11 @@ UNFINISHED = 'reimage_unfinished'
 # The microversion of Cinder that re-images a reserved volume.
 _CINDER_API = '3.68'
 
-# Seconds between two looks at the volume while no event comes.
-_ASK_EVERY = 60
-
-# Seconds between the tries of what needs Cinder.
-_TRY_AGAIN_AFTER = (2, 8, 20)
-
 # The attributes that nova-api takes from the properties of an image.
 _FROM_IMAGE = {'architecture': None, 'kernel_id': '', 'os_type': None,
                'ramdisk_id': '', 'vm_mode': None}
 
 _NOT_CONNECTED = '{}'
-
-
-class NotReimaged(exception.BuildAbortException):
-    msg_fmt = _("Volume %(volume_id)s was not re-imaged: %(reason)s")
-
-
-class ReimageFailed(exception.BuildAbortException):
-    msg_fmt = _("Failed to rebuild volume backed instance. Re-image of volume "
-                "%(volume_id)s failed: %(reason)s")
 
 
 class HostTooOld(exception.InstanceInvalidState):
@@ -91,8 +69,7 @@ class HostTooOld(exception.InstanceInvalidState):
 
 # In nova-api and nova-conductor.
 
-def check_host(context: nova_context.RequestContext,
-               instance: 'objects.Instance') -> None:
+def check_host(context, instance: 'objects.Instance') -> None:
     """Refuse a server whose host would not undo a re-image that fails.
 
     :raises: HostTooOld
@@ -103,9 +80,7 @@ def check_host(context: nova_context.RequestContext,
         raise HostTooOld(instance_uuid=instance.uuid)
 
 
-def is_left_by_failure(context: nova_context.RequestContext,
-                       volume_api: 'cinder.API',
-                       bdms: 'objects.BlockDeviceMappingList') -> bool:
+def is_left_by_failure(context, volume_api, bdms) -> bool:
     """Whether volumes that are not in use were left so by a re-image.
 
     :param bdms: all block device mappings of the server
@@ -113,26 +88,22 @@ def is_left_by_failure(context: nova_context.RequestContext,
     """
     instance = objects.Instance.get_by_uuid(
         context, bdms[0].instance_uuid, expected_attrs=['system_metadata'])
-    root_id = instance.system_metadata.get(UNFINISHED)
-    if instance.vm_state != vm_states.ERROR or root_id is None:
+    if (instance.vm_state != vm_states.ERROR or
+            UNFINISHED not in instance.system_metadata):
         return False
     attachments = Attachments(context, volume_api, instance.uuid)
-    for bdm in bdms:
-        if not bdm.volume_id:
-            continue
+
+    def is_ours(bdm):
         status = volume_api.get(context, bdm.volume_id)['status']
-        if status in ('reserved', 'attaching') or (
-                status == 'error' and bdm.volume_id == root_id):
-            if not attachments.find(bdm):
-                return False
-        elif status not in ('in-use', 'available'):
-            return False
-    return True
+        return status in ('available', 'in-use') or (
+            status in ('attaching', 'error', 'reserved') and
+            attachments.find(bdm))
+
+    return all(is_ours(bdm) for bdm in bdms if bdm.volume_id)
 
 
-def delete_leftovers(context: nova_context.RequestContext,
-                     volume_api: 'cinder.API', instance: 'objects.Instance',
-                     bdms: 'objects.BlockDeviceMappingList') -> None:
+def delete_leftovers(context, volume_api, instance: 'objects.Instance',
+                     bdms) -> None:
     """Delete the attachments that a killed nova-compute has left.
 
     The server is being deleted, and with it the attachments that its block
@@ -173,8 +144,7 @@ def restore_image(instance: 'objects.Instance',
                 default if value in (None, 'nokernel') else value)
 
 
-def restore_unasked(context: nova_context.RequestContext,
-                    instance: 'objects.Instance',
+def restore_unasked(context, instance: 'objects.Instance',
                     system_metadata: dict[str, str] | None) -> None:
     """End a rebuild that failed before a host was asked for it.
 
@@ -197,10 +167,8 @@ def restore_unasked(context: nova_context.RequestContext,
 # In nova-compute.
 
 @contextlib.contextmanager
-def under_way(manager: ty.Any, context: nova_context.RequestContext,
-              instance: 'objects.Instance',
-              bdms: 'objects.BlockDeviceMappingList', image_id: str,
-              system_metadata: dict[str, str] | None,
+def under_way(manager, context, instance: 'objects.Instance', bdms,
+              image_id: str, system_metadata: dict[str, str] | None,
               allocations: dict) -> collections.abc.Iterator[None]:
     """Leave no wreck of a server whose root volume is not re-imaged.
 
@@ -218,29 +186,27 @@ def under_way(manager: ty.Any, context: nova_context.RequestContext,
         yield
     except Exception as exc:
         failure = exc
-        if not (isinstance(exc, ReimageFailed) or undo.is_deleted() or
-                instance.task_state != task_states.REBUILDING):
-            LOG.exception('The root volume was not re-imaged.',
-                          instance=instance)
-            try:
+        try:
+            if instance.task_state == task_states.REBUILDING and not (
+                    isinstance(exc, cinder_reimage.ReimageFailed) or
+                    undo.is_deleted()):
+                LOG.exception('The root volume was not re-imaged.',
+                              instance=instance)
                 undo.run(exc, allocations)
                 failure = exception.InstanceFaultRollback(
-                    inner_exception=NotReimaged(
-                        volume_id=undo.root.volume_id, reason=_reason(exc)))
-            except Exception as second:
-                failure = second
+                    inner_exception=undo.not_reimaged(exc))
+        except Exception as second:
+            failure = second
         if not isinstance(failure, exception.InstanceFaultRollback):
             undo.give_up()
         raise failure
 
 
-def rebuild(manager: ty.Any, context: nova_context.RequestContext,
-            instance: 'objects.Instance', image_meta: 'objects.ImageMeta',
-            injected_files: list, admin_password: str, allocations: dict,
-            bdms: 'objects.BlockDeviceMappingList',
-            attach_block_devices: collections.abc.Callable,
-            network_info: ty.Any, block_device_info: dict,
-            preserve_ephemeral: bool) -> None:
+def rebuild(manager, context, instance: 'objects.Instance',
+            image_meta: 'objects.ImageMeta', injected_files: list,
+            admin_password: str, allocations: dict, bdms,
+            attach_block_devices: collections.abc.Callable, network_info,
+            block_device_info: dict, preserve_ephemeral: bool) -> None:
     """Destroy the guest, re-image its root volume and spawn the guest again.
 
     The parameters are those of the released _rebuild_default_impl().
@@ -276,7 +242,8 @@ def rebuild(manager: ty.Any, context: nova_context.RequestContext,
         manager.volume_api.attachment_delete(context, original)
 
     attachments.exchange(root, reserved[0], disconnect_root)
-    _Reimage(manager, context, instance, root.volume_id, image_meta.id).run()
+    cinder_reimage.Reimage(
+        manager, context, instance, root.volume_id, image_meta.id).run()
     instance.task_state = task_states.REBUILD_BLOCK_DEVICE_MAPPING
     instance.save(expected_task_state=[task_states.REBUILDING])
     if kept:
@@ -420,10 +387,6 @@ class _Undo:
         if set(volume.get('attachments') or ()) - {instance.uuid}:
             raise exception.InvalidVolume(
                 reason=_('it is attached to other servers too'))
-        if volume['status'] not in ('in-use', 'reserved', 'error',
-                                    'available', 'attaching'):
-            raise exception.InvalidVolume(
-                reason=_('its status is %s') % volume['status'])
         # Cinder re-images no volume that has two attachments.
         if (UNFINISHED in self.system_metadata or
                 len(self.attachments.find(self.root)) > 1):
@@ -457,7 +420,7 @@ class _Undo:
         :returns: whether that is done; it can wait for the next rebuild if
             the guest still runs
         """
-        for last in _tries():
+        for last in cinder_reimage.tries():
             try:
                 for bdm in self.volumes:
                     self._connect(bdm)
@@ -469,12 +432,16 @@ class _Undo:
                         self.manager._get_power_state(self.instance)):
                     return False
                 if last or self.is_deleted():
-                    raise ReimageFailed(
+                    raise cinder_reimage.ReimageFailed(
                         volume_id=self.root.volume_id,
                         reason=_('%(reason)s, and its volumes could not be '
                                  'attached again: %(second)s') % {
-                                     'reason': _reason(exc),
-                                     'second': _reason(second)})
+                                     'reason': cinder_reimage.reason(exc),
+                                     'second': cinder_reimage.reason(second)})
+
+    def not_reimaged(self, exc):
+        return cinder_reimage.NotReimaged(
+            volume_id=self.root.volume_id, reason=cinder_reimage.reason(exc))
 
     def _connect(self, bdm):
         original = self.originals[bdm.volume_id]
@@ -515,17 +482,16 @@ class _Undo:
                 elif bdm.attachment_id:
                     self.attachments.settle(bdm)
             except Exception:
-                LOG.exception('Volume %s may have attachments that are not '
-                              'known.', bdm.volume_id, instance=self.instance)
+                LOG.exception('A volume may have an attachment that is not '
+                              'known.', instance=self.instance)
         if is_deleted:
             raise exception.InstanceNotFound(instance_id=self.instance.uuid)
 
     def is_deleted(self):
-        """Whether the server is deleted, or is being deleted."""
         return self._deletion()[0]
 
     def _deletion(self):
-        """Return whether the server is deleted, and whether for good."""
+        """Return whether the server is being deleted, and whether for good."""
         try:
             now = objects.Instance.get_by_uuid(
                 self.context, self.instance.uuid)
@@ -535,166 +501,8 @@ class _Undo:
             LOG.exception('It is not known whether the server is deleted.',
                           instance=self.instance)
             return False, False
-        if now.task_state == task_states.DELETING:
-            return True, now.vm_state != vm_states.SOFT_DELETED
-        return (now.vm_state == vm_states.SOFT_DELETED or
-                now.task_state == task_states.SOFT_DELETING), False
-
-
-class _Reimage:
-    """One re-image of a volume.
-
-    Cinder sends no event when a re-image fails, and its answer to the request
-    can be lost: the status of the volume decides.
-    """
-
-    def __init__(self, manager, context, instance, volume_id, image_id):
-        self.manager = manager
-        self.context = context
-        self.instance = instance
-        self.volume_id = volume_id
-        self.image = manager.image_api.get(context, image_id)
-        self.volume = self._get_volume()
-        self._seconds = timeout(self.image, self.volume)
-        self._limit = self._seconds * (1 + CONF.reimage_timeout_extensions)
-
-    def run(self):
-        """Ask for the re-image and wait until it is done.
-
-        :raises: ReimageFailed if Cinder has accepted it and it has failed;
-            what Cinder, or the wait, has refused it with otherwise
-        """
-        event = ('volume-reimaged', self.volume_id)
-        end = time.monotonic() + self._limit
-        asked = False
-        while True:
-            try:
-                with self.manager.virtapi.wait_for_instance_event(
-                        self.instance, [event],
-                        timeout=min(self._seconds, _ASK_EVERY),
-                        error_callback=self.manager._reimage_failed_callback):
-                    if not asked:
-                        self._ask()
-                        asked = True
-                    elif self._is_done(end):
-                        self.manager.virtapi.exit_wait_early([event])
-                return
-            except exception.InstanceEventTimeout:
-                LOG.debug('No event has come for volume %s.', self.volume_id,
-                          instance=self.instance)
-            except exception.ReimageException as exc:
-                if not asked:
-                    raise exception.NovaException(
-                        _('nova-compute is being stopped'))
-                raise self._failed(_reason(exc))
-
-    def _ask(self):
-        try:
-            self.manager.volume_api.reimage_volume(
-                self.context, self.volume_id, self.image['id'],
-                reimage_reserved=True)
-        except Exception as exc:
-            if not self._has_begun(exc):
-                raise
-
-    def _has_begun(self, exc):
-        """Whether Cinder re-images the volume though its answer says else.
-
-        :param exc: the answer
-        :raises: ReimageFailed if it is not known
-        """
-        answer = _answer(exc)
-        if answer is not None and 400 <= answer.code < 500:
-            # Cinder sets the status before it looks for the image, and leaves
-            # it. With 400 it refuses what it does for a request already.
-            return answer.code == 400 and self._status() == 'downloading'
-        for _last in _tries():
-            status = self._status()
-            if status is not None:
-                return status in ('downloading', 'error') or self._is_written()
-        raise self._failed(_('%s, and its status is not known') % _reason(exc))
-
-    def _is_done(self, end):
-        """Whether the re-image is done, by the status of the volume.
-
-        :param end: when it has to be
-        :raises: ReimageFailed
-        """
-        status = self._status()
-        if status == 'reserved':
-            LOG.warning('Volume %s was re-imaged, but Cinder has not said so: '
-                        'look at its credentials for Nova.', self.volume_id,
-                        instance=self.instance)
-            return True
-        if status not in ('downloading', None):
-            raise self._failed(_('its status is %s') % status)
-        if time.monotonic() >= end:
-            raise self._failed(
-                _('after %(seconds)d seconds its status is %(status)s')
-                % {'seconds': self._limit, 'status': status or _('not known')})
-        return False
-
-    def _status(self):
-        """Return the status of the volume, None if it is not known."""
-        try:
-            return self._get_volume()['status']
-        except exception.VolumeNotFound:
-            return 'deleted'
-        except Exception as exc:
-            LOG.warning('The status of volume %s is not known: %s',
-                        self.volume_id, exc, instance=self.instance)
-            return None
-
-    def _is_written(self):
-        """Whether the volume has been made from the image since before."""
-        before, now = (
-            volume.get('volume_image_metadata', {}).get('image_id')
-            for volume in (self.volume, self._get_volume()))
-        return now == self.image['id'] != before
-
-    def _get_volume(self):
-        return self.manager.volume_api.get(self.context, self.volume_id)
-
-    def _failed(self, why):
-        return ReimageFailed(volume_id=self.volume_id, reason=why)
-
-
-def timeout(image: dict, volume: dict) -> int:
-    """Return how many seconds Cinder is given for a re-image.
-
-    The release takes the stored size of the image: 0 for a snapshot of a
-    volume-backed server (bug 2062127), less than what is written for a
-    compressed image, and a TypeError where the size is not known.
-
-    :param image: the image, with size and virtual_size in bytes
-    :param volume: the volume, with its size in GiB
-    """
-    size = max(image.get('size') or 0, image.get('virtual_size') or 0)
-    gib = math.ceil(size / units.Gi) if size else volume.get('size') or 1
-    return CONF.reimage_timeout_per_gb * max(gib, 1)
-
-
-def _tries():
-    """Yield whether it is the last try, with some time between the tries."""
-    for delay in _TRY_AGAIN_AFTER:
-        yield False
-        time.sleep(delay)
-    yield True
-
-
-def _answer(exc):
-    """Return the answer of Cinder that a call failed with, None without."""
-    while exc is not None and not isinstance(
-            exc, cinder_exception.ClientException):
-        exc = exc.__context__
-    return exc
-
-
-def _reason(exc):
-    """Return why a call failed, in the words of Cinder if it said any."""
-    answer = _answer(exc)
-    if answer is not None:
-        return str(answer)
-    if isinstance(exc, exception.NovaException):
-        return exc.format_message()
-    return str(exc) or type(exc).__name__
+        # A soft-deleted server keeps its volumes until it is deleted for good.
+        is_soft = (now.vm_state == vm_states.SOFT_DELETED or
+                   now.task_state == task_states.SOFT_DELETING)
+        return (is_soft or now.task_state == task_states.DELETING,
+                not is_soft and now.task_state == task_states.DELETING)

@@ -18,6 +18,7 @@ from unittest import mock
 from cinderclient import exceptions as cinder_exception
 import fixtures
 
+from nova.compute import cinder_reimage
 from nova.compute import manager
 from nova.compute import power_state
 from nova.compute import resource_tracker
@@ -244,7 +245,7 @@ class WaitTestCase(volume_reimage_base.VolumeReimageBase):
     def test_failure_is_noticed_before_the_time_is_over(self):
         self.flags(reimage_timeout_per_gb=600)
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.compute.volume_reimage._ASK_EVERY', 0.2))
+            'nova.compute.cinder_reimage._ASK_EVERY', 0.2))
         self.cinder.outcome = 'error'
         self.assertEqual('ERROR', self.rebuild()['status'])
 
@@ -281,7 +282,7 @@ class WaitTestCase(volume_reimage_base.VolumeReimageBase):
             return volume
         with mock.patch('nova.volume.cinder.API.get', autospec=False,
                         side_effect=get), mock.patch.object(
-                            volume_reimage.LOG, 'warning') as warning:
+                            cinder_reimage.LOG, 'warning') as warning:
             self.rebuild()
         self.assertRebuilt()
         warning.assert_not_called()
@@ -336,22 +337,20 @@ class WaitTestCase(volume_reimage_base.VolumeReimageBase):
 
     def test_timeout_of_unknown_size(self):
         self.cinder.known[self.root]['size'] = 7
-        self.assertEqual(volume_reimage._ASK_EVERY, self._timeout(size=None))
+        self.assertEqual(cinder_reimage._ASK_EVERY, self._timeout(size=None))
 
 
 class StockComputeTestCase(volume_reimage_base.VolumeReimageBase):
-    """A stock nova-compute keeps what it does under a patched control plane.
+    """What the other tests would see with a stock nova-compute.
 
-    This is what the other tests would see without the layer.
+    nova-api would refuse such a host: here its service version is another.
     """
 
     def setUp(self):
         super().setUp()
         for module, cls, names in (
                 (manager, 'ComputeManager', (
-                    'rebuild_instance', '_do_rebuild_instance',
-                    '_rebuild_default_impl',
-                    '_rebuild_volume_backed_instance')),
+                    '_do_rebuild_instance', '_rebuild_default_impl')),
                 (resource_tracker, 'ResourceTracker', (
                     'delete_allocation_for_evacuated_instance',))):
             for name in names:

@@ -77,7 +77,7 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
             super().setUp()
         self.flags(reimage_timeout_per_gb=1, reimage_timeout_extensions=0)
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.compute.volume_reimage._TRY_AGAIN_AFTER', (0, 0)))
+            'nova.compute.cinder_reimage._TRY_AGAIN_AFTER', (0, 0)))
         self.driver = self.compute.manager.driver
         self.root = self.cinder.add_volume(IMAGE)
         self.data = self.cinder.add_volume()
