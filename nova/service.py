@@ -10,8 +10,12 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-from nova.compute import pending_rollout
+from oslo_log import log as logging
+
 import nova_pending
+import nova_pending_check
+
+LOG = logging.getLogger(__name__)
 
 released = nova_pending.released(__name__)
 
@@ -21,7 +25,9 @@ class Service:
 
     def start(self):
         released.Service.start(self)
-        pending_rollout.service_started(self.host, self.binary)
+        for sentence in nova_pending_check.drift():
+            LOG.warning('The release has changed below nova-pending, whose '
+                        'code runs in its place: %s', sentence)
         if self.binary == 'nova-conductor':
             from nova.conductor import wait_log
             wait_log.install()

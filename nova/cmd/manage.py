@@ -43,8 +43,10 @@ class PendingCommands:
 
     @cmd_common.action_description(
         _('Set all servers that are in PENDING in cell0 to ERROR, before '
-          'nova-pending is removed. It can be interrupted and repeated. Turn '
-          '[DEFAULT] use_pending_state off first, in every nova-conductor.'))
+          'nova-pending is removed, and give the services the version of the '
+          'release in their records, or they would not start without it. It '
+          'can be interrupted and repeated. Turn [DEFAULT] use_pending_state '
+          'off first, in every nova-conductor.'))
     @cmd_common.args(
         '--batch-size', dest='batch_size', metavar='<number>', type=int,
         help=_('How many servers are read from the database at a time '
@@ -91,11 +93,11 @@ class PendingCommands:
                 # Progress is seen in a pipe, too.
                 run = pending_downgrade.Downgrade(
                     cctxt, report.report_client_singleton,
-                    functools.partial(print, flush=True))
-                left = run.run(batch_size, dry_run)
+                    functools.partial(print, flush=True), dry_run)
+                left = run.run(batch_size)
             if not dry_run:
                 context.scatter_gather_all_cells(
-                    admin, pending_rollout.clear)
+                    admin, pending_rollout.lower_service_versions)
         except exception.CellMappingNotFound:
             print(_no_cell0())
             return 3
@@ -107,7 +109,10 @@ class PendingCommands:
             print(_('Interrupted.'))
         finally:
             if run:
-                _print_summary(run, dry_run)
+                print((_('Servers that would be set to ERROR: %(changed)d, '
+                         'left alone: %(skipped)d') if dry_run else
+                       _('Servers set to ERROR: %(changed)d, left alone: '
+                         '%(skipped)d')) % vars(run))
         if left and not dry_run:
             print(_('Servers are left in PENDING: run this again when nothing '
                     'is in progress on them and Placement answers.'))
@@ -162,13 +167,6 @@ class PendingCommands:
         print(_('Servers put back: %(recovered)d, not put back: %(failed)d')
               % {'recovered': recovered, 'failed': failed})
         return 1 if failed else 0
-
-
-def _print_summary(run, dry_run):
-    print((_('Servers that would be set to ERROR: %(changed)d, left alone: '
-             '%(skipped)d') if dry_run else
-           _('Servers set to ERROR: %(changed)d, left alone: %(skipped)d')) % {
-               'changed': run.changed, 'skipped': run.skipped})
 
 
 def _no_cell0():

@@ -14,7 +14,9 @@ from oslo_upgradecheck import upgradecheck
 
 from nova.compute import pending_rollout
 import nova.conf
+from nova import context
 from nova.i18n import _
+from nova.objects import service as service_obj
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -22,20 +24,19 @@ released = nova_pending.released(__name__)
 CONF = nova.conf.CONF
 
 
-def _check_use_pending_state(commands):
+def _check_use_pending_state(_commands):
     """Checks whether ``[DEFAULT] use_pending_state`` may be turned on.
 
     Every nova-osapi_compute, nova-conductor and nova-scheduler that is
-    recorded in a cell must have started with nova-pending; each records
-    that, for all processes of the service on its host.
+    recorded in a cell must have the service version of nova-pending, which a
+    service records when it starts.
 
     - Success: all of them have.
-    - Warning: some have not, have another service version, or have not
-      been seen lately; a service is recorded nowhere; a cell cannot be
+    - Warning: some have not; a service is recorded nowhere; a cell cannot be
       read; or servers are in PENDING although the option is off in this
       configuration, as in a downgrade that is not finished.
-    - Failure: the option is on in this configuration, and some service
-      has another service version; or the option has no valid value.
+    - Failure: the option is on in this configuration, and some service has
+      another service version; or the option has no valid value.
 
     The details name each service and what is against it.
     """
@@ -43,27 +44,45 @@ def _check_use_pending_state(commands):
         on = CONF.use_pending_state
     except ValueError as exc:
         return upgradecheck.Result(upgradecheck.Code.FAILURE, str(exc))
-    problems, mixed, waiting = pending_rollout.survey(
-        commands._get_cell_mappings())
+    others, problems, waiting = pending_rollout.survey(
+        context.get_admin_context())
     if waiting and not on:
-        problems.append((
-            _('%d servers') % waiting, _(
-                'are in PENDING although use_pending_state is off in this '
-                'configuration: before nova-pending is removed, run '
-                '"nova-manage pending set_error"')))
-    if not problems:
+        problems.append(_(
+            '%d servers are in PENDING although use_pending_state is off in '
+            'this configuration: before nova-pending is removed, run '
+            '"nova-manage pending set_error"') % waiting)
+    if not others + problems:
         return upgradecheck.Result(upgradecheck.Code.SUCCESS)
-    code = (upgradecheck.Code.FAILURE if on and mixed
-            else upgradecheck.Code.WARNING)
-    return upgradecheck.Result(code, _(
-        '%(verdict)s %(problems)s. Install nova-pending where it is '
-        'missing and restart the services; remove the record of a host '
-        'that is gone with "openstack --os-compute-api-version 2.53 '
-        'compute service delete RECORD".') % {
-            'verdict': _('use_pending_state is on, and should be off '
-                         'until this is in order:') if on else
-            _('Leave use_pending_state off until this is in order:'),
-            'problems': '; '.join(map(' '.join, problems))})
+    return upgradecheck.Result(
+        upgradecheck.Code.FAILURE if on and others else
+        upgradecheck.Code.WARNING, _(
+            '%(verdict)s %(problems)s. Install nova-pending where it is '
+            'missing and restart the services; remove the record of a host '
+            'that is gone with "openstack --os-compute-api-version 2.53 '
+            'compute service delete RECORD".') % {
+                'verdict': _('use_pending_state is on, and should be off '
+                             'until this is in order:') if on else
+                _('Leave use_pending_state off until this is in order:'),
+                'problems': '; '.join(problems + others)})
+
+
+def _check_conductor_pin(_commands):
+    """Checks that ``[upgrade_levels] conductor`` is not forgotten.
+
+    While it is set, rebuilds that are interrupted are not undone.
+
+    - Success: it is not set, or some nova-conductor is not upgraded yet.
+    - Warning: it is set, and every nova-conductor is upgraded.
+    """
+    if CONF.upgrade_levels.conductor is None or (
+            service_obj.get_minimum_version_all_cells(
+                context.get_admin_context(), ['nova-conductor']) <
+            service_obj.KNOWS_PENDING):
+        return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+    return upgradecheck.Result(upgradecheck.Code.WARNING, _(
+        '[upgrade_levels] conductor is set although every nova-conductor is '
+        'upgraded: no rebuild that is interrupted is undone until the option '
+        'is removed from the configuration of nova-api and nova-conductor.'))
 
 
 @nova_pending.over(released.UpgradeCommands)
@@ -71,4 +90,5 @@ class UpgradeCommands:
 
     _upgrade_checks = released.UpgradeCommands._upgrade_checks + (
         (_('PENDING state'), _check_use_pending_state),
+        (_('Pin of nova-conductor'), _check_conductor_pin),
     )

@@ -12,8 +12,10 @@
 
 """Sets the servers in PENDING to ERROR, for a Nova without nova-pending."""
 
+from oslo_log import log as logging
 import sqlalchemy as sa
 
+from nova.compute import pending_rollout
 from nova.compute import vm_states
 from nova.db.main import api as main_db_api
 from nova.db.main import models
@@ -21,6 +23,8 @@ from nova import exception
 from nova.i18n import _
 from nova import objects
 from nova.scheduler import held_room
+
+LOG = logging.getLogger(__name__)
 
 
 def _waiting(context, *columns):
@@ -52,90 +56,84 @@ class Downgrade:
 
     Each server is changed by a conditional update of its own, so that a run
     can be interrupted and repeated and races with nobody.
+
+    :ivar changed: how many servers were set to ERROR so far, or would be
+    :ivar skipped: how many were left alone so far
     """
 
-    def __init__(self, context, get_report_client, write):
+    def __init__(self, context, get_report_client, write, dry_run):
         """:param context: an admin context that is targeted at cell0
 
         :param get_report_client: returns the client of the placement service,
             where room can be held for the servers; a function
         :param write: called with each line that tells what is done
+        :param dry_run: whether to tell only what would be done
         """
         self.context = context
         self.get_report_client = get_report_client
         self.write = write
-        #: How many servers were set to ERROR so far, or would be.
-        self.changed = 0
-        #: How many were left alone so far.
-        self.skipped = 0
+        self.dry_run = dry_run
+        self.changed = self.skipped = 0
 
-    def run(self, batch_size, dry_run=False):
+    def run(self, batch_size):
         """Set all servers to ERROR that are in PENDING now.
 
-        One with a task in progress is left alone: it is being rebuilt or
+        A server with a task in progress is left alone: it is being rebuilt or
         deleted.
 
         :param batch_size: how many servers are read at a time
-        :param dry_run: whether to tell only what would be done
         :returns: how many servers are left in PENDING, or would be
-        :raises: whatever the database raises
         """
         total, last = _extent(self.context)
         seen = after = 0
         while batch := _batch(self.context, after, last or 0, batch_size):
             for server in batch:
-                self._downgrade(server, dry_run)
+                self._look_at(server)
             seen += len(batch)
             after = batch[-1].id
             self.write((_('Servers looked at: %(seen)d of %(total)d')
-                        if dry_run else
+                        if self.dry_run else
                         _('Servers done: %(seen)d of %(total)d')) % {
                 'seen': seen, 'total': total})
-        if dry_run:
+        if self.dry_run:
             return self.skipped
         # Those that were put there meanwhile are left too.
-        return _extent(self.context)[0]
+        return pending_rollout.count_waiting(self.context)
 
-    def _downgrade(self, server, dry_run):
-        """Set a server to ERROR, count it, and tell if that is not done."""
+    def _look_at(self, server):
+        """Set a server to ERROR, or tell why not, and count it."""
         if server.task_state is not None:
-            self.skipped += 1
-            self.write(_('%(uuid)s: left alone, its task state is '
-                         '%(task_state)s') % {
-                'uuid': server.uuid,
-                'task_state': server.task_state})
-        elif dry_run:
-            self.changed += 1
-            self.write(_('%s: would be set to ERROR') % server.uuid)
+            why = _('its task state is %s') % server.task_state
         else:
-            self._set_error(server.uuid)
-
-    def _set_error(self, uuid):
-        """Set a server to ERROR that still is in PENDING."""
-        changed, why = _('it was changed or deleted meanwhile'), None
-        try:
-            instance = objects.Instance.get_by_uuid(self.context, uuid)
-            if (instance.vm_state, instance.task_state) != (
-                    vm_states.PENDING, None):
-                why = changed
-            # First, or the next run would not find the server.
-            elif not self._drop_hold(uuid):
-                why = _('the room that may be held for it cannot be given '
-                        'back')
-            else:
-                instance.vm_state = vm_states.ERROR
-                instance.save(expected_vm_state=vm_states.PENDING,
-                              expected_task_state=[None])
-        except (exception.InstanceNotFound, exception.InstanceUpdateConflict):
-            why = changed
+            why = None if self.dry_run else self._set_error(server.uuid)
         if why:
             self.skipped += 1
             self.write(_('%(uuid)s: left alone, %(why)s') % {
-                'uuid': uuid, 'why': why})
+                'uuid': server.uuid, 'why': why})
             return
         self.changed += 1
-        # Who makes room can have looked at it before.
-        self._drop_hold(uuid)
+        if self.dry_run:
+            self.write(_('%s: would be set to ERROR') % server.uuid)
+
+    def _set_error(self, uuid):
+        """Set a server to ERROR, or return why it is left alone."""
+        try:
+            instance = objects.Instance.get_by_uuid(self.context, uuid)
+            if (instance.vm_state, instance.task_state) == (
+                    vm_states.PENDING, None):
+                # First, or the next run would not find the server.
+                if not self._drop_hold(uuid):
+                    return _('the room that may be held for it cannot be '
+                             'given back')
+                instance.vm_state = vm_states.ERROR
+                instance.save(expected_vm_state=vm_states.PENDING,
+                              expected_task_state=[None])
+                # Who makes room can have looked at the server before.
+                self._drop_hold(uuid)
+                return
+        except (exception.InstanceNotFound, exception.InstanceUpdateConflict):
+            LOG.debug('The server has changed.', instance_uuid=uuid)
+        return _('it was changed or deleted meanwhile')
 
     def _drop_hold(self, uuid):
         return held_room.drop_any(

@@ -20,9 +20,8 @@ import nova_pending
 
 released = nova_pending.released(__name__)
 
-#: The names of entries of task_log that say what is, and are never updated.
+#: The name of entries of task_log that say what is, and are never updated.
 REBUILD_TASK = 'rebuild_in_cell0'
-ROLLOUT_TASK = 'nova-pending:'
 
 _ALWAYS = datetime.datetime(9999, 1, 1)
 
@@ -36,8 +35,8 @@ def _archive_deleted_rows_for_table(metadata, engine, tablename, max_rows,
                                     before, task_log):
     """Archive as in the release, of task_log what nobody needs any more.
 
-    What says which rebuilds have begun, and where nova-pending is active, has
-    no updated_at; nor has an audit that has not ended.
+    What says which rebuilds have begun has no updated_at; nor has an audit
+    that has not ended.
     """
     if tablename == 'task_log' and task_log and before is None and (
             _has_entries_that_say_what_is(engine)):
@@ -51,5 +50,4 @@ def _has_entries_that_say_what_is(engine):
     with engine.connect() as conn, conn.begin():
         return conn.execute(sa.select(log.id).where(
             log.updated_at.is_(None),
-            (log.task_name == REBUILD_TASK) |
-            log.task_name.startswith(ROLLOUT_TASK)).limit(1)).first()
+            log.task_name == REBUILD_TASK).limit(1)).first()

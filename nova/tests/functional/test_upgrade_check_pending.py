@@ -11,12 +11,13 @@
 #    under the License.
 
 from oslo_upgradecheck import upgradecheck
+from oslo_utils.fixture import uuidsentinel as uuids
 
-from nova.api.openstack import wsgi_app
 from nova.cmd import manage
 from nova.cmd import status
 from nova import context as nova_context
 from nova.db.main import api as main_db_api
+from nova.objects import service as service_obj
 from nova.tests.functional import full_cloud
 
 
@@ -35,16 +36,14 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
         """Each on a host of its own, as the harness starts them."""
         self.assertEqual((upgradecheck.Code.SUCCESS, None), self.check())
 
-    def test_the_task_log_is_archived(self):
-        for cell in self.cell_mappings.values():
-            with nova_context.target_cell(
-                    nova_context.get_admin_context(), cell) as cctxt:
-                main_db_api.archive_deleted_rows(
-                    cctxt, max_rows=1000, task_log=True)
-        self.assertEqual((upgradecheck.Code.SUCCESS, None), self.check())
-
-    def test_a_host_that_starts_stock_nova_and_is_gone(self):
-        wsgi_app.released._setup_service('gone', 'osapi_compute')
+    def test_a_host_that_has_stock_nova_and_is_gone(self):
+        with nova_context.target_cell(
+                nova_context.get_admin_context(),
+                self.cell_mappings['cell0']) as cctxt:
+            main_db_api.service_create(cctxt, {
+                'host': 'gone', 'binary': 'nova-osapi_compute',
+                'topic': None, 'uuid': uuids.record, 'report_count': 0,
+                'version': service_obj.released.SERVICE_VERSION})
         code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
         self.assertIn('nova-osapi_compute on gone', details)
@@ -70,3 +69,5 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
         code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
         self.assertIn('nova-conductor on', details)
+        self.assertIn('service version %d'
+                      % service_obj.released.SERVICE_VERSION, details)

@@ -10,12 +10,10 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-import datetime
 from unittest import mock
 
 from oslo_upgradecheck import upgradecheck
 from oslo_utils.fixture import uuidsentinel as uuids
-from oslo_utils import timeutils
 
 from nova.cmd import status
 from nova.compute import pending_rollout
@@ -39,18 +37,14 @@ class PendingStateCheckTestCase(test.TestCase):
         self.flags(host='here')
 
     def record(self, binary, host, cell='cell1',
-               version=service_obj.SERVICE_VERSION, last_seen_up=None,
-               started=True):
+               version=service_obj.KNOWS_PENDING):
         """Record a service in a cell; return the ID of the record."""
         values = {'binary': binary, 'host': host, 'topic': binary + host,
                   'uuid': getattr(uuids, host + binary + cell),
-                  'version': version, 'last_seen_up': last_seen_up,
-                  'report_count': 0}
+                  'version': version, 'report_count': 0}
         with nova_context.target_cell(
                 self.context, self.cell_mappings[cell]) as cctxt:
             main_db_api.service_create(cctxt, values)
-            if started:
-                pending_rollout._record(cctxt, host, binary)
         return values['uuid']
 
     def record_all(self):
@@ -68,14 +62,12 @@ class PendingStateCheckTestCase(test.TestCase):
         result = status._check_use_pending_state(status.UpgradeCommands())
         return result.code, result.details
 
-    def test_it_is_one_of_the_checks(self):
+    def test_they_are_among_the_checks(self):
         checks = [check for _name, check in
                   status.UpgradeCommands._upgrade_checks]
-        self.assertIs(
-            status._check_use_pending_state, checks[-1])
         self.assertEqual(
-            len(status.released.UpgradeCommands._upgrade_checks) + 1,
-            len(checks))
+            [status._check_use_pending_state, status._check_conductor_pin],
+            checks[len(status.released.UpgradeCommands._upgrade_checks):])
 
     def test_all_have_started_with_it(self):
         self.record_all()
@@ -85,42 +77,12 @@ class PendingStateCheckTestCase(test.TestCase):
             self.flags(use_pending_state=on)
             self.assertEqual((upgradecheck.Code.SUCCESS, None), self.check())
 
-    def test_some_have_not_started_with_it(self):
-        self.record_all()
-        api = self.record(API, 'there', cell='cell0', started=False)
-        conductor = self.record(CONDUCTOR, 'far', cell='cell2', started=False)
-        for on, verdict in ((False, 'Leave use_pending_state off'),
-                            (True, 'use_pending_state is on, and')):
-            self.flags(use_pending_state=on)
-            code, details = self.check()
-            self.assertEqual(upgradecheck.Code.WARNING, code)
-            self.assertIn(verdict, details)
-            self.assertIn(
-                ' %s on far (record %s) has not started with nova-pending; '
-                '%s on there (record %s) has not started with nova-pending. '
-                'Install' % (CONDUCTOR, conductor, API, api), details)
-            self.assertIn('service delete RECORD"', details)
-
-    def test_started_with_that_of_another_release(self):
-        self.record_all()
-        with mock.patch.object(service_obj, 'SERVICE_VERSION',
-                               service_obj.SERVICE_VERSION - 1):
-            self.record(API, 'there')
-        with nova_context.target_cell(
-                self.context, self.cell_mappings['cell1']) as cctxt:
-            for one in main_db_api.service_get_all(cctxt):
-                main_db_api.service_update(
-                    cctxt, one.id, {'version': service_obj.SERVICE_VERSION})
-        code, details = self.check()
-        self.assertEqual(upgradecheck.Code.WARNING, code)
-        self.assertIn('has not started with nova-pending', details)
-
     def test_another_service_version(self):
         self.record_all()
         for number, (version, binary) in enumerate((
-                (service_obj.SERVICE_VERSION - 1, API),
-                (service_obj.SERVICE_VERSION - 1, CONDUCTOR),
-                (service_obj.SERVICE_VERSION + 1, API))):
+                (service_obj.KNOWS_PENDING - 1, API),
+                (service_obj.KNOWS_PENDING - 1, CONDUCTOR),
+                (service_obj.KNOWS_PENDING + 1, API))):
             host = 'host%d' % number
             record = self.record(binary, host, version=version)
             for on, expected in ((False, upgradecheck.Code.WARNING),
@@ -128,13 +90,16 @@ class PendingStateCheckTestCase(test.TestCase):
                 self.flags(use_pending_state=on)
                 code, details = self.check()
                 self.assertEqual(expected, code)
+                self.assertIn('use_pending_state is on, and' if on else
+                              'Leave use_pending_state off', details)
+                self.assertIn('service delete RECORD"', details)
                 self.assertIn('%s on %s (record %s) has service version %d' % (
                     binary, host, record, version), details)
 
     def test_a_service_that_is_no_matter(self):
         self.record_all()
         for binary in ('nova-compute', 'nova-metadata'):
-            self.record(binary, 'old', version=1, started=False)
+            self.record(binary, 'old', version=1)
         self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
 
     def test_an_option_without_a_valid_value(self):
@@ -156,36 +121,6 @@ class PendingStateCheckTestCase(test.TestCase):
                 if one.host == 'gone'][0])
         self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
 
-    def test_a_conductor_that_is_not_seen(self):
-        self.record(API, 'here')
-        self.record(SCHEDULER, 'here')
-        now = timeutils.utcnow()
-        self.record(CONDUCTOR, 'here', last_seen_up=now)
-        self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
-        record = self.record(
-            CONDUCTOR, 'here', cell='cell2',
-            last_seen_up=now - datetime.timedelta(seconds=120))
-        code, details = self.check()
-        self.assertEqual(upgradecheck.Code.WARNING, code)
-        self.assertIn('%s on here (record %s) was not seen for 60 seconds' % (
-            CONDUCTOR, record), details)
-        self.flags(service_down_time=300)
-        self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
-        self.flags(service_down_time=60)
-        # Where this does not keep the heartbeats nothing is known of them.
-        self.flags(servicegroup_driver='mc')
-        self.assertEqual(upgradecheck.Code.SUCCESS, self.check()[0])
-
-    def test_a_conductor_that_was_never_seen(self):
-        self.record_all()
-        later = timeutils.utcnow() + datetime.timedelta(seconds=120)
-        with mock.patch.object(timeutils, 'utcnow', return_value=later):
-            code, details = self.check()
-        self.assertEqual(upgradecheck.Code.WARNING, code)
-        self.assertIn(CONDUCTOR + ' on here', details)
-        # The API is as old, and that says nothing.
-        self.assertNotIn(API, details)
-
     def test_a_cell_that_cannot_be_read(self):
         self.record_all()
         read = pending_rollout._read
@@ -198,18 +133,38 @@ class PendingStateCheckTestCase(test.TestCase):
         with mock.patch.object(pending_rollout, '_read', fail):
             code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
-        self.assertIn('cell2 could not be read', details)
+        self.assertIn('cell %s could not be read'
+                      % self.cell_mappings['cell2'].uuid, details)
 
     def test_a_cell_that_does_not_answer(self):
-        cells = status.UpgradeCommands()._get_cell_mappings()
         with mock.patch.object(
                 nova_context, 'scatter_gather_cells', return_value={
                     cell.uuid: nova_context.did_not_respond_sentinel
-                    for cell in cells}):
+                    for cell in self.cell_mappings.values()}):
             code, details = self.check()
         self.assertEqual(upgradecheck.Code.WARNING, code)
-        for cell in self.cell_mappings:
-            self.assertIn(cell, details)
+        for cell in self.cell_mappings.values():
+            self.assertIn(cell.uuid, details)
+
+    def test_a_pin_that_is_forgotten(self):
+        def check():
+            return status._check_conductor_pin(status.UpgradeCommands())
+
+        self.record(CONDUCTOR, 'here')
+        old = self.record(CONDUCTOR, 'far', cell='cell2',
+                          version=service_obj.KNOWS_PENDING - 1)
+        self.assertEqual(upgradecheck.Code.SUCCESS, check().code)
+        self.flags(conductor='1.26', group='upgrade_levels')
+        # It is needed as long as one is not upgraded.
+        self.assertEqual(upgradecheck.Code.SUCCESS, check().code)
+        with nova_context.target_cell(
+                self.context, self.cell_mappings['cell2']) as cctxt:
+            main_db_api.service_update(
+                cctxt, main_db_api.service_get_by_uuid(cctxt, old).id,
+                {'version': service_obj.KNOWS_PENDING})
+        result = check()
+        self.assertEqual(upgradecheck.Code.WARNING, result.code)
+        self.assertIn('[upgrade_levels] conductor', result.details)
 
     def test_nothing_recorded(self):
         code, details = self.check()
@@ -240,7 +195,7 @@ class PendingStateCheckTestCase(test.TestCase):
         cmd = status.UpgradeCommands()
         self.useFixture(test.fixtures.MonkeyPatch(
             'nova.cmd.status.UpgradeCommands._upgrade_checks',
-            status.UpgradeCommands._upgrade_checks[-1:]))
+            status.UpgradeCommands._upgrade_checks[-2:-1]))
         with mock.patch('builtins.print') as written:
             self.assertEqual(upgradecheck.Code.FAILURE, cmd.check())
         table = str(written.call_args.args[0])

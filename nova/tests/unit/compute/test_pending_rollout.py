@@ -12,95 +12,86 @@
 
 from unittest import mock
 
-import fixtures
-from oslo_db import exception as db_exc
-from sqlalchemy import orm
-
 from nova.compute import pending_rollout
 from nova import context as nova_context
-from nova.db.main import api as main_db_api
-from nova.db.main import models
+from nova import exception
+from nova import objects
+from nova.objects import service as service_obj
+from nova import service
 from nova import test
 import nova_pending_check
 
 
-@main_db_api.pick_context_manager_reader
-def _rows(context):
-    return [(row.task_name, row.host, row.updated_at is not None)
-            for row in context.session.query(models.TaskLog).all()]
-
-
-_drift = nova_pending_check.drift
-
-
-class ServiceStartedTestCase(test.TestCase):
-    """What a service records and logs when it has started."""
+class ServiceVersionTestCase(test.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.drift = self.useFixture(fixtures.MockPatchObject(
-            nova_pending_check, 'drift', return_value=[])).mock
-        self.log = self.useFixture(fixtures.MockPatchObject(
-            pending_rollout, 'LOG')).mock
+        self.context = nova_context.get_admin_context()
 
-    def recorded(self):
-        return _rows(nova_context.get_admin_context())
+    def start(self, host, version):
+        """Let a service write its record, as when it starts."""
+        with mock.patch.object(service_obj, 'SERVICE_VERSION', version):
+            found = objects.Service.get_by_host_and_binary(
+                self.context, host, 'nova-conductor')
+            if found:
+                service._update_service_ref(found)
+                return
+            objects.Service(
+                self.context, host=host, binary='nova-conductor',
+                topic='conductor', report_count=0).create()
 
-    def test_it_is_recorded_once(self):
-        pending_rollout.service_started('host', 'nova-conductor')
-        self.assertEqual([('nova-pending:nova-conductor', 'host', False)],
-                         self.recorded())
-        pending_rollout.service_started('host', 'nova-conductor')
-        # One that was updated would be archived with the task log.
-        self.assertEqual([('nova-pending:nova-conductor', 'host', False)],
-                         self.recorded())
-        self.log.warning.assert_not_called()
+    def versions(self):
+        return {found.host: found.version for found in
+                objects.ServiceList.get_by_binary(
+                    self.context, 'nova-conductor')}
 
-    def test_another_service_starts_at_the_same_time(self):
-        flush, deadlocks = orm.Session.flush, [db_exc.DBDeadlock()]
+    def test_history(self):
+        """The release reads the compute RPC version off it."""
+        history = service_obj.SERVICE_VERSION_HISTORY
+        self.assertEqual(service_obj.KNOWS_PENDING,
+                         service_obj.SERVICE_VERSION)
+        self.assertEqual(service_obj.SERVICE_VERSION + 1, len(history))
+        self.assertEqual(*history[-2:])
 
-        def flush_or_deadlock(session, objects=None):
-            if session.new and deadlocks:
-                raise deadlocks.pop()
-            flush(session, objects)
+    def test_the_release_starts_after_it(self):
+        stock = service_obj.released.SERVICE_VERSION
+        self.start('one', service_obj.SERVICE_VERSION)
+        self.start('two', service_obj.SERVICE_VERSION)
+        self.assertRaises(exception.ServiceTooOld, self.start, 'one', stock)
+        pending_rollout.lower_service_versions(self.context)
+        self.assertEqual({'one': stock, 'two': stock}, self.versions())
+        self.start('one', stock)
+        # Beside one that is not downgraded yet.
+        self.start('two', service_obj.SERVICE_VERSION)
+        self.start('three', stock)
 
-        with mock.patch.object(orm.Session, 'flush', flush_or_deadlock):
-            pending_rollout.service_started('host', 'nova-conductor')
-        self.assertEqual([], deadlocks)
-        self.assertEqual([('nova-pending:nova-conductor', 'host', False)],
-                         self.recorded())
-        self.log.warning.assert_not_called()
+    def test_other_versions_stay(self):
+        self.start('older', service_obj.released.SERVICE_VERSION - 1)
+        self.start('newer', service_obj.SERVICE_VERSION + 1)
+        before = self.versions()
+        pending_rollout.lower_service_versions(self.context)
+        self.assertEqual(before, self.versions())
 
-    def test_a_service_that_needs_it_not(self):
-        pending_rollout.service_started('host', 'nova-compute')
-        self.assertEqual([], self.recorded())
 
-    def test_another_worker_was_faster(self):
-        with mock.patch.object(pending_rollout, '_record',
-                               side_effect=db_exc.DBDuplicateEntry()):
-            pending_rollout.service_started('host', 'nova-conductor')
-        self.log.warning.assert_not_called()
-
-    def test_a_service_starts_without_its_record(self):
-        with mock.patch.object(pending_rollout, '_record',
-                               side_effect=db_exc.DBError('down')):
-            pending_rollout.service_started('host', 'nova-conductor')
-        self.assertIn('could not be recorded',
-                      self.log.warning.call_args.args[0])
+class DriftTestCase(test.NoDBTestCase):
 
     def test_a_replaced_body_has_changed(self):
-        """The sentence of each is logged, in nova-compute as well."""
-        self.drift.return_value = ['nova.x.y replaces a body']
-        pending_rollout.service_started('host', 'nova-compute')
-        self.log.warning.assert_called_once_with(
-            mock.ANY, 'nova.x.y replaces a body')
+        """The sentence of each is logged when a service has started."""
+        started = mock.Mock(binary='nova-compute')
+        with mock.patch.object(
+                nova_pending_check, 'drift',
+                return_value=['nova.x.y replaces a body']), (
+                mock.patch.object(service, 'released')), (
+                mock.patch.object(service.LOG, 'warning')) as warning:
+            service.Service.start(started)
+        warning.assert_called_once_with(mock.ANY, 'nova.x.y replaces a body')
 
     def test_the_replaced_bodies_of_this_process(self):
         """Only those of modules that it has loaded are compared."""
         import nova.compute.manager  # noqa: F401
         with mock.patch.object(nova_pending_check, 'digest',
                                return_value='other'):
-            found = list(_drift())
+            found = list(nova_pending_check.drift())
         self.assertNotEqual([], found)
         for sentence in found:
             self.assertIn('nova.compute.manager.ComputeManager.', sentence)
