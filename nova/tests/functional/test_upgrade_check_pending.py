@@ -45,7 +45,8 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
                 'topic': None, 'uuid': uuids.record, 'report_count': 0,
                 'version': service_obj.released.SERVICE_VERSION})
         code, details = self.check()
-        self.assertEqual(upgradecheck.Code.WARNING, code)
+        # The option is on.
+        self.assertEqual(upgradecheck.Code.FAILURE, code)
         self.assertIn('nova-osapi_compute on gone', details)
         # The REST API deletes the record of an API although it lists none.
         record = details.split('(record ')[1].split(')')[0]
