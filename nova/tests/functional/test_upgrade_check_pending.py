@@ -10,13 +10,13 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-from unittest import mock
-
 from oslo_upgradecheck import upgradecheck
+from oslo_utils.fixture import uuidsentinel as uuids
 
-from nova.api.openstack import wsgi_app
 from nova.cmd import manage
 from nova.cmd import status
+from nova import context as nova_context
+from nova.db.main import api as main_db_api
 from nova.objects import service as service_obj
 from nova.tests.functional import full_cloud
 
@@ -36,12 +36,17 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
         """Each on a host of its own, as the harness starts them."""
         self.assertEqual((upgradecheck.Code.SUCCESS, None), self.check())
 
-    def test_a_host_that_starts_stock_nova_and_is_gone(self):
-        with mock.patch.object(service_obj, 'SERVICE_VERSION',
-                               service_obj.released.SERVICE_VERSION):
-            wsgi_app._setup_service('gone', 'osapi_compute')
+    def test_a_host_that_has_stock_nova_and_is_gone(self):
+        with nova_context.target_cell(
+                nova_context.get_admin_context(),
+                self.cell_mappings['cell0']) as cctxt:
+            main_db_api.service_create(cctxt, {
+                'host': 'gone', 'binary': 'nova-osapi_compute',
+                'topic': None, 'uuid': uuids.record, 'report_count': 0,
+                'version': service_obj.released.SERVICE_VERSION})
         code, details = self.check()
-        self.assertEqual(upgradecheck.Code.WARNING, code)
+        # The option is on.
+        self.assertEqual(upgradecheck.Code.FAILURE, code)
         self.assertIn('nova-osapi_compute on gone', details)
         # The REST API deletes the record of an API although it lists none.
         record = details.split('(record ')[1].split(')')[0]
