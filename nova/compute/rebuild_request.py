@@ -65,6 +65,12 @@ class RequestUnknown(exception.InstanceInvalidState):
                 "create it again.")
 
 
+class DevicesUnknown(RequestUnknown):
+    msg_fmt = _("The block devices that instance %(instance_uuid)s was "
+                "created with are not known, so it cannot be rebuilt: delete "
+                "it and create it again.")
+
+
 class PersonalityUnknown(RequestUnknown):
     msg_fmt = _("Instance %(instance_uuid)s was created with personality "
                 "files, which are kept nowhere, so it cannot be rebuilt: "
@@ -193,9 +199,10 @@ class Request:
     def _find_image(self):
         self.stored_bdms = objects.BlockDeviceMappingList.\
             get_by_instance_uuid(self.context, self.record.uuid)
-        self.bdms = unbuilt_instance.copy_of_mappings(self.stored_bdms)
         self.copy = unbuilt_instance.copy_of(self.record)
-        if not self.in_cell0:
+        if self.in_cell0:
+            self.bdms = unbuilt_instance.copy_of_mappings(self.stored_bdms)
+        else:
             self._forget_builds()
         self.bdms = self.correction.apply_to_devices(
             self.context, self.api, self.bdms, self.record.flavor,
@@ -231,9 +238,18 @@ class Request:
     def _forget_builds(self):
         """Take back what hosts have filled in whose builds have failed."""
         self.copy.availability_zone = self.request_spec.availability_zone
-        request_spec.restore_devices(
-            self.request_spec.rebuild_data['devices'], self.copy, self.bdms)
-        stored = sorted(self.stored_bdms, key=lambda bdm: bdm.id)
+        # A host that gives up deletes a volume that is to go with the server,
+        # and marks its mapping as deleted. No user can detach a volume from a
+        # server that was never launched.
+        with utils.temporary_mutation(self.context, read_deleted='yes'):
+            stored = sorted(
+                objects.BlockDeviceMappingList.get_by_instance_uuid(
+                    self.context, self.record.uuid), key=lambda bdm: bdm.id)
+        self.bdms = unbuilt_instance.copy_of_mappings(stored)
+        if not request_spec.restore_devices(
+                self.request_spec.rebuild_data['devices'], self.copy,
+                self.bdms):
+            raise DevicesUnknown(instance_uuid=self.record.uuid)
         for bdm, before in zip(self.bdms, stored):
             if bdm.is_volume and bdm.volume_id and bdm.source_type != 'volume':
                 self.made_bdms.append(before)

@@ -62,6 +62,11 @@ class ComputeTaskManager:
                 self, context, build_requests, request_specs, image,
                 admin_password, injected_files, requested_networks,
                 block_device_mapping, tags=tags)
+        except objects.build_request.LeaseLost:
+            for build_request in build_requests:
+                rebuild_in_cell0.delete_lost_allocations(
+                    context, self.report_client, build_request.instance_uuid)
+            raise
         finally:
             context.builds = ()
 
@@ -70,8 +75,10 @@ class ComputeTaskManager:
         deleted = released.ComputeTaskManager._delete_build_request(
             self, context, build_request, instance, cell, instance_bdms,
             instance_tags)
-        if not deleted:
-            return_to_cell0.keep_there(context, instance.uuid)
+        if not deleted and return_to_cell0.keep_there(
+                context, instance.uuid):
+            rebuild_in_cell0.delete_lost_allocations(
+                context, self.report_client, instance.uuid)
         return deleted
 
     def rebuild_instance(self, context, instance, orig_image_ref, image_ref,
@@ -155,6 +162,12 @@ class _RebuildTaskManager(ComputeTaskManager):
                                  block_device_mappings, tags,
                                  cell_mapping_cache):
         """Leave it to the rollback of the task, which the release goes to."""
+
+    def _recheck_quota(self, *args, **kwargs):
+        super()._recheck_quota(*args, **kwargs)
+        # All that follows is written by the UUID of the server. Somebody who
+        # has taken the build over may have a record of the server there.
+        self.task.build_request.renew()
 
     def _create_block_device_mapping(self, cell, flavor, instance_uuid,
                                      block_device_mapping):

@@ -146,8 +146,10 @@ class BuildRequest:
                     context, instance_uuid):
                 raise LeaseLost(instance_uuid=instance_uuid)
             raise
-        if mine is not None and mine.lease is not None and (
-                (row.id, row.tags) != (mine.id, mine.stored_tags)):
+        if mine is not None and (
+                row.id != mine.id or
+                (row.tags or '').startswith(_LEASE) and
+                row.tags != mine.stored_tags):
             raise LeaseLost(instance_uuid=instance_uuid)
         return row
 

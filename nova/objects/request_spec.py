@@ -131,11 +131,14 @@ def restore_devices(packed, instance, bdms):
     :param packed: what pack_devices() returned
     :param instance: the Instance, unsaved
     :param bdms: its BlockDeviceMappingList, in the order of its records
+    :returns: False if these are not the block devices that were packed
     """
-    if len(packed['mappings']) == len(bdms):
-        instance.update(packed['instance'])
-        for bdm, names in zip(bdms, packed['mappings']):
-            bdm.update(names)
+    if len(packed['mappings']) != len(bdms):
+        return False
+    instance.update(packed['instance'])
+    for bdm, names in zip(bdms, packed['mappings']):
+        bdm.update(names)
+    return True
 
 
 def _pack(thing, names):

@@ -29,6 +29,7 @@ from nova import objects
 from nova.objects import build_request as build_request_module
 from nova.objects import unbuilt_instance
 from nova.scheduler import allocations
+from nova.scheduler.client import report
 from nova.scheduler import held_room
 
 CONF = nova.conf.CONF
@@ -208,19 +209,29 @@ class RebuildInCell0Task(base.TaskBase):
                 self.arguments[0][0])
 
     def _delete_lost_allocations(self):
-        """Delete what was claimed for a server that nobody builds now."""
-        uuid = self.instance.uuid
+        delete_lost_allocations(
+            self.context, self.manager.report_client, self.instance.uuid)
 
-        def is_lost():
-            cell0 = objects.CellMapping.CELL0_UUID
-            # Room can be held for a server that waits again.
-            return not _is_mapped(self.context, uuid) or (
-                _is_mapped_to(self.context, uuid, cell0) and
-                not held_room.find(
-                    self.context, self.manager.report_client, uuid))
 
-        allocations.delete(
-            self.context, self.manager.report_client, uuid, is_lost)
+def delete_lost_allocations(
+    context: nova_context.RequestContext,
+    report_client: report.SchedulerReportClient,
+    instance_uuid: str,
+) -> None:
+    """Delete what was claimed for a server that nobody builds now.
+
+    :param context: the request context
+    :param report_client: the client of the placement service
+    :param instance_uuid: the server
+    """
+    def is_lost():
+        # Room can be held for a server that waits again.
+        return not _is_mapped(context, instance_uuid) or (
+            _is_mapped_to(context, instance_uuid,
+                          objects.CellMapping.CELL0_UUID) and
+            not held_room.find(context, report_client, instance_uuid))
+
+    allocations.delete(context, report_client, instance_uuid, is_lost)
 
 
 def _mapping(context, instance_uuid):

@@ -80,13 +80,14 @@ def return_to_cell0(
     build_request.renew(cell=mapping.uuid)
     with nova_context.target_cell(
             _of_owner(context, build_request), mapping) as cctxt:
-        instance = _create_record(cctxt, build_request, exc, host)
+        instance = build_request.get_new_instance(cctxt)
 
         def update(changes):
             instance.update(changes)
             instance.save()
 
         try:
+            _create_record(cctxt, instance, build_request, exc, host)
             build_request.convert_to_mapping(mapping, update)
         except objects.build_request.LeaseLost:
             # Whoever has the server may have put another record there.
@@ -95,7 +96,9 @@ def return_to_cell0(
         _tell(cctxt, instance, exc)
 
 
-def keep_there(context: nova_context.RequestContext, instance_uuid: str):
+def keep_there(
+    context: nova_context.RequestContext, instance_uuid: str,
+) -> bool:
     """Map a server to cell0 that was returned there while it was built.
 
     A conductor that asked a scheduler for longer than a create may take has
@@ -103,6 +106,7 @@ def keep_there(context: nova_context.RequestContext, instance_uuid: str):
 
     :param context: the request context
     :param instance_uuid: the server
+    :returns: whether cell0 has the server
     """
     mapping = objects.CellMapping.get_by_uuid(
         context, objects.CellMapping.CELL0_UUID)
@@ -111,11 +115,12 @@ def keep_there(context: nova_context.RequestContext, instance_uuid: str):
             objects.Instance.get_by_uuid(
                 cctxt, instance_uuid, expected_attrs=[])
         except exception.InstanceNotFound:
-            return
+            return False
     inst_mapping = objects.InstanceMapping.get_by_instance_uuid(
         context, instance_uuid)
     inst_mapping.cell_mapping = mapping
     inst_mapping.save()
+    return True
 
 
 def _of_owner(context, build_request):
@@ -130,13 +135,15 @@ def _of_owner(context, build_request):
     return context
 
 
-def _create_record(cctxt, build_request, exc, host):
-    instance = build_request.get_new_instance(cctxt)
+def _create_record(cctxt, instance, build_request, exc, host):
     before = build_request.before
     instance.vm_state = cell0.vm_state_after(
         exc, before['vm_state'] or vm_states.ERROR)
     instance.task_state = None
     instance.create()
+    # What follows is written by the UUID of the server, for whatever record
+    # cell0 has of the server.
+    build_request.renew()
     for bdm in build_request.block_device_mappings:
         bdm = unbuilt_instance.copy_of_mapping(bdm)
         bdm._context = cctxt
@@ -150,7 +157,6 @@ def _create_record(cctxt, build_request, exc, host):
     action_history.unpack(cctxt, instance.uuid, before['actions'])
     if host is not None:
         _record_failure(cctxt, instance, exc, host)
-    return instance
 
 
 def _record_failure(cctxt, instance, exc, host):

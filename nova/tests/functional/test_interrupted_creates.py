@@ -1,0 +1,175 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Creates of which a nova-conductor dies, or is slower than recovery."""
+
+from unittest import mock
+
+from nova.conductor import manager
+from nova.conductor.tasks import recover_builds
+from nova import context as nova_context
+from nova import objects
+from nova.objects import build_request
+from nova.tests.functional import stopped_builds
+
+_Manager = manager.ComputeTaskManager
+
+
+class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
+
+    def create(self, **server):
+        """Ask for a server; return the message to the conductor."""
+        request = self._build_server(
+            name='new', flavor_id=self.small, networks='none')
+        request.update(tags=['blue'], metadata={'a': 'b'}, **server)
+        with self.message('schedule_and_build_instances') as messages:
+            self.server = self.admin_api.get_server(
+                self.api.post_server({'server': request})['id'])
+        self.server['OS-EXT-AZ:availability_zone'] = ''
+        return messages[0]
+
+    def ends(self):
+        """Recovery puts the server into cell0 in ERROR, where it can wait."""
+        self.assertEqual((0, 0), self.recover())
+        self.assertEqual((0, 0), self.recover(creates=60))
+        self.assertEqual('BUILD', self.state()[0])
+        self.assertEqual((1, 0), self.recover(creates=-1))
+        self.is_back()
+        self.assertIn('interrupted', self.api.get_server(self.server['id'])[
+            'fault']['message'])
+
+    def is_back(self, actions=()):
+        super().is_back('ERROR', actions)
+
+    def test_conductor_dies(self):
+        for step in (('_schedule_instances', False),
+                     ('_schedule_instances', True), ('_recheck_quota', False),
+                     ('_create_block_device_mapping', True),
+                     ('_create_tags', True)):
+            self.stopped(_Manager, step[0], self.create().arrives,
+                         after=step[1])
+            self.ends()
+            self.rebuild(self.server)
+            self.wait_for(self.server, 'ACTIVE')
+            self.assertEqual(['rebuild'], self.actions())
+            self.api.delete_server(self.server['id'])
+            self._wait_until_deleted(self.server)
+
+    def test_conductor_dies_after_it_has_mapped_the_server(self):
+        self.stopped(_Manager, '_map_instance_to_cell', self.create().arrives,
+                     after=True)
+        self.recover(creates=-1)
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_message_is_lost(self):
+        self.create()
+        self.ends()
+        self.can_be_rebuilt()
+
+    def test_deleted(self):
+        self.stopped(_Manager, '_create_tags', self.create().arrives,
+                     after=True)
+        self.api.delete_server(self.server['id'])
+        self.is_gone()
+
+    def test_cell_is_down(self):
+        self.stopped(_Manager, '_create_tags', self.create().arrives,
+                     after=True)
+        with mock.patch.object(
+                nova_context, 'scatter_gather_skip_cell0', return_value={
+                    self.cell_mappings['cell1'].uuid:
+                        nova_context.did_not_respond_sentinel}):
+            self.assertEqual((0, 1), self.recover(creates=-1))
+        self.assertEqual('BUILD', self.state()[0])
+        self.assertEqual((1, 0), self.recover(creates=-1))
+        self.is_back()
+
+    def test_one_of_several_that_were_asked_for_together(self):
+        message = self.create(min_count=2, max_count=2)
+        self.stopped(_Manager, '_delete_build_request', message.arrives)
+        self.assertEqual((2, 0), self.recover(creates=-1))
+        servers = self.admin_api.get_servers()
+        self.assertEqual(['ERROR', 'ERROR'], [s['status'] for s in servers])
+        self.make_room()
+        for self.server in servers:
+            self.assertEqual({}, self.allocations())
+            self.rebuild(self.server)
+            self.wait_for(self.server, 'ACTIVE')
+
+    # Slow conductors.
+
+    def test_conductor_gets_the_message_after_the_server_has_returned(self):
+        message = self.create()
+        self.ends()
+        with self.no_host_is_asked():
+            self.assertRaises(build_request.LeaseLost, message.arrives)
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_scheduler_answers_after_the_server_has_returned(self):
+        with self.no_host_is_asked():
+            self.assertRaises(
+                build_request.LeaseLost, self.meets, _Manager,
+                '_schedule_instances', self.create().arrives, self.ends,
+                after=True)
+        self.is_back()
+        self.can_be_rebuilt()
+
+    def test_scheduler_answers_while_the_server_returns(self):
+        message = self.create()
+
+        def meanwhile():
+            self.assertRaises(build_request.LeaseLost, message.arrives)
+
+        with self.no_host_is_asked():
+            self.meets(
+                recover_builds, '_purge_everywhere',
+                lambda: self.assertEqual((1, 0), self.recover(creates=-1)),
+                meanwhile)
+        self.is_back()
+
+    def test_scheduler_answers_as_the_server_is_rebuilt(self):
+        message = self.create()
+        self.ends()
+        rebuild = self.ask_for_rebuild()
+        with self.no_host_is_asked():
+            self.assertRaises(build_request.LeaseLost, message.arrives)
+        rebuild.arrives()
+        self.wait_for(self.server, 'ACTIVE')
+        self.assertEqual(1, len(self.allocations()))
+
+    def test_returned_after_the_conductor_has_looked(self):
+        """The conductor has a record, and finds no build request then."""
+        with self.no_host_is_asked():
+            self.meets(
+                _Manager, '_map_instance_to_cell', self.create().arrives,
+                lambda: self.recover(creates=-1))
+        self.assertEqual(('ERROR', None), self.state())
+        self.assertEqual({}, self.allocations())
+        self.can_be_rebuilt()
+        self.assertEqual(1, len(self.allocations()))
+
+    def test_host_builds_a_server_that_has_a_build_request(self):
+        """Whatever has put the server on a host: recovery keeps off."""
+        self.stopped(_Manager, '_create_tags', self.create().arrives,
+                     after=True)
+        with nova_context.target_cell(
+                nova_context.get_admin_context(),
+                self.cell_mappings['cell1']) as cctxt:
+            instance = objects.Instance.get_by_uuid(cctxt, self.server['id'])
+            instance.host = 'compute'
+            instance.save()
+        self.assertEqual((0, 1), self.recover(creates=-1))
+        self.assertEqual('BUILD', self.state()[0])
+        self.assertTrue(self.in_cell(
+            self.cell_mappings['cell1'].uuid, self.server))
