@@ -176,13 +176,9 @@ def _move(request, source):
         'reserve': request.reserve}
     try:
         build_request.create_in_place_of_mapping(context, source, spec)
-    except exception.InstanceMappingNotFound:
-        raise exception.InstanceInvalidState(
-            attr='task_state', instance_uuid=record.uuid,
-            state='rebuilding', method='rebuild')
-    except db_exc.DBDuplicateEntry:
-        # The conductor that has put the server into cell0 has not deleted the
-        # build request yet.
+    except (exception.InstanceMappingNotFound, db_exc.DBDuplicateEntry):
+        # Another rebuild or a delete has the server, or the conductor that
+        # has put it into cell0 has not deleted the build request yet.
         raise unbuilt_instance.ChangedMeanwhile(instance_uuid=record.uuid)
     try:
         unbuilt_instance.destroy_unchanged(record, request.stored_bdms)

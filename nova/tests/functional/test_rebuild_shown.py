@@ -14,7 +14,7 @@ import fixtures
 
 from nova.compute import api as compute_api
 from nova.compute import instance_list
-from nova.conductor.tasks import recover_rebuilds
+from nova.conductor.tasks import recover_builds
 from nova import context as nova_context
 from nova import objects
 from nova.scheduler.client import report
@@ -135,9 +135,9 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
             self.assertEqual(servers[2:], [
                 server['id'] for server in following
                 if order or server['id'] != servers[0]])
-            self.assertEqual((1, 0), recover_rebuilds.recover(
+            self.assertEqual((1, 0), recover_builds.recover(
                 nova_context.get_admin_context(),
-                report.SchedulerReportClient(), -1))
+                report.SchedulerReportClient(), -1, None))
 
     def test_marker_that_has_left_where_its_value_has_changed(self):
         path = '/servers?status=PENDING&sort_key=task_state&marker='
