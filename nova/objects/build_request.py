@@ -219,8 +219,6 @@ class BuildRequest:
             raise LeaseLost(instance_uuid=self.instance_uuid)
 
     @nova_pending.new
-    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-    @api_db_api.context_manager.writer
     def create_in_place_of_mapping(self, context, cell, request_spec):
         """Map a server from a cell to this build request, in one transaction.
 
@@ -232,6 +230,14 @@ class BuildRequest:
         :raises: InstanceMappingNotFound if the server is not mapped to the
             cell, or is being deleted
         """
+        self.lease = {'owner': None, 'cell': cell.uuid}
+        self._create_in_place_of_mapping(
+            context, cell, request_spec, self._get_update_primitives())
+
+    @nova_pending.new
+    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+    @api_db_api.context_manager.writer
+    def _create_in_place_of_mapping(self, context, cell, request_spec, values):
         row = api_models.InstanceMapping
         # The release has no way to map a server to no cell.
         if not context.session.query(row).filter(
@@ -241,8 +247,9 @@ class BuildRequest:
                 sa.false()).update(
                     {'cell_id': None}, synchronize_session=False):
             raise exception.InstanceMappingNotFound(uuid=self.instance_uuid)
-        self.lease = {'owner': None, 'cell': cell.uuid}
-        self.create()
+        # create() refuses to try again after a deadlock.
+        self._from_db_object(
+            context, self, self._create_in_db(context, values))
         request_spec.save_all()
 
     @nova_pending.new
