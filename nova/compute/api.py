@@ -20,6 +20,7 @@ from nova.compute import vm_states
 from nova.compute import volume_reimage
 from nova import exception
 from nova.i18n import _
+from nova import objects
 from nova.objects import unbuilt_instance
 import nova_pending
 
@@ -130,7 +131,10 @@ class API:
     def rebuild(self, context, instance, image_href, admin_password,
                 files_to_inject=None, reimage_boot_volume=False, **kwargs):
         asked = context.rebuild
-        if asked is not None and unbuilt_instance.applies_to(instance):
+        if asked is not None and (
+                unbuilt_instance.applies_to(instance) or
+                # Whatever is in cell0 is on no host that could rebuild it.
+                context.cell_uuid == objects.CellMapping.CELL0_UUID):
             rebuild_in_cell0.rebuild(
                 self, context, instance, image_href, admin_password,
                 files_to_inject=files_to_inject, **kwargs)

@@ -164,24 +164,21 @@ def _move(request, source):
         # Not all of the actions are carried.
         attempts=1 + (data.get('attempts') or
                       action_history.count_attempts(actions)))
+    build_request = objects.BuildRequest(
+        context, instance=request.instance, instance_uuid=record.uuid,
+        project_id=record.project_id, block_device_mappings=request.bdms,
+        # The server has the creation time of its build request. Recovery
+        # goes by the other time.
+        tags=request.tags, created_at=record.created_at,
+        updated_at=timeutils.utcnow())
+    build_request.before = {
+        'vm_state': record.vm_state, 'actions': actions,
+        'reserve': request.reserve}
     try:
-        build_request = objects.BuildRequest.create_in_place_of_mapping(
-            context, source, spec,
-            {'vm_state': record.vm_state, 'actions': actions,
-             'reserve': request.reserve},
-            instance=request.instance, instance_uuid=record.uuid,
-            project_id=record.project_id, block_device_mappings=request.bdms,
-            # The server has the creation time of its build request. Recovery
-            # goes by the other time.
-            tags=request.tags, created_at=record.created_at,
-            updated_at=timeutils.utcnow())
-    except exception.InstanceMappingNotFound:
-        raise exception.InstanceInvalidState(
-            attr='task_state', instance_uuid=record.uuid,
-            state='rebuilding', method='rebuild')
-    except db_exc.DBDuplicateEntry:
-        # The conductor that has put the server into cell0 has not deleted the
-        # build request yet.
+        build_request.create_in_place_of_mapping(context, source, spec)
+    except (exception.InstanceMappingNotFound, db_exc.DBDuplicateEntry):
+        # Another rebuild or a delete has the server, or the conductor that
+        # has put it into cell0 has not deleted the build request yet.
         raise unbuilt_instance.ChangedMeanwhile(instance_uuid=record.uuid)
     try:
         unbuilt_instance.destroy_unchanged(record, request.stored_bdms)

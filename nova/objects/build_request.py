@@ -221,40 +221,38 @@ class BuildRequest:
             raise LeaseLost(instance_uuid=self.instance_uuid)
 
     @nova_pending.new
-    @staticmethod
-    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-    @api_db_api.context_manager.writer
-    def create_in_place_of_mapping(context, cell, request_spec, before,
-                                   **values):
-        """Map a server from a cell to a build request, in one transaction.
+    def create_in_place_of_mapping(self, context, cell, request_spec):
+        """Map a server from a cell to this build request, in one transaction.
 
         Of several callers exactly one succeeds.
 
         :param context: the request context
         :param cell: the CellMapping that the server must be mapped to
         :param request_spec: the RequestSpec to save with it
-        :param before: what the server was there (BuildRequest.before)
-        :param values: the fields of the BuildRequest
-        :returns: the BuildRequest
         :raises: InstanceMappingNotFound if the server is not mapped to the
             cell, or is being deleted
         """
+        self.lease = {'owner': None, 'cell': cell.uuid}
+        self._create_in_place_of_mapping(
+            context, cell, request_spec, self._get_update_primitives())
+
+    @nova_pending.new
+    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+    @api_db_api.context_manager.writer
+    def _create_in_place_of_mapping(self, context, cell, request_spec, values):
         row = api_models.InstanceMapping
         # The release has no way to map a server to no cell.
         if not context.session.query(row).filter(
-                row.instance_uuid == values['instance_uuid'],
+                row.instance_uuid == self.instance_uuid,
                 row.cell_id == cell.id,
                 sa.func.coalesce(row.queued_for_delete, sa.false()) ==
                 sa.false()).update(
                     {'cell_id': None}, synchronize_session=False):
-            raise exception.InstanceMappingNotFound(
-                uuid=values['instance_uuid'])
-        build_request = objects.BuildRequest(context, **values)
-        build_request.lease = {'owner': None, 'cell': cell.uuid}
-        build_request.before = before
-        build_request.create()
+            raise exception.InstanceMappingNotFound(uuid=self.instance_uuid)
+        # create() refuses to try again after a deadlock.
+        self._from_db_object(
+            context, self, self._create_in_db(context, values))
         request_spec.save_all()
-        return build_request
 
     @nova_pending.new
     def convert_to_mapping(self, cell, update):

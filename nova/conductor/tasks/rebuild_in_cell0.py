@@ -115,7 +115,8 @@ class RebuildInCell0Task(base.TaskBase):
                     self.context, self.build_request.instance_uuid)
                 return now if now.id == self.build_request.id else None
             except exception.BuildRequestNotFound:
-                if not _is_mapped_to(self.context, self.instance.uuid, None):
+                if not return_to_cell0.is_mapped_to(
+                        self.context, self.instance.uuid, None):
                     return None
         return None
 
@@ -167,9 +168,7 @@ class RebuildInCell0Task(base.TaskBase):
         try:
             self.build_request.convert_to_mapping(cell, update)
         except build_request_module.LeaseLost:
-            # Whoever has the server may have put another record there.
-            unbuilt_instance.purge(
-                self.context, cell, instance.uuid, instance.id)
+            return_to_cell0.purge_lost(self.context, cell, instance)
             raise
 
     def rollback(self, ex):
@@ -197,16 +196,18 @@ class RebuildInCell0Task(base.TaskBase):
         """Leave a server in ERROR that is in its cell and on no host."""
         LOG.warning('No host was asked to build the server: %s', exc,
                     instance=self.instance)
-        # A message that was not confirmed may reach its host all the same.
-        if not isinstance(exc, messaging.MessagingException):
-            self.manager.report_client.delete_allocation_for_instance(
-                self.context, self.instance.uuid, force=True)
-        with nova_context.target_cell(
-                self.context, self.build_request.cell) as cctxt:
-            self.manager._set_vm_state_and_notify(
-                cctxt, self.instance.uuid, 'build_instances',
-                {'vm_state': vm_states.ERROR, 'task_state': None}, exc,
-                self.arguments[0][0])
+        try:
+            # A message that was not confirmed may reach its host all the same.
+            if not isinstance(exc, messaging.MessagingException):
+                self.manager.report_client.delete_allocation_for_instance(
+                    self.context, self.instance.uuid, force=True)
+        finally:
+            with nova_context.target_cell(
+                    self.context, self.build_request.cell) as cctxt:
+                self.manager._set_vm_state_and_notify(
+                    cctxt, self.instance.uuid, 'build_instances',
+                    {'vm_state': vm_states.ERROR, 'task_state': None}, exc,
+                    self.arguments[0][0])
 
     def _delete_lost_allocations(self):
         delete_lost_allocations(
@@ -226,29 +227,9 @@ def delete_lost_allocations(
     """
     def is_lost():
         # Room can be held for a server that waits again.
-        return not _is_mapped(context, instance_uuid) or (
-            _is_mapped_to(context, instance_uuid,
-                          objects.CellMapping.CELL0_UUID) and
+        return not return_to_cell0.is_mapped(context, instance_uuid) or (
+            return_to_cell0.is_mapped_to(
+                context, instance_uuid, objects.CellMapping.CELL0_UUID) and
             not held_room.find(context, report_client, instance_uuid))
 
     allocations.delete(context, report_client, instance_uuid, is_lost)
-
-
-def _mapping(context, instance_uuid):
-    try:
-        return objects.InstanceMapping.get_by_instance_uuid(
-            context, instance_uuid)
-    except exception.InstanceMappingNotFound:
-        return None
-
-
-def _is_mapped(context, instance_uuid):
-    """Whether a server has a mapping, be it to no cell: it is not deleted."""
-    return _mapping(context, instance_uuid) is not None
-
-
-def _is_mapped_to(context, instance_uuid, cell_uuid):
-    """Whether a server is mapped to a cell, or to none if that is None."""
-    mapping = _mapping(context, instance_uuid)
-    return mapping is not None and cell_uuid == (
-        mapping.cell_mapping and mapping.cell_mapping.uuid)

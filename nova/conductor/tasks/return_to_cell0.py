@@ -71,13 +71,15 @@ def return_to_cell0(
             build_request.convert_to_mapping(cell, lambda changes: None)
             return
     # Room that is held is given back, too: whoever holds room for the server
-    # waits until the server is in cell0.
-    allocations.delete(context, report_client, uuid, lambda: True)
+    # waits until the server is in cell0. Cells and Placement can have taken
+    # so long that somebody else has built the server.
+    allocations.delete(context, report_client, uuid,
+                       lambda: build_request.renew() or True)
     mapping = objects.CellMapping.get_by_uuid(
         context, objects.CellMapping.CELL0_UUID)
+    build_request.renew(cell=mapping.uuid)
     if noted != mapping.uuid:
         unbuilt_instance.purge(context, mapping, uuid)
-    build_request.renew(cell=mapping.uuid)
     with nova_context.target_cell(
             _of_owner(context, build_request), mapping) as cctxt:
         instance = build_request.get_new_instance(cctxt)
@@ -90,8 +92,7 @@ def return_to_cell0(
             _create_record(cctxt, instance, build_request, exc, host)
             build_request.convert_to_mapping(mapping, update)
         except objects.build_request.LeaseLost:
-            # Whoever has the server may have put another record there.
-            unbuilt_instance.purge(context, mapping, uuid, instance.id)
+            purge_lost(context, mapping, instance)
             raise
         _tell(cctxt, instance, exc)
 
@@ -121,6 +122,40 @@ def keep_there(
     inst_mapping.cell_mapping = mapping
     inst_mapping.save()
     return True
+
+
+def purge_lost(
+    context: nova_context.RequestContext,
+    cell: 'objects.CellMapping',
+    instance: 'objects.Instance',
+) -> None:
+    """Delete the record of a build that has lost the server.
+
+    Whoever has the server may have put another record into the cell. SQLite
+    gives the ID of a deleted row to the next row.
+    """
+    if not is_mapped_to(context, instance.uuid, cell.uuid):
+        unbuilt_instance.purge(context, cell, instance.uuid, instance.id)
+
+
+def _mapping(context, instance_uuid):
+    try:
+        return objects.InstanceMapping.get_by_instance_uuid(
+            context, instance_uuid)
+    except exception.InstanceMappingNotFound:
+        return None
+
+
+def is_mapped(context, instance_uuid):
+    """Whether a server has a mapping, be it to no cell: it is not deleted."""
+    return _mapping(context, instance_uuid) is not None
+
+
+def is_mapped_to(context, instance_uuid, cell_uuid):
+    """Whether a server is mapped to a cell, or to none if that is None."""
+    mapping = _mapping(context, instance_uuid)
+    return mapping is not None and cell_uuid == (
+        mapping.cell_mapping and mapping.cell_mapping.uuid)
 
 
 def _of_owner(context, build_request):

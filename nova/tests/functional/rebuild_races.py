@@ -16,22 +16,21 @@ import functools
 import threading
 from unittest import mock
 
-from oslo_serialization import jsonutils
 from oslo_utils import timeutils
 
-from nova.compute import cell0_record
-from nova.compute import rebuild_in_cell0
-from nova.conductor import cell0_rebuild
+from nova.compute import rebuild_request
 from nova.conductor import manager
 from nova.conductor import rpcapi as conductor_rpcapi
-from nova.conductor.tasks import recover_rebuilds
+from nova.conductor.tasks import rebuild_in_cell0
+from nova.conductor.tasks import recover_builds
+from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
 from nova import exception
 from nova import objects
-from nova.objects import build_request_lease
-from nova.objects import persisted_request
+from nova.objects import build_request
+from nova.objects import unbuilt_instance
 from nova.scheduler.client import report
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional.api import client as api_client
@@ -42,22 +41,22 @@ PORT = neutron_fixture.NeutronFixture.port_1['id']
 
 #: Where a rebuild of a server that finds a host comes by, in this order.
 STEPS = (
-    (cell0_record, 'claim'),
-    (rebuild_in_cell0, 'unmap_and_create_build_request'),
-    (cell0_record, 'destroy_unchanged'),
+    (rebuild_request.Request, 'check'),
+    (build_request.BuildRequest, 'create_in_place_of_mapping'),
+    (unbuilt_instance, 'destroy_unchanged'),
     (conductor_rpcapi.ComputeTaskAPI, 'rebuild_instance_in_cell0'),
-    (cell0_rebuild.Rebuild, 'notify'),
-    (manager.ComputeTaskManager, '_schedule_instances'),
+    (rebuild_in_cell0.RebuildInCell0Task, '_notify'),
+    (manager._RebuildTaskManager, '_schedule_instances'),
     (manager.ComputeTaskManager, '_recheck_quota'),
-    (manager.ComputeTaskManager, '_delete_build_request'),
-    (build_request_lease, 'replace'),
-    (manager.ComputeTaskManager, '_create_and_bind_arq_for_instance'),
+    (manager._RebuildTaskManager, '_delete_build_request'),
+    (build_request.BuildRequest, '_convert'),
+    (manager._RebuildTaskManager, '_create_and_bind_arq_for_instance'),
 )
 
 #: The same for one that finds none.
 STEPS_INTO_CELL0 = STEPS[:6] + (
-    (manager.ComputeTaskManager, '_bury_in_cell0'),
-    (build_request_lease, 'replace'),
+    (return_to_cell0, 'return_to_cell0'),
+    (build_request.BuildRequest, '_convert'),
 )
 
 
@@ -93,8 +92,8 @@ class RacesBase(rebuild_base.RebuildInCell0Base):
                         {'server': {'name': name}})
 
     def recover(self, server=None):
-        return recover_rebuilds.recover(
-            nova_context.get_admin_context(), self.report_client, -1)
+        return recover_builds.recover(
+            nova_context.get_admin_context(), self.report_client, -1, None)
 
     def together(self, *requests):
         """Make requests at the same time; return their answers in order."""
@@ -204,17 +203,15 @@ class RacesBase(rebuild_base.RebuildInCell0Base):
         [mapping] = mappings
         [cell] = cells
         self.assertEqual(self.cell_mappings[cell].id, mapping.cell_id)
-        [spec] = self.rows(api_models.RequestSpec, server)
+        self.assertIsNotNone(objects.RequestSpec.get_by_instance_uuid(
+            nova_context.get_admin_context(), server['id']).rebuild_data)
         if cell == 'cell0':
             self.assertEqual({}, allocations)
             self.assertFalse(port)
-            self.assertEqual(set(), set(persisted_request.ON_THE_WAY) & set(
-                jsonutils.loads(spec.spec)[persisted_request.KEY]))
         else:
             self.assertEqual('ACTIVE', shown['status'])
             self.assertEqual(1, len(allocations))
             self.assertEqual(server['id'], port)
-            self.assertNotIn(persisted_request.KEY, spec.spec)
         # Not in which order: those of one second have none that is sure.
         self.assertIn('create', [
             action['action'] for action in

@@ -30,7 +30,6 @@ from nova.db.api import models as api_models
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova.objects import base as objects_base
-from nova.objects import rebuilt_instance
 from nova.tests.functional import rebuild_base
 from nova import utils
 
@@ -47,10 +46,10 @@ _VOLATILE = (
 _UUID = re.compile(r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}')
 
 # Bookkeeping of rows and objects. A build request that was made for a rebuild
-# has a time at which it was updated, and a record that was never launched is
-# marked.
-_DROPPED = ('nova_object.changes', 'updated_at', 'updated',
-            rebuilt_instance.MARK)
+# has a time at which it was updated, and the request spec says how often a
+# host was looked for, and whether the owner has asked for it.
+_DROPPED = ('nova_object.changes', 'updated_at', 'updated', 'attempts',
+            'asked_to_wait')
 
 _ROWS = (
     (models.Instance, 'uuid', 'id'),

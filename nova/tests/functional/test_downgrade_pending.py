@@ -91,10 +91,10 @@ class DowngradePendingTestCase(full_cloud.FullCloudTestCase):
         self.assertEqual(before, [self.admin_api.get_server(server)
                                   for server in self.waiting])
 
-    def test_one_that_is_being_rebuilt_keeps_its_claim(self):
-        self.claim(self.waiting[1], 'rebuilding')
+    def test_one_that_is_being_deleted_is_left_alone(self):
+        self.claim(self.waiting[1], 'deleting')
         self.assertEqual(1, self.set_error()[0])
-        self.assertEqual(['ERROR', 'REBUILD', 'ERROR'], self.statuses())
+        self.assertEqual(['ERROR', 'PENDING', 'ERROR'], self.statuses())
         # The owner still gets rid of it.
         self.api.delete_server(self.waiting[1])
         self._wait_until_deleted({'id': self.waiting[1]})

@@ -24,8 +24,8 @@ from placement.objects import consumer as consumer_obj
 
 from nova.cmd import manage
 from nova.compute import api as compute_api
-from nova.conductor import cell0_rebuild
-from nova.conductor.tasks import recover_rebuilds
+from nova.conductor.tasks import rebuild_in_cell0
+from nova.conductor.tasks import recover_builds
 from nova import context as nova_context
 from nova.scheduler.client import query
 from nova.scheduler.client import report
@@ -754,18 +754,19 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
     def test_api_dies_as_it_deletes_what_is_about_to_be_rebuilt(self):
         self.make_room()
         self.hold()
-        begin = cell0_rebuild.begin
+        task = rebuild_in_cell0.RebuildInCell0Task
+        find = task._find_current
 
-        def begin_late(*args):
+        def find_late(*args):
             with mock.patch.object(
                     compute_api.API, '_local_cleanup_bdm_volumes',
                     side_effect=RuntimeError()):
                 self.assertRaises(
                     api_client.OpenStackApiException,
                     self.api.delete_server, self.server['id'])
-            return begin(*args)
+            return find(*args)
 
-        with mock.patch.object(cell0_rebuild, 'begin', begin_late):
+        with mock.patch.object(task, '_find_current', find_late):
             self.rebuild(self.server)
             self._wait_until_deleted(self.server)
         self._wait_for_assert(lambda: self.assertEqual(
@@ -786,19 +787,6 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
             self._wait_until_deleted(self.server)
         self._wait_for_assert(lambda: self.assertEqual(
             {}, self.held()['allocations']))
-
-    def test_recovery_of_one_that_was_deleted(self):
-        self.make_room()
-        with mock.patch('nova.conductor.manager.ComputeTaskManager.'
-                        '_recheck_quota',
-                        side_effect=RuntimeError()) as stopped:
-            self.rebuild(self.server)
-            self._wait_for_assert(stopped.assert_called)
-        self.delete_and_hold()
-        recover_rebuilds.recover(
-            nova_context.get_admin_context(),
-            report.SchedulerReportClient(), -1)
-        self.assertEqual({}, self.held()['allocations'])
 
     def test_state_that_is_reset(self):
         self.make_room()
@@ -882,21 +870,21 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
         with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
                         'rebuild_instance_in_cell0'):
             self.rebuild(self.server)
-        self.assertEqual((1, 0), recover_rebuilds.recover(
+        self.assertEqual((1, 0), recover_builds.recover(
             nova_context.get_admin_context(),
-            report.SchedulerReportClient(), -1))
+            report.SchedulerReportClient(), -1, None))
         self.wait_for(self.server, 'PENDING')
         self.assertEqual({}, self.held()['allocations'])
 
-    def test_recovery_of_a_claim(self):
+    def test_recovery_of_what_was_not_taken_out(self):
         self.make_room()
         self.hold()
-        with mock.patch('nova.compute.rebuild_in_cell0._Rebuild.move',
+        with mock.patch('nova.objects.unbuilt_instance.destroy_unchanged',
                         side_effect=KeyError):
             self.refused(500, self.server)
-        self.assertEqual((1, 0), recover_rebuilds.recover(
+        self.assertEqual((1, 0), recover_builds.recover(
             nova_context.get_admin_context(),
-            report.SchedulerReportClient(), -1))
+            report.SchedulerReportClient(), -1, None))
         self.wait_for(self.server, 'PENDING')
         self.assertEqual({}, self.held()['allocations'])
 

@@ -15,14 +15,13 @@
 
 from unittest import mock
 
-from nova.compute import cell0_record
-from nova.compute import rebuild_in_cell0
 from nova.compute import rpcapi
-from nova.conductor import cell0_rebuild
+from nova.conductor.tasks import rebuild_in_cell0
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.main import api as main_db_api
-from nova.objects import build_request_lease
+from nova.objects import build_request
+from nova.objects import unbuilt_instance
 from nova.tests.functional import rebuild_races
 from nova.tests.functional import server_databases
 
@@ -75,11 +74,11 @@ class RebuildOnServer(server_databases.OnDatabaseServer, rebuild_races.Races,
         return self.is_settled(server)
 
     def test_recovered(self):
-        for where, name in ((rebuild_in_cell0,
-                             'unmap_and_create_build_request'),
-                            (cell0_record, 'destroy_unchanged'),
-                            (cell0_rebuild.Rebuild, 'notify'),
-                            (build_request_lease, 'replace')):
+        for where, name in (
+                (build_request.BuildRequest, 'create_in_place_of_mapping'),
+                (unbuilt_instance, 'destroy_unchanged'),
+                (rebuild_in_cell0.RebuildInCell0Task, '_notify'),
+                (build_request.BuildRequest, '_convert')):
             server = self.waiting(tags=['blue'])
             with mock.patch.object(where, name,
                                    side_effect=ZeroDivisionError()) as down:
@@ -89,22 +88,19 @@ class RebuildOnServer(server_databases.OnDatabaseServer, rebuild_races.Races,
             self.assertEqual(['blue'], self.exists(server)['tags'])
             self.end(server)
 
-    def test_taken_back_from_its_cell(self):
+    def test_host_cannot_be_asked(self):
         server = self.waiting(tags=['blue'], metadata={'a': 'b'})
         self.make_room()
         with mock.patch.object(rpcapi.ComputeAPI, 'build_and_run_instance',
-                               side_effect=ZeroDivisionError()) as down:
+                               side_effect=ZeroDivisionError()):
             self.assertEqual(202, self.ask_rebuild(server))
-            self.until(down.assert_called)
-        self.assertEqual(
-            'BUILD', self.api.get_server(server['id'])['status'])
-        self.assertEqual((1, 0), self.recover())
-        again = self.until(self.exists, server)
-        self.assertEqual('PENDING', again['status'])
+            self.wait_for(server, 'ERROR')
+        self.assertEqual(['cell1'], self.cells_of(server))
+        self.assertEqual(202, self.ask_rebuild(server))
+        again = self.wait_for(server, 'ACTIVE')
         for key in ('name', 'created', 'tags', 'metadata'):
             self.assertEqual(server[key], again[key], key)
-        self.assertEqual(202, self.ask_rebuild(server))
-        self.wait_for(server, 'ACTIVE')
+        self.until(self.exists, server)
         self.end(server)
 
 

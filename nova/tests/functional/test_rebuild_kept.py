@@ -174,39 +174,6 @@ class ServerTestCase(rebuild_twins.TwinsTestCase):
         self.assertEqual((True, 'mine'),
                          (server['locked'], server['locked_reason']))
 
-    def test_files(self):
-        files = [{'path': '/etc/motd', 'contents':
-                  base64.b64encode(b'patience').decode()}]
-        server, _twin = self.kept(
-            self.request(personality=files), created_at='2.56', times=3)
-        self.assertEqual(
-            [['/etc/motd', files[0]['contents']]],
-            self.told[server['id']]['injected_files'])
-
-    def test_files_are_dropped_when_the_server_was_built(self):
-        contents = base64.b64encode(b'patience').decode()
-        self.speak('2.56')
-        server = self.create_waiting(personality=[
-            {'path': '/etc/motd', 'contents': contents}])
-        self.speak('latest')
-        self.assertIn(contents, str(self.stored(server)))
-        self.make_room()
-        self.rebuild(server)
-        self.wait_for(server, 'ACTIVE')
-        self.assertNotIn(contents, str(self.rows(server)))
-
-    def test_files_are_dropped_when_the_server_is_deleted(self):
-        contents = base64.b64encode(b'patience').decode()
-        self.speak('2.56')
-        server, other = (self.create_waiting(personality=[
-            {'path': '/etc/motd', 'contents': contents}]) for _ in range(2))
-        self.speak('latest')
-        self.assertIn(contents, str(self.rows(server)))
-        self.api.delete_server(server['id'])
-        self._wait_until_deleted(server)
-        self.assertNotIn(contents, str(self.rows(server)))
-        self.assertIn(contents, str(self.rows(other)))
-
     def test_what_the_rebuild_says_replaces_it(self):
         keys = {}
         for name in ('mine', 'other'):

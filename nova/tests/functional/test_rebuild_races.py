@@ -16,9 +16,6 @@
 import functools
 from unittest import mock
 
-from oslo_db import exception as db_exc
-
-from nova.conductor import cell0
 from nova import objects
 from nova.tests.functional import rebuild_races
 
@@ -92,58 +89,32 @@ class MetAtEachStepTestCase(rebuild_races.RacesBase):
 class WhileItIsPutIntoCell0TestCase(rebuild_races.RacesBase):
     """A rebuild that comes before the create has ended."""
 
-    def create(self, **request):
-        request = {**self._build_server(
-            flavor_id=self.large, networks=[{'uuid': rebuild_races.NETWORK}]),
-            **request}
-        return self.api.post_server({'server': request})
-
-    def rebuilt_at_the_end(self):
-        """Ask for a rebuild when the release has put servers into cell0."""
+    def test_conductor_has_not_deleted_the_build_request_yet(self):
         destroy = objects.BuildRequest.destroy
-        self.answers = []
+        answers = []
 
         def met(build_request):
-            # No request is answered while the conductor is at a cell.
-            if build_request.is_destroyed_early or not self.lets_go:
-                self.answers += self.together(functools.partial(
-                    self.ask_rebuild, {'id': build_request.instance_uuid}))
+            answers.extend(self.together(functools.partial(
+                self.refused_as_too_early, build_request.instance_uuid)))
             destroy(build_request)
 
-        return mock.patch.object(objects.BuildRequest, 'destroy', met)
+        request = self._build_server(
+            flavor_id=self.large, networks=[{'uuid': rebuild_races.NETWORK}])
+        with mock.patch.object(objects.BuildRequest, 'destroy', met):
+            self.api.post_server({'server': dict(request, min_count=2)})
+            self.until(lambda: self.assertEqual(2, len(answers)))
+        self.assertIn('try again', answers[0])
+        for server in self.api.get_servers():
+            self.assertEqual(
+                'PENDING', self.until(self.exists, server)['status'])
+            self.assertEqual(202, self.ask_rebuild(server))
+            self.until(self.exists, server)
 
-    def are_answered(self, *answers):
-        self.assertEqual(list(answers), self.answers)
-
-    def test_as_soon_as_it_waits(self):
-        self.lets_go = True
-        with self.rebuilt_at_the_end():
-            self.create(min_count=2)
-            self.until(self.are_answered, 202, 202)
-            for server in self.api.get_servers():
-                self.assertEqual(
-                    'PENDING', self.until(self.exists, server)['status'])
-
-    def test_before_the_fault_is_stored(self):
-        # What a database says that looks for the server of a fault.
-        with mock.patch('nova.compute.utils.add_instance_fault_from_exc',
-                        side_effect=db_exc.DBReferenceError(
-                            'instance_faults', '', '', '')) as store:
-            self.create(min_count=2)
-            for server in self.api.get_servers():
-                self.until(self.exists, server)
-            self.assertEqual(2, store.call_count)
-
-    def test_of_a_stock_conductor(self):
-        self.lets_go = False
-        with mock.patch.object(cell0, 'destroy_build_request'), (
-                self.rebuilt_at_the_end()):
-            server = self.create()
-            self.until(self.are_answered, 409)
-        self.assertEqual(
-            'PENDING', self.until(self.exists, server)['status'])
-        self.assertEqual(202, self.ask_rebuild(server))
-        self.until(self.exists, server)
+    def refused_as_too_early(self, instance_uuid):
+        before = self.stored({'id': instance_uuid})
+        sentence = self.refused(409, {'id': instance_uuid})
+        self.assertEqual(before, self.stored({'id': instance_uuid}))
+        return sentence
 
 
 class RacesTestCase(rebuild_races.Races, rebuild_races.RacesBase):

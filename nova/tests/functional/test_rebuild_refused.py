@@ -12,6 +12,7 @@
 
 """A rebuild in cell0 that is refused has changed nothing, anywhere."""
 
+import base64
 import contextlib
 import copy
 from unittest import mock
@@ -20,13 +21,14 @@ from oslo_db import exception as db_exc
 from oslo_limit import fixture as limit_fixture
 from oslo_utils import timeutils
 
-from nova.compute import cell0_record
-from nova.compute import rebuild_in_cell0
+from nova.compute import rebuild_request
 from nova.compute import task_states
 from nova import context as nova_context
 from nova import exception
 from nova.limit import local as local_limit
 from nova import objects
+from nova.objects import build_request
+from nova.objects import unbuilt_instance
 from nova.tests import fixtures as nova_fixtures
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import glance as glance_fixture
@@ -551,8 +553,8 @@ class StateTestCase(RefusedTestCase):
 
     def test_task_in_progress(self):
         server = self.create_waiting()
-        self.change_record(server, task_state=task_states.DELETING)
-        self.refuses(409, 'task_state deleting', server)
+        self.change_record(server, task_state=task_states.REBUILDING)
+        self.refuses(409, 'task_state rebuilding', server)
 
     def test_launched_before(self):
         server = self.create_waiting()
@@ -571,8 +573,6 @@ class StateTestCase(RefusedTestCase):
             server = self.wait_for(self.api.post_server(
                 {'server': self._build_server(
                     flavor_id=self.small, networks='none')}), 'ERROR')
-        self.refuses(409, 'is in an invalid state for', server)
-        # It is in a cell: a later microversion takes it no more than this.
         self.speak('2.105')
         self.refuses(409, "is in an invalid state for 'rebuild'", server,
                      imageRef=IMAGE)
@@ -611,14 +611,24 @@ class StateTestCase(RefusedTestCase):
         server = self.create_waiting()
         objects.RequestSpec.get_by_instance_uuid(
             nova_context.get_admin_context(), server['id']).destroy()
-        self.refuses(409, 'The networks and files that instance %s was '
-                     'created with are not known' % server['id'], server)
+        self.refuses(409, 'The networks that instance %s was created with '
+                     'are not known' % server['id'], server)
 
-    def test_put_into_cell0_by_a_conductor_without_the_layer(self):
-        with mock.patch('nova.conductor.cell0.keep_request'):
-            server = self.create_waiting()
-        self.refuses(409, 'The networks and files that instance %s was '
-                     'created with are not known' % server['id'], server)
+    def test_created_without_the_layer(self):
+        server = self.create_waiting()
+        self.forget_request(server)
+        self.refuses(409, 'The networks that instance %s was created with '
+                     'are not known' % server['id'], server)
+
+    def test_created_with_personality_files(self):
+        contents = base64.b64encode(b'patience').decode()
+        self.speak('2.56')
+        server = self.create_waiting(personality=[
+            {'path': '/etc/motd', 'contents': contents}])
+        self.speak('latest')
+        self.assertNotIn(contents, str(self.everything(server)))
+        self.refuses(409, 'Instance %s was created with personality files'
+                     % server['id'], server)
 
 
 class DeletedMeanwhileTestCase(RefusedTestCase):
@@ -643,23 +653,21 @@ class DeletedMeanwhileTestCase(RefusedTestCase):
         return mock.patch.object(where, name, deleted_first)
 
     def test_deleted_meanwhile(self):
-        for where, name in (
-                (rebuild_in_cell0._Rebuild, 'check'),
-                (cell0_record, 'claim'),
-                # From here on it is put back: all of it, but saved later.
-                (rebuild_in_cell0._Rebuild, 'move'),
-                (rebuild_in_cell0, 'unmap_and_create_build_request')):
+        for where, name, sentence in (
+                (rebuild_request.Request, 'check', 'vm_state deleted'),
+                (build_request.BuildRequest, 'create_in_place_of_mapping',
+                 'was changed while its rebuild was prepared')):
             server = self.create_waiting(imageRef='', block_device_mapping_v2=[
                 {'source_type': 'volume', 'destination_type': 'volume',
                  'boot_index': 0, 'uuid': VOLUME}])
-            self.refuses(409, 'vm_state deleted', server,
+            self.refuses(409, sentence, server,
                          during=self.deleted_at(where, name))
             self.assertEqual([], self.before['stored']['build_requests'])
             self.assertEqual({}, self.before['attachments'])
             self.assertEqual([], self.api.get_servers())
 
     def test_its_volumes_are_looked_at_while_it_is_deleted(self):
-        check = rebuild_in_cell0._Rebuild.check
+        check = rebuild_request.Request.check
         for last in ('nova.objects.Instance.destroy',
                      'nova.compute.api.API._do_delete'):
             server = self.create_waiting()
@@ -671,7 +679,7 @@ class DeletedMeanwhileTestCase(RefusedTestCase):
                         self.api.delete_server, server['id'])
                 check(rebuilt)
 
-            with mock.patch.object(rebuild_in_cell0._Rebuild, 'check',
+            with mock.patch.object(rebuild_request.Request, 'check',
                                    half_deleted_before):
                 self.assertIn('vm_state deleted', self.refused(409, server))
 
@@ -691,9 +699,11 @@ class DevicesChangedMeanwhileTestCase(RefusedTestCase):
         server = self.create_waiting(imageRef='', block_device_mapping_v2=[
             {'source_type': 'volume', 'destination_type': 'volume',
              'boot_index': 0, 'uuid': VOLUME}])
-        for name, mark in (('claim', self.mark),
-                           ('destroy_unchanged', self.mark_late)):
-            step = getattr(cell0_record, name)
+        for where, name, mark in (
+                (build_request.BuildRequest, 'create_in_place_of_mapping',
+                 self.mark),
+                (unbuilt_instance, 'destroy_unchanged', self.mark_late)):
+            step = getattr(where, name)
 
             def changed_first(*args, **kwargs):
                 mark(server, True)
@@ -701,7 +711,7 @@ class DevicesChangedMeanwhileTestCase(RefusedTestCase):
 
             self.refuses(409, 'was changed while its rebuild was prepared',
                          server, during=mock.patch.object(
-                             cell0_record, name, changed_first))
+                             where, name, changed_first))
             self.assertEqual(
                 'PENDING', self.api.get_server(server['id'])['status'])
             self.mark(server, False)
@@ -762,7 +772,7 @@ class UnreachableTestCase(RefusedTestCase):
         server = self.create_waiting()
         for target in (
                 'nova.objects.BlockDeviceMappingList.get_by_instance_uuid',
-                'nova.compute.cell0_record._update_unclaimed'):
+                'nova.compute.action_history.pack'):
             with mock.patch(target, side_effect=db_exc.DBConnectionError()):
                 self.refuses(503, 'cannot be reached', server)
 

@@ -14,12 +14,15 @@
 
 from unittest import mock
 
+from keystoneauth1 import exceptions as ks_exc
 from oslo_db import exception as db_exc
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from nova.compute import rpcapi
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova.scheduler.client import report
 from nova.tests.functional import rebuild_races
 
 
@@ -59,6 +62,38 @@ class ElsewhereTestCase(rebuild_races.RacesBase):
                 self.assertEqual(status, server['status'])
                 if status == 'PENDING':
                     self.make_room()
+
+    def test_deadlock_while_it_is_taken_out(self):
+        server = self.waiting()
+        save, deadlocks = objects.RequestSpec.save_all, [db_exc.DBDeadlock()]
+
+        def deadlocked(spec):
+            if deadlocks:
+                raise deadlocks.pop()
+            save(spec)
+
+        self.make_room()
+        with mock.patch.object(objects.RequestSpec, 'save_all', deadlocked):
+            self.assertEqual(202, self.ask_rebuild(server))
+        self.assertEqual([], deadlocks)
+        self.wait_for(server, 'ACTIVE')
+        self.until(self.exists, server)
+
+    def test_placement_is_down_when_a_host_cannot_be_asked(self):
+        server = self.waiting()
+        self.make_room()
+        with mock.patch.object(
+                rpcapi.ComputeAPI, 'build_and_run_instance',
+                side_effect=ZeroDivisionError()), mock.patch.object(
+                    report.SchedulerReportClient,
+                    'delete_allocation_for_instance',
+                    side_effect=ks_exc.ConnectFailure()):
+            self.assertEqual(202, self.ask_rebuild(server))
+            self.wait_for(server, 'ERROR')
+        self.assertEqual(['cell1'], self.cells_of(server))
+        self.assertEqual(202, self.ask_rebuild(server))
+        self.wait_for(server, 'ACTIVE')
+        self.until(self.exists, server)
 
     def test_host_of_no_cell(self):
         server = self.waiting()
