@@ -12,7 +12,6 @@
 
 from unittest import mock
 
-import fixtures
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.conductor import api
@@ -85,34 +84,3 @@ class RebuildInCell0RPCTestCase(test.NoDBTestCase):
         conductor.rebuild_instance_in_cell0(self.context, **ARGUMENTS)
         cast = conductor.conductor_compute_rpcapi.rebuild_instance_in_cell0
         cast.assert_called_once_with(self.context, *ARGUMENTS.values())
-
-
-class RebuildInCell0ManagerTestCase(test.NoDBTestCase):
-
-    def test_builds_like_a_create(self):
-        task = manager.ComputeTaskManager.__new__(manager.ComputeTaskManager)
-        context = nova_context.get_admin_context()
-        build_request = objects.BuildRequest(instance_uuid=uuids.instance)
-        arguments = dict(ARGUMENTS, build_request=build_request)
-        steps = mock.Mock()
-        rebuild = steps.begin.return_value
-        rebuild.build_request = build_request
-        self.useFixture(fixtures.MockPatch(
-            'nova.conductor.cell0_rebuild.begin', steps.begin))
-        self.useFixture(fixtures.MockPatch(
-            'nova.scheduler.client.report.report_client_singleton',
-            return_value=mock.sentinel.report_client))
-        with mock.patch.object(manager.ComputeTaskManager,
-                               'schedule_and_build_instances', steps.build):
-            task.rebuild_instance_in_cell0(context, **arguments)
-        self.assertEqual(
-            [mock.call.begin(
-                context, mock.sentinel.report_client, build_request),
-             mock.call.begin().notify(),
-             mock.call.build(
-                 context, [build_request], [arguments['request_spec']],
-                arguments['image'], 'secret', [],
-                arguments['requested_networks'],
-                arguments['block_device_mapping'], arguments['tags']),
-             mock.call.begin().end()],
-            steps.mock_calls)

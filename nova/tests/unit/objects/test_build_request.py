@@ -1,0 +1,231 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import datetime
+
+import fixtures
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from nova.objects import build_request
+from nova import test
+from nova.tests.unit import fake_build_request
+from nova.tests.unit import fake_request_spec
+
+
+class BuildRequestTestCase(test.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.context = nova_context.get_admin_context()
+        self.cell = self.cell_mappings['cell1']
+        self.now = datetime.datetime(2026, 1, 1)
+        self.useFixture(fixtures.MockPatch(
+            'oslo_utils.timeutils.utcnow', lambda *args: self.now))
+        self.mapping = objects.InstanceMapping(
+            self.context, instance_uuid=uuids.instance, project_id='p',
+            cell_mapping=self.cell)
+        self.mapping.create()
+        self.spec = fake_request_spec.fake_spec_obj()
+        self.spec._context = self.context
+        self.spec.instance_uuid = uuids.instance
+        self.spec.instance_group = None
+        delattr(self.spec, objects.base.get_attrname('id'))
+        self.spec.create()
+
+    def made(self):
+        made = fake_build_request.fake_req_obj(self.context)
+        made.instance_uuid = uuids.instance
+        made.instance.uuid = uuids.instance
+        made.instance = made.instance
+        made.tags = objects.TagList(objects=[objects.Tag(
+            resource_id=uuids.instance, tag='"nova_pending": "x"')])
+        made.updated_at = self.now
+        return made
+
+    def rebuild(self, cell=None):
+        made = self.made()
+        made.before = {'vm_state': 'pending', 'actions': [],
+                       'reserve': False}
+        made.create_in_place_of_mapping(
+            self.context, cell or self.cell, self.spec)
+        return self.stored()
+
+    def stored(self):
+        return objects.BuildRequest.get_by_instance_uuid(
+            self.context, uuids.instance)
+
+    def mapped(self):
+        return objects.InstanceMapping.get_by_instance_uuid(
+            self.context, uuids.instance).cell_mapping
+
+    def passes(self, **time):
+        self.now += datetime.timedelta(**time)
+        return self.now - datetime.timedelta(seconds=60)
+
+    # Out of a cell.
+
+    def test_one_of_two_takes_the_server_out_of_its_cell(self):
+        self.rebuild()
+        self.assertIsNone(self.mapped())
+        self.assertRaises(exception.InstanceMappingNotFound, self.rebuild)
+
+    def test_server_in_another_cell(self):
+        self.assertRaises(exception.InstanceMappingNotFound, self.rebuild,
+                          self.cell_mappings['cell0'])
+        self.assertEqual(self.cell.id, self.mapped().id)
+
+    def test_server_that_is_being_deleted(self):
+        self.mapping.queued_for_delete = True
+        self.mapping.save()
+        self.assertRaises(exception.InstanceMappingNotFound, self.rebuild)
+        self.assertEqual(self.cell.id, self.mapped().id)
+
+    def test_all_of_it_or_nothing(self):
+        self.spec.destroy()
+        self.assertRaises(exception.RequestSpecNotFound, self.rebuild)
+        self.assertEqual(self.cell.id, self.mapped().id)
+        self.assertRaises(exception.BuildRequestNotFound, self.stored)
+
+    # The lease.
+
+    def test_one_of_two_takes_it(self):
+        first, second = self.rebuild(), self.stored()
+        self.assertTrue(first.take())
+        self.assertFalse(second.take())
+        self.assertFalse(self.stored().take())
+        first.renew()
+        self.assertRaises(build_request.LeaseLost, second.renew)
+        self.assertEqual(
+            {'vm_state': 'pending', 'actions': [], 'reserve': False},
+            self.stored().before)
+
+    def test_a_stale_one_is_taken_from_who_has_it(self):
+        first = self.rebuild()
+        first.take()
+        self.assertFalse(self.stored().take(self.passes(seconds=59)))
+        before = self.passes(seconds=2)
+        second, third = self.stored(), self.stored()
+        self.assertTrue(second.take(before))
+        self.assertFalse(third.take(before))
+        self.assertRaises(build_request.LeaseLost, first.renew)
+
+    def test_one_that_was_renewed_is_not_stale(self):
+        first = self.rebuild()
+        first.take()
+        self.passes(seconds=50)
+        first.renew()
+        self.assertFalse(self.stored().take(self.passes(seconds=50)))
+
+    def test_a_rename_leaves_it_to_who_has_it(self):
+        first = self.rebuild()
+        first.take()
+        self.passes(seconds=10)
+        renamed = self.stored()
+        renamed.instance.display_name = 'renamed'
+        renamed.instance = renamed.instance
+        renamed.save()
+        first.renew()
+        self.assertEqual('renamed', self.stored().instance.display_name)
+        self.assertEqual(['"nova_pending": "x"'],
+                         [tag.tag for tag in self.stored().tags])
+
+    def test_a_create_is_taken_when_it_is_old(self):
+        self.made().create()
+        created = self.stored()
+        self.assertIsNone(created.lease)
+        self.assertFalse(created.take())
+        self.assertTrue(created.take(self.passes(hours=1)))
+        self.assertIsNone(self.stored().before['vm_state'])
+        self.assertIsNone(self.stored().lease['cell'])
+
+    # What is interrupted.
+
+    def interrupted(self, rebuilds=None, creates=None):
+        return build_request.interrupted(
+            self.context, rebuilds, creates, 10)
+
+    def test_interrupted_rebuild(self):
+        self.rebuild()
+        self.assertEqual([], self.interrupted(rebuilds=self.now))
+        before = self.passes(seconds=61)
+        self.assertEqual([uuids.instance], self.interrupted(rebuilds=before))
+        self.assertEqual([], self.interrupted(creates=before))
+        self.assertEqual([], self.interrupted())
+
+    def test_interrupted_create(self):
+        self.made().create()
+        # That is when the release lets a column be set.
+        before = datetime.datetime(2100, 1, 1)
+        self.assertEqual([uuids.instance], self.interrupted(creates=before))
+        self.assertEqual([], self.interrupted(rebuilds=before))
+        self.assertEqual([], self.interrupted(
+            creates=datetime.datetime(2000, 1, 1)))
+
+    # Into a cell.
+
+    def convert(self, rebuild):
+        updates = []
+        rebuild.convert_to_mapping(self.cell, updates.append)
+        return updates
+
+    def test_converted_once(self):
+        rebuild = self.rebuild()
+        self.assertEqual([], self.convert(rebuild))
+        self.assertRaises(exception.BuildRequestNotFound, self.stored)
+        self.assertEqual(self.cell.id, self.mapped().id)
+        self.assertRaises(build_request.LeaseLost, self.convert, rebuild)
+
+    def test_changed_meanwhile(self):
+        rebuild, changed = self.rebuild(), self.stored()
+        changed.instance.display_name = 'renamed'
+        changed.save()
+        self.assertEqual([{'display_name': 'renamed'}],
+                         self.convert(rebuild))
+
+    def test_taken_meanwhile(self):
+        rebuild, other = self.rebuild(), self.stored()
+        self.assertTrue(other.take())
+        self.assertRaises(build_request.LeaseLost, self.convert, rebuild)
+        self.assertIsNone(self.mapped())
+        self.convert(other)
+
+    # The look of a conductor that builds the server.
+
+    def look_for(self, mine):
+        self.context.builds = [mine]
+        self.addCleanup(setattr, self.context, 'builds', ())
+        return self.stored()
+
+    def test_look_for_a_rebuild(self):
+        mine, other = self.rebuild(), self.stored()
+        mine.take()
+        self.assertEqual(mine.id, self.look_for(mine).id)
+        other = objects.BuildRequest.get_by_instance_uuid(
+            nova_context.get_admin_context(), uuids.instance)
+        other.take(self.passes(hours=1))
+        self.assertRaises(build_request.LeaseLost, self.look_for, mine)
+        self.convert(other)
+        self.assertRaises(build_request.LeaseLost, self.look_for, mine)
+
+    def test_look_for_a_create(self):
+        self.made().create()
+        self.mapping.destroy()
+        mine, other = self.stored(), self.stored()
+        self.assertEqual(mine.id, self.look_for(mine).id)
+        self.assertTrue(other.take(self.passes(hours=1)))
+        self.assertRaises(build_request.LeaseLost, self.look_for, mine)
+        self.convert(other)
+        # No mapping: the server was deleted, as the release knows it.
+        self.assertRaises(exception.BuildRequestNotFound, self.look_for, mine)
