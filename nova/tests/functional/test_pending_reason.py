@@ -25,11 +25,9 @@ import oslo_messaging as messaging
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import api as compute_api
-from nova.compute import cell0_lookup
 from nova.compute import pending_reason
-from nova.compute import rebuild_in_cell0
 from nova.compute import utils as compute_utils
-from nova.conductor.tasks import recover_rebuilds
+from nova.conductor.tasks import recover_builds
 import nova.conf
 from nova import context as nova_context
 from nova import exception
@@ -556,7 +554,7 @@ class RouteTestCase(PendingReasonBase):
         server = self.create_waiting()
         context = nova_context.get_admin_context()
         with nova_context.target_cell(
-                context, rebuild_in_cell0.cell0(context)) as cctxt:
+                context, self.cell_mappings['cell0']) as cctxt:
             instance = objects.Instance.get_by_uuid(cctxt, server['id'])
             for task_state in 'rebuilding', 'deleting':
                 instance.task_state = task_state
@@ -583,7 +581,7 @@ class RouteTestCase(PendingReasonBase):
     def test_back_before_the_look_is_at_its_end(self):
         server = self.create_waiting()
         get = compute_api.API._get_instance_from_cell
-        get_mapping = cell0_lookup._get_mapping
+        get_mapping = objects.InstanceMapping.get_by_instance_uuid
         met = []
 
         def goes(*args):
@@ -597,14 +595,15 @@ class RouteTestCase(PendingReasonBase):
         def comes(*args):
             if met == ['goes']:
                 met.append('comes')
-                recover_rebuilds.recover(
+                recover_builds.recover(
                     nova_context.get_admin_context(),
-                    report.SchedulerReportClient(), -1)
+                    report.SchedulerReportClient(), -1, None)
             return get_mapping(*args)
 
         with mock.patch.object(
                 compute_api.API, '_get_instance_from_cell', goes
-        ), mock.patch.object(cell0_lookup, '_get_mapping', comes):
+        ), mock.patch.object(objects.InstanceMapping,
+                             'get_by_instance_uuid', comes):
             for ask in self.pending, lambda server: self.api.get_server(
                     server['id']):
                 met.clear()
@@ -787,7 +786,7 @@ class SchedulerTestCase(PendingReasonBase):
         server = self.waiting()
         context = nova_context.get_admin_context()
         with nova_context.target_cell(
-                context, rebuild_in_cell0.cell0(context)) as cctxt:
+                context, self.cell_mappings['cell0']) as cctxt:
             compute_utils.add_instance_fault_from_exc(
                 cctxt, objects.Instance.get_by_uuid(cctxt, server['id']),
                 exception.NovaException('The rebuild was interrupted.'))
