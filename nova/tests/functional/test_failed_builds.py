@@ -187,6 +187,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
     def test_volume_that_is_deleted(self):
         self.failed_with_volume(self.reschedule)
+
         def get(_api, _context, volume_id):
             raise exception.VolumeNotFound(volume_id=volume_id)
 
