@@ -18,7 +18,6 @@ from nova.conductor import api
 from nova.conductor import manager
 from nova.conductor import rpcapi
 from nova import context as nova_context
-from nova import objects
 from nova.scheduler.client import report
 from nova import test
 
