@@ -27,6 +27,7 @@ from nova.compute import utils as compute_utils
 from nova.conductor import manager
 from nova.conductor import rpcapi as conductor_rpcapi
 from nova import context as nova_context
+from nova.db.api import models as api_models
 from nova.db.main import api as main_db_api
 from nova import exception
 from nova import objects
@@ -230,21 +231,18 @@ class MessageTestCase(WeatherBase):
 
     def test_server_can_be_rebuilt_as_soon_as_it_is_told_of(self):
         server = self.waiting()
-        answers = []
+        found = []
 
         def told(*args, **kwargs):
-            if not answers:
-                answers.extend(
-                    self.together(lambda: self.ask_rebuild(server)))
-            return tell(*args, **kwargs)
+            [mapping] = self.rows(api_models.InstanceMapping, server)
+            found.append((mapping.cell_id,
+                          self.rows(api_models.BuildRequest, server)))
 
-        tell = compute_utils.notify_about_compute_task_error
         with mock.patch.object(
                 compute_utils, 'notify_about_compute_task_error', told):
             self.assertEqual(202, self.ask_rebuild(server))
-            self.until(lambda: self.assertEqual([202], answers))
-            self.assertEqual(
-                'PENDING', self.until(self.exists, server)['status'])
+            self.until(lambda: self.assertEqual(
+                [(self.cell_mappings['cell0'].id, [])], found))
 
     def test_accelerators_that_cannot_be_bound(self):
         server = self.waiting()
