@@ -221,7 +221,7 @@ class _Rebuild(rebuild_request.Request):
             # the server is told all the same, without a traceback each time.
             LOG.warning('What the server asks for could not be made again: '
                         '%s: %s', type(exc).__name__, exc,
-                        instance=self.cell0_instance)
+                        instance=self.record)
             return _('A service that the request of the server needs does not '
                      'answer.')
         return None if is_made else answer['message']

@@ -311,19 +311,6 @@ class ReasonTestCase(PendingReasonBase):
         self.assertIsNone(shown['requests'])
         self.assertEqual(shown['message'], shown['unavailable'])
 
-    def test_volume_is_not_reserved_any_more(self):
-        self.fill()
-        volume = cinder_fixture.CinderFixture.IMAGE_BACKED_VOL
-        server = self.waiting(imageRef='', block_device_mapping_v2=[{
-            'source_type': 'volume', 'destination_type': 'volume',
-            'boot_index': 0, 'uuid': volume}])
-        self.assertReason('no_room', server)
-        self.cinder.volume_to_attachment[volume].clear()
-        shown = self.assertReasonForAdministrators('unknown', server)
-        self.assertIn('not reserved', shown['message'])
-        self.assertIsNone(shown['hosts'])
-        self.refused(400, server)
-
     def test_service_is_down(self):
         self.fill()
         server = self.waiting()
@@ -426,7 +413,7 @@ class AskedToWaitTestCase(PendingReasonBase):
         for api in self.api, self.admin_api:
             self.assertEqual([True] * 3, self.shown(server, api))
 
-    def test_only_servers_that_wait_have_it(self):
+    def test_servers_that_were_built_have_none(self):
         self.ask(self.create_waiting())
         other = self._create_server(flavor_id=self.small, networks='none')
         self.flags(use_pending_state=False)
@@ -434,10 +421,9 @@ class AskedToWaitTestCase(PendingReasonBase):
         listed = {one['id']: one for one in
                   self.api.api_get('/servers/detail').body['servers']}
         self.assertEqual(3, len(listed))
-        for server in other, failed:
-            self.assertNotIn('asked_to_wait', listed[server['id']])
-            self.assertNotIn('asked_to_wait',
-                             self.api.get_server(server['id']))
+        self.assertTrue(listed[failed['id']]['asked_to_wait'])
+        for shown in listed[other['id']], self.api.get_server(other['id']):
+            self.assertNotIn('asked_to_wait', shown)
 
     def test_older_microversions(self):
         server = self.create_waiting()

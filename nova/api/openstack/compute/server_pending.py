@@ -100,4 +100,4 @@ class ServerPendingController(wsgi.Controller):
 
 def _unreachable():
     return webob.exc.HTTPServiceUnavailable(
-        explanation=rebuild_in_cell0.Cell0Unreachable().format_message())
+        explanation=rebuild_in_cell0.CellUnreachable().format_message())
