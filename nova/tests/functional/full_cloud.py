@@ -14,6 +14,9 @@
 
 import time
 
+from nova import context as nova_context
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
 from nova.tests.functional import integrated_helpers
 
 
@@ -70,6 +73,13 @@ class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
         return self.wait_for(
             (api or self.api).post_server({'server': request}), status)
 
+    @staticmethod
+    def _has_build_request(server):
+        context = nova_context.get_admin_context()
+        with api_db_api.context_manager.reader.using(context) as session:
+            return session.query(api_models.BuildRequest).filter_by(
+                instance_uuid=server['id']).first() is not None
+
     def wait_for(self, server, status):
         """Wait for a status as the newest microversion shows it."""
         spoken = self.admin_api.microversion
@@ -77,10 +87,13 @@ class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
         try:
             for _try in range(200):
                 server = self.admin_api.get_server(server['id'])
-                # The fault is stored after the state.
+                # The fault is stored after the state, and the build request
+                # of a create goes last: until then it is listed, and no
+                # rebuild can have the server.
                 if server['status'] == status and (
-                        'fault' in server or
-                        status not in ('ERROR', 'PENDING')):
+                        status not in ('ERROR', 'PENDING') or
+                        'fault' in server and
+                        not self._has_build_request(server)):
                     return server
                 time.sleep(0.05)
         finally:

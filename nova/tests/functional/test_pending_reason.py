@@ -572,10 +572,11 @@ class RouteTestCase(PendingReasonBase):
 
         def goes(*args):
             if not met:
-                met.append('goes')
+                met.append('is going')
                 with mock.patch('nova.conductor.rpcapi.ComputeTaskAPI.'
                                 'rebuild_instance_in_cell0'):
                     self.rebuild(server)
+                met[:] = ['goes']
             return get(*args)
 
         def comes(*args):
