@@ -19,6 +19,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from nova_reaper import clients
+from nova_reaper import events
 from nova_reaper import holds
 from nova_reaper import metrics
 from nova_reaper import model
@@ -151,8 +152,9 @@ class Guard:
         if what in ('full list', 'list of servers that wait', 'sweep'):
             self.failures[what] = why
 
-    def event(self) -> None:
-        """A notification has come."""
+    def event(self, kind: events.Kind) -> None:
+        """A notification has come, with a hint of this kind."""
+        self._metrics.events.labels(kind.value).inc()
         self.last_event = time.monotonic()
         self._metrics.last_event.set_to_current_time()
 

@@ -12,6 +12,7 @@
 
 """When notifications are listened to: while this reaper is the active one."""
 
+from collections.abc import Callable
 import threading
 
 from oslo_config import cfg
@@ -19,8 +20,6 @@ from oslo_log import log
 import oslo_messaging
 
 from nova_reaper import events
-from nova_reaper import guard
-from nova_reaper import metrics
 
 LOG = log.getLogger(__name__)
 
@@ -28,10 +27,8 @@ LOG = log.getLogger(__name__)
 class Listening:
     """Listens and leaves; who calls does not wait for the bus."""
 
-    def __init__(self, conf: cfg.ConfigOpts, meters: metrics.Metrics
-                 ) -> None:
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
-        self._metrics = meters
         self._lock = threading.Lock()
         self._listener: oslo_messaging.MessageHandlingServer | None = None
         # Whether there can be none by these options.
@@ -39,18 +36,15 @@ class Listening:
         # Whether it has connected: until then it cannot be stopped.
         self._listens = False
 
-    def listen(self, mailbox: events.Mailbox, safe: guard.Guard) -> None:
+    def listen(self, mailbox: events.Mailbox,
+               observe: Callable[[events.Kind], None]) -> None:
         """Begin to listen, unless that was done or could not be done.
 
-        :param safe: is told that there was a notification
+        :param observe: is told what kind of hint each notification was
         """
         if self._listener is not None or self._failed or (
                 not self._conf.notifications.enabled):
             return
-
-        def observe(kind: events.Kind) -> None:
-            self._metrics.events.labels(kind.value).inc()
-            safe.event()
 
         try:
             self._listener = events.listener(self._conf, mailbox, observe)

@@ -61,7 +61,7 @@ class Reaper:
         self._metrics = metrics.Metrics()
         self._announcer = announce.Announcer(conf)
         self._coordinator = coordinate.Coordinator(conf)
-        self._listening = listening.Listening(conf, self._metrics)
+        self._listening = listening.Listening(conf)
         self._server: http.Server | None = None
         self._pool = futures.ThreadPoolExecutor(
             conf.reaper.workers, thread_name_prefix='asks')
@@ -128,7 +128,7 @@ class Reaper:
         active = self._coordinator.active.is_set()
         engine.guard.active = active
         if active:
-            self._listening.listen(engine.mailbox, engine.guard)
+            self._listening.listen(engine.mailbox, engine.guard.event)
         else:
             self._listening.leave()
         engine.guard.show()

@@ -17,6 +17,7 @@ from unittest import mock
 import fixtures
 from keystoneauth1 import exceptions
 
+from nova_reaper import events
 from nova_reaper import model
 from nova_reaper.tests import cloud
 from nova_reaper.tests import test_engine
@@ -74,13 +75,13 @@ class DegradedTestCase(test_engine.EngineTestCase):
         begins = 'Degraded: notifications: none for '
         over = 'Not degraded any more: notifications: last one'
         for count in (1, 2):
-            self.engine.guard.event()
+            self.engine.guard.event(events.Kind.HOST)
             self.turns(13, 61)
             self.assertEqual(count - 1, self.said(begins))
             self.turns(25, 61)
             self.assertEqual((count, count - 1),
                              (self.said(begins), self.said(over)))
-            self.engine.guard.event()
+            self.engine.guard.event(events.Kind.HOST)
             for _ in range(2):
                 self.engine.guard.tell()
             self.assertEqual((count, count),
@@ -88,7 +89,7 @@ class DegradedTestCase(test_engine.EngineTestCase):
 
     def test_who_stands_by_does_not_listen(self) -> None:
         guard = self.engine.guard
-        guard.event()
+        guard.event(events.Kind.HOST)
         for _ in range(2):
             guard.active = False
             self.offset += 10000

@@ -33,7 +33,6 @@ from nova_reaper import conf as reaper_conf
 from nova_reaper import http
 from nova_reaper import jobs
 from nova_reaper import listening
-from nova_reaper import metrics
 from nova_reaper import service
 from nova_reaper import tests
 from nova_reaper.tests import cloud
@@ -57,8 +56,7 @@ class NoBusTestCase(tests.TestCase):
         listener = mock.Mock(start=mock.Mock(side_effect=connected.wait))
         self.useFixture(fixtures.MockPatch(
             'nova_reaper.events.listener', return_value=listener))
-        listens = listening.Listening(cloud.configuration(),
-                                      metrics.Metrics())
+        listens = listening.Listening(cloud.configuration())
         listens.listen(mock.Mock(), mock.Mock())
         # It is not stopped while it begins, which would wait for it, too.
         self.assertIsNone(listens.leave())
@@ -190,8 +188,7 @@ class BusHangsTestCase(tests.TestCase):
         self.useFixture(fixtures.MockPatch(
             'nova_reaper.events.listener', return_value=mock.Mock(
                 wait=lambda: left.append(gone.wait(10)))))
-        listens = listening.Listening(cloud.configuration(),
-                                      metrics.Metrics())
+        listens = listening.Listening(cloud.configuration())
         listens.listen(mock.Mock(), mock.Mock())
         for thread in threading.enumerate():
             if thread.name == 'listens':
