@@ -40,10 +40,10 @@ from unittest import mock
 
 import psutil
 
-from nova_reaper import choose
-from nova_reaper import index as index_module
-from nova_reaper import model
-from nova_reaper import queue
+from nova_reaper.cloud import index as index_module
+from nova_reaper.cloud import model
+from nova_reaper.decide import choose
+from nova_reaper.queue import queue
 from nova_reaper.tests import brute_force
 from tools.benchmarks import output
 

@@ -17,8 +17,8 @@ from typing import Any
 from oslo_config import cfg
 from oslo_config import types
 
-from nova_reaper import choose
-from nova_reaper import model
+from nova_reaper.cloud import model
+from nova_reaper.decide import choose
 
 DEFAULTS = model.Options()
 

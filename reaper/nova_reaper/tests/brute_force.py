@@ -16,15 +16,17 @@ It is written to be seen to be right, shares no code with what it checks but
 the data classes, and is for small clouds only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import datetime
 import itertools
 import random
 from typing import Any
 
-from nova_reaper import index
-from nova_reaper import model
+from nova_reaper.cloud import index
+from nova_reaper.cloud import model
 
 NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 LONG_AGO = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
