@@ -65,6 +65,8 @@ class Slots:
     :ivar host_of: the row of its host
     :ivar kind: a number that servers share for which all scorers but the one
         of age have the same answer
+    :ivar deletes: whether its end is a delete
+    :ivar priorities: every priority that a server has or had
     :ivar safe_until: microseconds since 1970 until which it may not be ended
     :ivar endable: whether it may be ended after that
     """
@@ -78,12 +80,14 @@ class Slots:
         self.kind = np.zeros(0, np.int32)
         self.project = np.zeros(0, np.int32)
         self.priority = np.zeros(0, np.int64)
+        self.deletes = np.zeros(0, np.bool_)
         self.launched = np.zeros(0, np.int64)
         self.safe_until = np.zeros(0, np.int64)
         self.endable = np.zeros(0, np.bool_)
         self.preemptible = np.zeros(0, np.bool_)
         self.servers: list[model.Server | None] = []
         self.projects: dict[str, int] = {}
+        self.priorities: set[int] = set()
         self.row_of: dict[str, int] = {}
         self._kinds: dict[tuple[object, ...], int] = {}
         self._segments: dict[int, tuple[int, int, int]] = {}
@@ -159,6 +163,9 @@ class Slots:
             self.projects.setdefault(server.project, len(self.projects))
             for server in servers]
         self.priority[where] = [server.priority for server in servers]
+        self.priorities.update(server.priority for server in servers)
+        self.deletes[where] = [server.action is model.Action.DELETE
+                               for server in servers]
         self.launched[where] = [to_micros(server.launched_at)
                                 for server in servers]
         self.safe_until[where] = [self._safe_until(server)
@@ -198,8 +205,8 @@ class Slots:
 
     def _resize(self, size: int) -> None:
         self.amounts = [wider(array, size) for array in self.amounts]
-        for name in ('host_of', 'kind', 'project', 'priority', 'launched',
-                     'safe_until', 'endable', 'preemptible'):
+        for name in ('host_of', 'kind', 'project', 'priority', 'deletes',
+                     'launched', 'safe_until', 'endable', 'preemptible'):
             setattr(self, name, wider(getattr(self, name), size))
         self.servers.extend([None] * (size - len(self.servers)))
 

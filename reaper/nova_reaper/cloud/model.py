@@ -267,8 +267,8 @@ class Options:
         counts half as much, 0: it is never forgotten
     :ivar reserve: whether one that cannot be placed keeps those behind it from
         taking the room that it could use
-    :ivar scorers: the names of the scorers that choose among sets of victims
-        of the same, smallest size, in their order
+    :ivar scorers: the names of the scorers that choose among sets of victims,
+        in their order
     """
 
     mode: Mode = Mode.OBSERVE
@@ -281,7 +281,8 @@ class Options:
     build_failed_retry_interval: int = 300
     fair_share_half_life: int = 86400
     reserve: bool = False
-    scorers: tuple[str, ...] = ('priority', 'leftover', 'youngest')
+    scorers: tuple[str, ...] = ('priority', 'count', 'deletes', 'priorities',
+                                'leftover', 'youngest')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

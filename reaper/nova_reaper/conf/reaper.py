@@ -18,7 +18,7 @@ from oslo_config import cfg
 from oslo_config import types
 
 from nova_reaper.cloud import model
-from nova_reaper.decide import choose
+from nova_reaper.decide import victims
 
 DEFAULTS = model.Options()
 
@@ -118,11 +118,19 @@ ended elsewhere for a server for which there is room on that host.
 """),
     cfg.ListOpt(
         'scorers', default=list(DEFAULTS.scorers), mutable=True,
-        item_type=types.String(choices=sorted(choose.SCORERS)),
+        item_type=types.String(choices=list(victims.SCORERS)),
         help="""
-How sets of victims are told apart that have the same, smallest number of
-servers. In this order: ``priority`` prefers the lowest priority, ``leftover``
-what frees the least more than is needed, ``youngest`` what has run shortest.
+What decides between sets of servers whose end would make room, in this order;
+the smaller value wins. ``priority`` is the highest priority in a set,
+``count`` how many servers it has, ``deletes`` how many of them would be deleted
+and not shelved, ``priorities`` their priorities from the highest down,
+``leftover`` what would be free beyond what is needed (RAM, then VCPUs, then disk),
+``youngest`` how long its servers have run, all together. What is not named
+decides nothing. No set ever has a server that could be left out.
+
+A decision in a cloud of 10,000 hosts takes milliseconds where nothing stands
+before ``count`` but ``priority`` as the first. In another order sets of every
+size are compared, which may take seconds there.
 """),
     _seconds(
         'grace_period', default=120, min=0,

@@ -13,11 +13,10 @@
 """Where a waiting server goes, and who is ended for it.
 
 Pure functions over the index. The order of preference is lexicographic: a
-host with room before any with victims, then the fewest victims, then what the
-scorers say, one after another, then the host that was listed first.
+host with room before any with victims, then what the scorers say, one after
+another, then the host that was listed first.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import datetime
@@ -31,60 +30,6 @@ from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.decide import covering
 from nova_reaper.decide import victims
-
-Scorer = Callable[[index_module.Index, model.Shape, covering.Sets],
-                  arrays.Ints]
-
-
-def score_priority(index: index_module.Index, shape: model.Shape,
-                   sets: covering.Sets) -> arrays.Ints:
-    """The highest priority of a set, then the second highest, and so on."""
-    return -np.sort(-index.slots.priority[sets.members], axis=1)
-
-
-def score_leftover(index: index_module.Index, shape: model.Shape,
-                   sets: covering.Sets) -> arrays.Ints:
-    """What of RAM, then VCPUs, then disk is left over on the host."""
-    asked = shape.amounts
-    columns = []
-    for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
-        column = index.classes[name]
-        free = index.free[column][sets.rows]
-        freed = index.slots.amounts[column][sets.members].sum(
-            axis=1, dtype=np.int64)
-        columns.append(np.where(free == index_module.NONE, 0,
-                                free + freed - asked.get(name, 0)))
-    return np.stack(columns, axis=1)
-
-
-def score_youngest(index: index_module.Index, shape: model.Shape,
-                   sets: covering.Sets) -> arrays.Ints:
-    """The time for which the servers of a set have run, all together."""
-    launched: arrays.Ints = index.slots.launched[sets.members].sum(axis=1)
-    return -launched[:, np.newaxis]
-
-
-# The smaller the better; columns are compared from left to right.
-SCORERS: Mapping[str, Scorer] = {
-    'priority': score_priority,
-    'leftover': score_leftover,
-    'youngest': score_youngest,
-}
-
-
-def best(index: index_module.Index, shape: model.Shape,
-         options: model.Options, sets: covering.Sets) -> covering.Sets:
-    """Those of the sets that no other is better than."""
-    for name in options.scorers:
-        if len(sets) == 1:
-            break
-        scores = SCORERS[name](index, shape, sets)
-        which = np.arange(len(sets))
-        for column in range(scores.shape[1]):
-            values = scores[which, column]
-            which = which[values == values.min()]
-        sets = sets.take(which)
-    return sets
 
 
 def decide(index: index_module.Index, waiting: model.Waiting,
@@ -124,8 +69,9 @@ def decide(index: index_module.Index, waiting: model.Waiting,
     allowed = _without(index, eligible, reserved)
     nobody = np.flatnonzero(room & allowed)
     if len(nobody):
-        chosen = best(index, shape, options, covering.Sets(
-            nobody, np.zeros((len(nobody), 0), np.int64)))
+        chosen = victims.best(
+            index, shape, options, arrays.to_micros(now), covering.Sets(
+                nobody, np.zeros((len(nobody), 0), np.int64)))
         host = _name(index, int(chosen.rows.min()))
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
                               detail=_where_room_is(index, shape, host))
@@ -152,10 +98,8 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
                 'needs more than the host\'s own provider')
         return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
                      f'that {kind}.')
-    result = victims.fewest(
-        index, demand, allowed & short, now, ends_left,
-        lambda sets: best(index, shape, options, sets),
-        options.scorers[:1] == ('priority',))
+    result = victims.find(index, demand, allowed & short, now, ends_left,
+                          options)
     if result.sets is not None:
         row = int(result.sets.rows.min())
         slot = result.sets.members[result.sets.rows == row][0]
@@ -165,7 +109,7 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
         would = (f'{len(ids)} preemptible server{"s"[:len(ids) > 1]} on one '
                  'host would have to go.')
         if not result.exact:
-            would += ' Fewer might do: there were too many sets to try all.'
+            would += ' Others might do: there were too many sets to try all.'
         if options.mode is model.Mode.FILL:
             return _wait(waiting, reason, f'{detail} {would} The mode is '
                          'fill: nobody is ended.', model.Hindrance.MODE)

@@ -71,6 +71,15 @@ class Problem:
     need: list[arrays.Ints]
     left: arrays.Ints
 
+    def without_needless(self, sets: Sets) -> Sets:
+        """Those of the sets of which no server could be left out."""
+        spared: arrays.Bools = np.ones(sets.members.shape, np.bool_)
+        for need, column in zip(self.need, self.columns):
+            amounts = self.table.amounts[column][sets.members].astype(np.int64)
+            rest = amounts.sum(axis=1, keepdims=True) - amounts
+            spared &= rest >= need[sets.rows][:, np.newaxis]
+        return sets.take(np.flatnonzero(~spared.any(axis=1)))
+
 
 class Field:
     """The servers that may be ended on some hosts, side by side by host.
@@ -164,8 +173,12 @@ class Field:
             np.maximum(result, np.where(enough, count, FAR), out=result)
         return result
 
-    def sets(self, size: int) -> Sets | None:
-        """All sets of a size that make room; None if they are too many."""
+    def sets(self, size: int, smaller_do: bool) -> Sets | None:
+        """All sets of a size that make room; None if they are too many.
+
+        :param smaller_do: whether a smaller set may make room: no server is
+            added to such
+        """
         after = [self.after(amounts) for amounts in self.amounts]
         last_start = self.next_start[self.end - 1]
         at = self.starts
@@ -181,6 +194,12 @@ class Field:
             sums = [total[keep] for total in sums]
             if not missing:
                 break
+            if smaller_do:
+                short = np.zeros(len(at), np.bool_)
+                for total, need in zip(sums, self.need):
+                    short |= total < need[at]
+                at, paths = at[short], paths[short]
+                sums = [total[short] for total in sums]
             # Next comes the next of the same kind, or the first of another.
             same = np.flatnonzero(at + 1 < self.end[at])
             same = same[~self.first[at[same] + 1]]
@@ -261,8 +280,9 @@ class _Walk:
     def _from(self, begin: int, path: list[int], need: list[int]
               ) -> Iterator[list[int]]:
         missing = self.size - len(path)
-        if not missing:
-            if max(need) <= 0:
+        if not missing or max(need) <= 0:
+            # One server more would be needless.
+            if not missing and max(need) <= 0:
                 yield [self.order[at] for at in path]
             return
         for at in range(begin, len(self.order) - missing + 1):

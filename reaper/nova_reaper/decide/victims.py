@@ -10,20 +10,25 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""The smallest sets of preemptible servers that would make room.
+"""The best sets of preemptible servers whose end would make room.
 
-Covering a need in several resource classes with the fewest servers is a
-covering knapsack, NP-hard in general. Servers come from flavors, though, and a
-host has few: sets are built one server at a time, for all hosts at once, and
-those that cannot reach the need any more with what is left of the host are
-dropped. Servers of one kind are exchangeable but for their age, so of a kind
-only the youngest are taken.
+Scorers say which of two sets is better, one after another. Covering a need in
+several resource classes with the fewest servers is a covering knapsack,
+NP-hard in general. Servers come from flavors, though, and a host has few: sets
+are built one server at a time, for all hosts at once, and those that cannot
+reach the need any more with what is left of the host are dropped. Servers of
+one kind are exchangeable but for their age, so of a kind only the youngest are
+taken.
 
-The number of victims is exact, over all hosts. The choice among sets of that
-number is made by the scorers and exact as well, as long as one host has no
-more than covering.MOST of them under construction. Beyond that a search that
-goes deep first proves the number and finds up to covering.FOUND to choose
-from; its proof is given up after covering.STEPS, and Result.exact says so.
+Where the highest priority comes first, the lowest is found up to which servers
+are enough on some host, and no other servers are looked at. Where the count is
+next, sets of one server are tried, then of two, and the first size that makes
+room is the last. Otherwise sets of every size are compared.
+
+What is found is exact, over all hosts, as long as one host has no more than
+covering.MOST sets under construction. Beyond that a search that goes deep
+first proves the number and finds up to covering.FOUND to choose from; its
+proof is given up after covering.STEPS, and Result.exact says so.
 """
 
 from collections.abc import Callable
@@ -37,37 +42,115 @@ from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.decide import covering
 
-Best = Callable[[covering.Sets], covering.Sets]
+# Microseconds since 1970 are what the time is for a scorer.
+Scorer = Callable[[index_module.Index, model.Shape, int, covering.Sets],
+                  arrays.Ints]
+
+
+def score_priority(index: index_module.Index, shape: model.Shape,
+                   now: int, sets: covering.Sets) -> arrays.Ints:
+    """The highest priority of a set."""
+    highest: arrays.Ints = index.slots.priority[sets.members].max(
+        axis=1, keepdims=True, initial=-model.MAX_INT)
+    return highest
+
+
+def score_count(index: index_module.Index, shape: model.Shape,
+                now: int, sets: covering.Sets) -> arrays.Ints:
+    """How many servers a set has."""
+    return np.full((len(sets), 1), sets.members.shape[1])
+
+
+def score_deletes(index: index_module.Index, shape: model.Shape,
+                  now: int, sets: covering.Sets) -> arrays.Ints:
+    """How many servers of a set would be deleted and not shelved."""
+    deletes: arrays.Ints = index.slots.deletes[sets.members].sum(
+        axis=1, keepdims=True)
+    return deletes
+
+
+def score_priorities(index: index_module.Index, shape: model.Shape,
+                     now: int, sets: covering.Sets) -> arrays.Ints:
+    """The highest priority of a set, then the second highest, and so on."""
+    return -np.sort(-index.slots.priority[sets.members], axis=1)
+
+
+def score_leftover(index: index_module.Index, shape: model.Shape,
+                   now: int, sets: covering.Sets) -> arrays.Ints:
+    """What of RAM, then VCPUs, then disk is left over on the host."""
+    asked = shape.amounts
+    columns = []
+    for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
+        column = index.classes[name]
+        free = index.free[column][sets.rows]
+        freed = index.slots.amounts[column][sets.members].sum(
+            axis=1, dtype=np.int64)
+        columns.append(np.where(free == index_module.NONE, 0,
+                                free + freed - asked.get(name, 0)))
+    return np.stack(columns, axis=1)
+
+
+def score_youngest(index: index_module.Index, shape: model.Shape,
+                   now: int, sets: covering.Sets) -> arrays.Ints:
+    """The time for which the servers of a set have run, all together."""
+    run: arrays.Ints = (now - index.slots.launched[sets.members]).sum(
+        axis=1, keepdims=True)
+    return run
+
+
+# The smaller the better; columns are compared from left to right. No set gets
+# better in any of them by one server more.
+SCORERS: Mapping[str, Scorer] = {
+    'priority': score_priority,
+    'count': score_count,
+    'deletes': score_deletes,
+    'priorities': score_priorities,
+    'leftover': score_leftover,
+    'youngest': score_youngest,
+}
+
+
+def best(index: index_module.Index, shape: model.Shape,
+         options: model.Options, now: int, sets: covering.Sets
+         ) -> covering.Sets:
+    """Those of the sets, all of one size, that no other is better than."""
+    for name in options.scorers:
+        if len(sets) == 1:
+            break
+        scores = SCORERS[name](index, shape, now, sets)
+        which = np.arange(len(sets))
+        for column in range(scores.shape[1]):
+            values = scores[which, column]
+            which = which[values == values.min()]
+        sets = sets.take(which)
+    return sets
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
     """What was found.
 
-    :ivar sets: the best of the smallest sets, equal to each other by all
-        scorers; None if no set makes room
-    :ivar exact: whether no smaller set can exist
+    :ivar sets: the best sets, equal to each other by all scorers; None if no
+        set makes room
+    :ivar exact: whether no better set can exist
     """
 
     sets: covering.Sets | None
     exact: bool = True
 
 
-def fewest(index: index_module.Index, demand: model.Demand,
-           rows: arrays.Bools, now: int, left: Mapping[str, int],
-           best: Best, priority_first: bool = False) -> Result:
-    """Find the smallest sets whose end makes room on one of the hosts.
+def find(index: index_module.Index, demand: model.Demand,
+         rows: arrays.Bools, now: int, left: Mapping[str, int],
+         options: model.Options) -> Result:
+    """Find the best sets whose end makes room on one of the hosts.
 
     :param now: microseconds since 1970
     :param left: how many servers may still be ended, of the projects for
         which that is limited
     :param rows: the hosts that may be looked at; none of them has room
-    :param best: what chooses among sets of the same size
-    :param priority_first: whether it prefers the lowest priorities before
-        anything else
     """
-    search = _Search(index, demand, rows, left, best, priority_first)
-    return search.run(now) if search.rows.any() else Result(None)
+    search = _Search(index, demand, rows, left, options, now)
+    return search.run() if search.rows.any() else Result(None)
 
 
 def _at_least(index: index_module.Index, column: int,
@@ -88,11 +171,16 @@ class _Search:
 
     def __init__(self, index: index_module.Index, demand: model.Demand,
                  rows: arrays.Bools, left: Mapping[str, int],
-                 best: Best, priority_first: bool) -> None:
+                 options: model.Options, now: int) -> None:
+        self.index = index
         self.table = index.slots
-        self.below = demand.below
-        self.best = best
-        self.priority_first = priority_first
+        self.demand = demand
+        self.options = options
+        self.now = now
+        self.by_priority = options.scorers[:1] == ('priority',)
+        # Whether the first size of which a set makes room is the last.
+        first = options.scorers[self.by_priority:][:1]
+        self.by_count = first in ((), ('count',))
         self.exact = True
         self.steps = covering.STEPS
         columns = [index.classes[name]
@@ -112,34 +200,83 @@ class _Search:
         for project, ends in left.items():
             if project in self.table.projects:
                 allowed[self.table.projects[project]] = ends
-        self.problem = covering.Problem(self.table, columns, needs,
-                                           allowed)
+        self.problem = covering.Problem(self.table, columns, needs, allowed)
 
-    def run(self, now: int) -> Result:
-        """Try one victim, two, and so on."""
-        may = lowest = self._endable(now)
-        if self.priority_first and may.any():
-            lowest = may & (self.table.priority ==
-                            self.table.priority[may].min())
+    def run(self) -> Result:
+        """Find the best sets."""
+        may = self._endable()
+        levels = sorted(self.table.priorities)
+        if not self.by_priority or len(levels) < 2:
+            return Result(self._search(may, self.rows), self.exact)
+        # By what all servers up to a level have together the lowest is found
+        # that may do; by what may be ended of a project it may be a higher.
+        enough: dict[int, arrays.Bools] = {}
+        low, level, high = 0, 0, len(levels) - 1
+        while low < high:
+            enough[level] = self._enough(may, levels[level])
+            if enough[level].any():
+                high = level
+            else:
+                low = level + 1
+            level = (low + high) // 2
+        for level in range(low, len(levels)):
+            rows = enough.get(level, self.rows)
+            sets = self._search(may & (self.table.priority <= levels[level]),
+                                rows)
+            if sets is not None:
+                return Result(sets, self.exact)
+        return Result(None, self.exact)
+
+    def _enough(self, may: arrays.Bools, level: int) -> arrays.Bools:
+        """The hosts on which all servers up to a priority are enough."""
+        chosen = self._chosen(may & (self.table.priority <= level), self.rows)
+        host_of = self.table.host_of[chosen]
+        rows = self.rows.copy()
+        for need, column in zip(self.problem.need, self.problem.columns):
+            rows &= np.bincount(host_of, self.table.amounts[column][chosen],
+                                len(rows)) >= need
+        return rows
+
+    def _search(self, may: arrays.Bools, rows: arrays.Bools
+                ) -> covering.Sets | None:
+        """Try sets of one server on some hosts, of two, and so on."""
+        everything = self.rows, self.at_least, self.servers
+        self.rows, self.at_least = rows.copy(), self.at_least.copy()
+        self.servers = np.zeros_like(self.servers)
+        found: covering.Sets | None = None
         size = 0
         while self.rows.any():
             size = max(size + 1, int(self.at_least[self.rows].min()))
             if size > 2:
                 self._bound(may, size)
-            rows = self.rows & (self.at_least <= size)
-            # No set is better than one of the lowest priority alone.
-            sets = self._of_size(self._chosen(lowest, rows), size)
-            if sets is None and lowest is not may:
-                sets = self._of_size(self._chosen(may, rows), size)
-            if sets is not None:
-                return Result(sets, self.exact)
-        return Result(None, self.exact)
+            chosen = self._chosen(may, self.rows & (self.at_least <= size))
+            sets = self._of_size(chosen, size)
+            if sets is not None and (
+                    found is None or self._cost(sets) < self._cost(found)):
+                found = sets
+                if self.by_count:
+                    break
+        self.rows, self.at_least, self.servers = everything
+        return found
 
-    def _endable(self, now: int) -> arrays.Bools:
+    def _cost(self, sets: covering.Sets) -> list[list[int]]:
+        """What the scorers say of sets that are equal by all of them."""
+        one = sets.take(np.array([int(sets.rows.argmin())]))
+        scores = (SCORERS[name](self.index, self.demand.shape, self.now, one)
+                  for name in self.options.scorers)
+        return [*(score[0].tolist() for score in scores), one.rows.tolist()]
+
+    def _best(self, sets: covering.Sets) -> covering.Sets | None:
+        if not self.by_count and len(sets):
+            sets = self.problem.without_needless(sets)
+        return best(self.index, self.demand.shape, self.options, self.now,
+                    sets) if len(sets) else None
+
+    def _endable(self) -> arrays.Bools:
         """The slots of servers that may be ended."""
-        may = self.table.endable & (self.table.safe_until <= now)
-        if self.below is not None:
-            may &= self.table.priority < self.below
+        may = self.table.endable & (self.table.safe_until <= self.now)
+        if self.demand.below is not None:
+            may &= self.table.priority < self.demand.below
         if self.problem.left.min() <= 0:
             may &= self.problem.left[self.table.project] > 0
         return may
@@ -169,10 +306,10 @@ class _Search:
         if len(chosen) < size:
             return None
         field = covering.Field(self.problem, chosen, size)
-        found = field.sets(size)
+        found = field.sets(size, not self.by_count)
         if found is None:
             return self._of_size_in_parts(field, size)
-        return self.best(found) if len(found) else None
+        return self._best(found)
 
     def _of_one(self, chosen: arrays.Ints) -> covering.Sets | None:
         for need, column in zip(self.problem.need, self.problem.columns):
@@ -180,7 +317,7 @@ class _Search:
                             need[self.table.host_of[chosen]]]
         rows = self.table.host_of[chosen].astype(np.int64)
         sets = covering.Sets(rows, chosen[:, np.newaxis])
-        return self.best(sets) if len(sets) else None
+        return self._best(sets)
 
     def _of_size_in_parts(self, field: covering.Field,
                           size: int) -> covering.Sets | None:
@@ -189,11 +326,11 @@ class _Search:
             may = max(self.steps, covering.FEWEST_STEPS)
             sets, steps = field.sets_deep(size, may)
             self.steps -= steps
-            self.exact &= len(sets) > 0 or steps <= may
-            return self.best(sets) if len(sets) else None
+            self.exact &= steps <= may or self.by_count and len(sets) > 0
+            return self._best(sets)
         middle = int(np.searchsorted(field.rank, hosts // 2))
         first = self._of_size(field.slot[:middle], size)
         second = self._of_size(field.slot[middle:], size)
         if first is None or second is None:
             return first if second is None else second
-        return self.best(first.join(second))
+        return self._best(first.join(second))

@@ -28,7 +28,7 @@ from oslo_config import cfg
 
 from nova_reaper.cloud import model
 from nova_reaper import conf
-from nova_reaper.decide import choose
+from nova_reaper.decide import victims
 from nova_reaper.simulate import fields
 
 _RESOURCES = fields.dict_of(fields.count())
@@ -309,7 +309,7 @@ def _options(value: Any, path: str) -> model.Options:
         elif isinstance(default, bool):
             read = fields.flag
         elif isinstance(default, tuple):
-            read = fields.list_of(fields.one_of(*choose.SCORERS))
+            read = fields.list_of(fields.one_of(*victims.SCORERS))
         else:
             read = _of_service(options[field.name])
         chosen[field.name] = values.get(field.name, read, default)

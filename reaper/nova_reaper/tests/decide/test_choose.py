@@ -22,6 +22,7 @@ from hypothesis import strategies
 from nova_reaper.cloud import model
 from nova_reaper.decide import choose
 from nova_reaper.decide import covering
+from nova_reaper.decide import victims
 from nova_reaper import tests
 from nova_reaper.tests import brute_force
 
@@ -149,10 +150,42 @@ class OneHostTestCase(tests.TestCase):
 class PreferenceTestCase(OneHostTestCase):
     """Each step of the order decides when those before it do not."""
 
-    def test_fewer_before_lower_priority(self) -> None:
-        self.assertEqual({'high'}, self.victims(
-            4, self.server('high', 4, priority=9), self.server('low1', 2),
-            self.server('low2', 2)))
+    def test_lower_priority_before_fewer(self) -> None:
+        self.assertEqual({'low1', 'low2'}, self.victims(
+            4, self.server('high', 4, priority=1000),
+            self.server('low1', 2, priority=-1000),
+            self.server('low2', 2, priority=-1000)))
+
+    def test_fewer_before_those_that_are_shelved(self) -> None:
+        self.assertEqual({'one'}, self.victims(
+            4, self.server('one', 4), *(
+                self.server(f'shelved{number}', 2, action=model.Action.SHELVE)
+                for number in range(2))))
+
+    def test_shelved_before_deleted(self) -> None:
+        self.assertEqual({'shelved', 'deleted2'}, self.victims(
+            4, self.server('deleted1', 2, priority=1),
+            self.server('deleted2', 2, priority=0),
+            self.server('shelved', 3, priority=1,
+                        action=model.Action.SHELVE)))
+
+    def test_other_priorities_after_the_highest(self) -> None:
+        self.assertEqual({'high', 'low'}, self.victims(
+            4, self.server('high', 3, priority=2),
+            self.server('middle', 1, priority=1),
+            self.server('low', 1, priority=-1)))
+
+    def test_no_priority_in_vain(self) -> None:
+        # Only one project may lose as many as it takes at the low priority.
+        world = brute_force.world({'h1': {'VCPU': 8}}, [
+            model.Server(name, 'h1', {'VCPU': 2}, project=project,
+                         preemptible=True, priority=priority)
+            for name, project, priority in (
+                ('a1', 'a', 0), ('a2', 'a', 0), ('b1', 'b', 5),
+                ('b2', 'b', 7))])
+        decision = decide(world, brute_force.waiting({'VCPU': 4}),
+                          ends_left={'a': 1})
+        self.assertEqual({'a1', 'b1'}, set(decision.victims))
 
     def test_lower_priority_before_less_left_over(self) -> None:
         self.assertEqual({'low'}, self.victims(
@@ -182,6 +215,18 @@ class PreferenceTestCase(OneHostTestCase):
         self.assertEqual({'high'}, self.victims(
             4, self.server('high', 4, priority=1), self.server('low', 8),
             options=options))
+
+    def test_count_before_priority(self) -> None:
+        options = dataclasses.replace(PREEMPT, scorers=('count', 'priority'))
+        self.assertEqual({'high'}, self.victims(
+            4, self.server('high', 4, priority=9), self.server('low1', 2),
+            self.server('low2', 2), options=options))
+
+    def test_less_left_over_before_fewer(self) -> None:
+        options = dataclasses.replace(PREEMPT, scorers=('leftover', 'count'))
+        self.assertEqual({'small1', 'small2'}, self.victims(
+            4, self.server('large', 5), self.server('small1', 2),
+            self.server('small2', 2), options=options))
 
     def test_no_scorer_at_all(self) -> None:
         self.assertEqual(1, len(self.victims(
@@ -385,15 +430,16 @@ class BruteForceTestCase(tests.TestCase):
             return
         host = next(host for host in world.hosts
                     if host.name == decision.host)
-        victims = [server for server in world.servers
-                   if server.id in decision.victims]
-        self.assertEqual(len(victims), len(decision.victims))
-        self.assertTrue(brute_force.makes_room(host, victims, waiting.shape))
-        self.assertEqual(best, brute_force.cost(host, victims, waiting.shape))
-        for victim in victims:
+        ended = [server for server in world.servers
+                 if server.id in decision.victims]
+        self.assertEqual(len(ended), len(decision.victims))
+        self.assertTrue(brute_force.makes_room(host, ended, waiting.shape))
+        self.assertEqual(best, brute_force.cost(
+            host, ended, waiting.shape, options))
+        for victim in ended:
             self.assertEqual(decision.host, victim.host)
             self.assertTrue(brute_force.may_end(victim, waiting, options))
-            others = [one for one in victims if one.id != victim.id]
+            others = [one for one in ended if one.id != victim.id]
             self.assertFalse(
                 brute_force.makes_room(host, others, waiting.shape),
                 f'{victim.id} could be left out')
@@ -402,6 +448,15 @@ class BruteForceTestCase(tests.TestCase):
     @hypothesis.given(SEEDS)
     def test_as_brute_force(self, seed: int) -> None:
         self.check(seed)
+
+    @hypothesis.settings(max_examples=300)
+    @hypothesis.given(SEEDS)
+    def test_as_brute_force_in_any_order(self, seed: int) -> None:
+        rand = random.Random(seed)
+        scorers = rand.sample(list(victims.SCORERS), rand.randint(0, 6))
+        with mock.patch.object(covering, 'MOST', rand.choice((4, 1 << 19))):
+            self.check(seed, dataclasses.replace(
+                PREEMPT, scorers=tuple(scorers)))
 
     @hypothesis.settings(max_examples=150)
     @hypothesis.given(SEEDS)
@@ -424,6 +479,7 @@ class BruteForceTestCase(tests.TestCase):
         servers = [model.Server(
             f's{number}', 'h1', rand.choice(flavors), preemptible=True,
             project=rand.choice('ab'), priority=rand.randrange(3),
+            action=rand.choice(list(model.Action)),
             launched_at=brute_force.NOW - datetime.timedelta(
                 hours=rand.randrange(1, 4))) for number in range(11)]
         totals = {name: sum(one.resources.get(name, 0) for one in servers)
