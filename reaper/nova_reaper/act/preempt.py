@@ -96,22 +96,26 @@ class Preempt:
 
     def notice(self, current: Attempt) -> Attempt | Outcome:
         """Tell the victims when they end, and for whom."""
-        if self._allowed() != model.Mode.PREEMPT:
-            return self._withdraw(current, 'the mode allows it no more',
-                                  Result.WITHDRAWN)
+        needless = self._needless(current)
+        if needless:
+            return needless
         until = (timeutils.utcnow(True) + datetime.timedelta(
             seconds=self._conf.grace_period)).replace(microsecond=0)
+        if self._conf.grace_period:
+            current = self._hold_free(current)
         try:
             told = self._victims.notify(current.victims, current.id,
                                         current.host, until)
         except ending.NotTold as error:
             LOG.warning('Server %s cannot be given notice, and is not ended '
                         'for another: %s', error.victim, error)
+            self._undo(current, 'not all could be told', Result.CONFLICT)
             return Outcome(current, Result.CONFLICT, NOT_TOLD,
                            model.Reason.NO_ROOM, avoid=(error.victim,))
         except rest.RequestFailed as error:
             LOG.info('Nobody is ended for server %s: %s', current.id, error)
             self._metrics.conflicts.labels('notice').inc()
+            self._undo(current, 'not all could be told', Result.CONFLICT)
             return Outcome(current, Result.CONFLICT, NOT_TOLD,
                            model.Reason.NO_ROOM)
         now = self._clock()
@@ -120,16 +124,18 @@ class Preempt:
             wake_at=now + min(self._conf.grace_period, GRACE_POLL))
 
     def grace(self, current: Attempt) -> Attempt | Outcome:
-        """Wait; hold what a victim leaves that goes before its time."""
-        if self._allowed() != model.Mode.PREEMPT:
-            return self._withdraw(current, 'the mode allows it no more',
-                                  Result.WITHDRAWN)
+        """Wait, and hold what becomes free of the host meanwhile."""
+        needless = self._needless(current)
+        if needless:
+            return needless
         gone = self._not_waiting(current)
         if gone:
             return gone
-        current = self._hold_what_left(current)
-        now = self._clock()
+        current = self._looked_at(current)
         left = self._seconds_left(current)
+        if left > 0:
+            current = self._hold_free(current)
+        now = self._clock()
         if left <= 0 or all(victim.ended for victim in current.victims):
             return current.at(Step.SWAP, now)
         return dataclasses.replace(
@@ -140,36 +146,40 @@ class Preempt:
         now: datetime.datetime = timeutils.utcnow(True)
         return (current.terminate_at - now).total_seconds()
 
-    def _hold_what_left(self, current: Attempt) -> Attempt:
-        """A partial hold of what the host has free by now."""
-        before, current = current.victims, self._looked_at(current)
+    def _needless(self, current: Attempt) -> Outcome | None:
+        """What follows if the victims need not end, or may not any more."""
+        why = current.needless
+        if self._allowed() != model.Mode.PREEMPT:
+            why = 'the mode allows it no more'
+        return self._withdraw(current, why,
+                              Result.WITHDRAWN) if why else None
+
+    def _hold_free(self, current: Attempt) -> Attempt:
+        """Hold the part of the room that the host has free by now.
+
+        Otherwise others would take it until the victims have ended.
+        """
         if current.unsure:
             current = self._with_lost_hold(current)
-        elif current.victims == before:
+        held = (current.held.amounts.get(current.provider, {})
+                if current.held else {})
+        amounts = holds.part(self._request(current) or (),
+                             self._placement.provider(current.provider), held)
+        if not amounts or amounts == held:
             return current
-        if self._conf.strict_accounting:
+        try:
+            hold = self._holds.take(
+                current.id, {current.provider: amounts}, current.held)
+        except (rest.Conflict, rest.BadRequest) as error:
+            # Somebody was faster; it is tried again.
+            LOG.info('The free part of the room is not held for server %s '
+                     'yet: %s', current.id, error)
             return current
-        request = self._request(current) or ()
-        host = self._placement.provider(current.provider)
-        free = self._with_held(host.free, current)
-        amounts = {name: min(amount, free.get(name, 0))
-                   for name, amount in request}
-        amounts = {name: amount for name, amount in amounts.items()
-                   if amount > 0}
-        held = current.held
-        if amounts:
-            try:
-                held = self._holds.take(
-                    current.id, {current.provider: amounts}, held)
-            except (rest.Conflict, rest.BadRequest) as error:
-                # Less than a unit, or somebody was faster: the swap tells.
-                LOG.info('Nothing is held for server %s yet: %s',
-                         current.id, error)
-            except rest.RequestFailed as error:
-                LOG.warning('Whether room is held for server %s is not '
-                            'known: %s', current.id, error)
-                return dataclasses.replace(current, unsure=True)
-        return dataclasses.replace(current, held=held)
+        except rest.RequestFailed as error:
+            LOG.warning('Whether room is held for server %s is not known: %s',
+                        current.id, error)
+            return dataclasses.replace(current, unsure=True)
+        return dataclasses.replace(current, held=hold, held_at=self._clock())
 
     def _with_lost_hold(self, current: Attempt) -> Attempt:
         """With what is held: its answer was lost, and it may be written."""
@@ -182,9 +192,9 @@ class Preempt:
 
     def swap(self, current: Attempt) -> Attempt | Outcome:
         """Take the victims' room for the server, if that is enough."""
-        if self._allowed() != model.Mode.PREEMPT:
-            return self._withdraw(current, 'the mode allows it no more',
-                                  Result.WITHDRAWN)
+        needless = self._needless(current)
+        if needless:
+            return needless
         done = self._done(current)
         if done:
             return done
@@ -250,7 +260,7 @@ class Preempt:
             return dataclasses.replace(current, unsure=True,
                                        wake_at=now + POLL)
         return current.at(Step.END if taken else Step.REBUILD, now,
-                          held=held, swapped=True)
+                          held=held, held_at=self._clock(), swapped=True)
 
     def _done(self, current: Attempt) -> Attempt | None:
         """What follows a swap whose answer was lost, or another reaper's.
@@ -404,13 +414,6 @@ class Preempt:
             if all(name in host for name, _ in shape.resources):
                 return shape.resources
         return None
-
-    def _with_held(self, free: dict[str, int], current: Attempt
-                   ) -> dict[str, int]:
-        held = (current.held.amounts.get(current.provider, {})
-                if current.held else {})
-        return {name: amount + held.get(name, 0)
-                for name, amount in free.items()}
 
     @staticmethod
     def _ids(some: Sequence[Victim]) -> tuple[str, ...]:

@@ -122,11 +122,11 @@ ended elsewhere for a server for which there is room on that host.
         help="""
 What decides between sets of servers whose end would make room, in this order;
 the smaller value wins. ``priority`` is the highest priority in a set,
-``count`` how many servers it has, ``deletes`` how many of them would be deleted
-and not shelved, ``priorities`` their priorities from the highest down,
-``leftover`` what would be free beyond what is needed (RAM, then VCPUs, then disk),
-``youngest`` how long its servers have run, all together. What is not named
-decides nothing. No set ever has a server that could be left out.
+``count`` how many servers it has, ``deletes`` how many of them would be
+deleted and not shelved, ``priorities`` their priorities from the highest down,
+``leftover`` what would be free beyond what is needed (RAM, then VCPUs, then
+disk), ``youngest`` how long its servers have run, all together. What is not
+named decides nothing. No set ever has a server that could be left out.
 
 A decision in a cloud of 10,000 hosts takes milliseconds where nothing stands
 before ``count`` but ``priority`` as the first. In another order sets of every
