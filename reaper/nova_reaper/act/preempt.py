@@ -30,6 +30,7 @@ from nova_reaper.act import attempt
 from nova_reaper.act.attempt import Attempt
 from nova_reaper.act.attempt import Outcome
 from nova_reaper.act.attempt import Result
+from nova_reaper.act.attempt import Stage
 from nova_reaper.act.attempt import Step
 from nova_reaper.act.attempt import Victim
 from nova_reaper.act import ending
@@ -299,14 +300,22 @@ class Preempt:
         if lost:
             return lost
         before = [victim for victim in current.victims if not victim.ended]
+        turn = self._turn(current.victims)
+        if not self._may_begin(turn):
+            return self._undo(current, 'the operator lets a server live on '
+                              'that was to make room for it',
+                              Result.WITHDRAWN)
+        first = len(before) == len(current.victims)
         after = tuple(
-            victim if victim.ended else self._victims.end(victim, current.host)
-            for victim in current.victims)
+            self._victims.end(victim, current.host,
+                              first and victim is not turn[0])
+            if victim in turn else victim for victim in current.victims)
         now = self._clock()
-        current = dataclasses.replace(
-            current, victims=after, ended=sum(
-                victim.ended for victim in after))
         left = [victim for victim in after if not victim.ended]
+        current = dataclasses.replace(
+            current, victims=after, ended=len(after) - len(left),
+            # Each end has the whole time for itself.
+            since=now if len(left) < len(before) else current.since)
         if not left:
             # With strict accounting the room is held only now.
             return current.at(
@@ -318,6 +327,25 @@ class Preempt:
                        for one, other in zip(before, left))
         return dataclasses.replace(
             current, wake_at=now + (POLL / 4 if progress else POLL))
+
+    @staticmethod
+    def _turn(victims: Sequence[Victim]) -> list[Victim]:
+        """Those whose turn it is: who is shelved, then who is deleted.
+
+        Who was shelved comes back, and who was deleted does not. The first is
+        ended alone: if its host ends nobody, the others live on.
+        """
+        left = [victim for victim in victims if not victim.ended]
+        return [victim for victim in left
+                if victim.action is model.Action.SHELVE] or left
+
+    def _may_begin(self, turn: Sequence[Victim]) -> bool:
+        """Whether the operator still lets all be ended that are untouched."""
+        servers = [self._victims.find(victim.id) for victim in turn
+                   if victim.stage == Stage.NOTICED]
+        marked = self._victims.marked() if servers else ()
+        return all(server is None or server.flavor.name in marked
+                   for server in servers)
 
     def _lost(self, current: Attempt) -> Outcome | None:
         """Before each end: is it still for somebody?"""
@@ -334,11 +362,13 @@ class Preempt:
         return self._undo(current, 'the server waits no more', Result.GONE)
 
     def _stuck(self, current: Attempt, left: Sequence[Victim]) -> Outcome:
-        self._metrics.victims_stuck.inc(len(left))
+        hang = [victim for victim in left if victim.stage == Stage.ENDING] or (
+            self._turn(left))
+        self._metrics.victims_stuck.inc(len(hang))
         LOG.warning('These servers did not end in time, and keep their room: '
-                    '%s', ', '.join(self._ids(left)))
+                    '%s', ', '.join(self._ids(hang)))
         outcome = self._undo(current, 'it did not end in time', Result.STUCK)
-        return dataclasses.replace(outcome, avoid=self._ids(left))
+        return dataclasses.replace(outcome, avoid=self._ids(hang))
 
     def _undo(self, current: Attempt, why: str, result: Result) -> Outcome:
         """Give the victims that are still there their room again."""
@@ -384,10 +414,11 @@ class Preempt:
     def _objection(self, current: Attempt, kept: Sequence[Victim],
                    told: bool) -> tuple[str, str] | None:
         """Why one of them may not be ended, and the ID of that one."""
+        marked = self._victims.marked() if kept else frozenset()
         for victim in kept:
             server = self._victims.find(victim.id)
             why = ('is gone' if server is None else
-                   self._victims.objection(server, current.host, told))
+                   self._victims.objection(server, current.host, told, marked))
             if why:
                 LOG.info('Server %s is not ended: it %s.', victim.id, why)
                 return (f'A server that was to make room for it {why}',

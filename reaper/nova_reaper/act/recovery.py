@@ -278,7 +278,8 @@ class Recovery:
         if server.status == 'SHUTOFF' and self._stopped_by_us(server):
             stage = Stage.STOPPING
         return Victim(server.id, server.name, server.project,
-                      flavors.action(server), consumer, stage, self._clock())
+                      self._reader.action(server), consumer, stage,
+                      self._clock())
 
     def _stopped_by_us(self, server: nova.NovaServer) -> bool:
         actions = self._nova.actions(server.id)

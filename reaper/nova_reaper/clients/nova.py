@@ -323,8 +323,18 @@ class Nova:
                 pass
 
 
+class CellDown(rest.Unavailable):
+    """Nova cannot reach the cell of a server, and knows little of it."""
+
+
 def server_from(item: Mapping[str, Any]) -> NovaServer:
-    """A server from an answer of Nova at 2.106 or later."""
+    """A server from an answer of Nova at 2.106 or later.
+
+    :raises: CellDown
+    """
+    if item['status'] == 'UNKNOWN':
+        raise CellDown('nova', f'server {item["id"]}',
+                       'the cell of the server cannot be reached', 503)
     image = item.get('image') or {}
     return NovaServer(
         id=item['id'], name=item['name'], project=item['tenant_id'],

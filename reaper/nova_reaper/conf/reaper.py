@@ -153,6 +153,15 @@ Seconds in which a victim must have ended once it is told to. Then the room is
 given back to it, and it is left alone for ``stuck_exclusion``. A shelved
 server may have to upload its disk in this time.
 """),
+    _count(
+        'owner_shelve_max_gb', default=40, min=0,
+        help="""
+Up to how many GB on the disk of its host a preemptible server is shelved and
+not deleted because its owner says so (metadata ``reaper:action``). A shelve
+uploads that disk to the image service: a large one takes longer than
+``end_timeout``, and the server would never end. The extra spec of the flavor
+counts for every size.
+"""),
     _seconds(
         'stuck_exclusion', default=3600, min=0,
         help="""

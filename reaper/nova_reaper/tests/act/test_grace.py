@@ -10,7 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""A notice is withdrawn when the end becomes needless, and its room is kept."""
+"""A notice is withdrawn when the end becomes needless; its room is kept."""
 
 from nova_reaper.act import attempt
 from nova_reaper.clients import rest
