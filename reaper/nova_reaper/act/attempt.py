@@ -111,6 +111,7 @@ class Attempt:
     :ivar swapped: whether the victims' allocations are gone
     :ivar unsure: whether a write of the hold got no answer: it may be done
     :ivar ended: how many victims were ended by the reaper
+    :ivar stalled: whether it cannot go on before the cell of a server is back
     :ivar wake_at: when to go on, by the monotonic clock; 0 is at once
     :ivar since: when the step began, by the monotonic clock
     :ivar sent: whether the rebuild was accepted
@@ -130,6 +131,7 @@ class Attempt:
     swapped: bool = False
     unsure: bool = False
     ended: int = 0
+    stalled: bool = False
     wake_at: float = 0.0
     since: float = 0.0
     sent: bool = False

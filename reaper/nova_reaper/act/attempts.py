@@ -185,6 +185,9 @@ class Outcomes:
                 self._ended[victim.id] += 1
                 if self._ended[victim.id] >= 3:
                     self._metrics.repeated_victims.inc()
+        for uuid in self._ended.keys() - self._reader.preemptible.keys():
+            # It does not come back.
+            del self._ended[uuid]
 
     def _tell(self, outcome: Outcome) -> None:
         known = self._world.servers
@@ -318,10 +321,11 @@ class Attempts:
                        if at <= now]:
             del self._not_begun[server]
             self._read_one(server)
-        asking = sum(current.step in ASKING
-                     for current in self.under_way.values())
+        going = [current for current in self.under_way.values()
+                 if not current.stalled]
+        asking = sum(current.step in ASKING for current in going)
         ending = sum(bool(current.victims) and current.step in ENDING
-                     for current in self.under_way.values())
+                     for current in going)
         for server, current in list(self.under_way.items()):
             if current.wake_at > now or f'attempt {server}' in self._jobs:
                 continue

@@ -72,13 +72,13 @@ class Preempt:
 
     def check(self, current: Attempt) -> Attempt | Outcome:
         """Read the host and the victims again; is the decision still right?"""
-        request = self._request(current)
+        host = self._placement.provider(current.provider)
+        request = self._request(current, host)
         if request is None:
             return Outcome(
                 current, Result.REFUSED, 'It needs more than the own '
                 'provider of a host: nobody is ended for it.',
                 model.Reason.NO_ROOM)
-        host = self._placement.provider(current.provider)
         if holds.fits(request, host.free, host.inventory):
             return current.at(Step.HOLD, self._clock(), victims=())
         objection = self._objection(current, current.victims, told=False)
@@ -164,8 +164,8 @@ class Preempt:
             current = self._with_lost_hold(current)
         held = (current.held.amounts.get(current.provider, {})
                 if current.held else {})
-        amounts = holds.part(self._request(current) or (),
-                             self._placement.provider(current.provider), held)
+        host = self._placement.provider(current.provider)
+        amounts = holds.part(self._request(current, host) or (), host, held)
         if not amounts or amounts == held:
             return current
         try:
@@ -204,8 +204,8 @@ class Preempt:
         refusal = self._not_waiting(current) or self._refusal(current)
         if refusal:
             return refusal
-        request = self._request(current) or ()
         host = self._placement.provider(current.provider)
+        request = self._request(current, host) or ()
         held = dict(current.held.amounts.get(current.provider, {})
                     if current.held else {})
         there = [victim for victim in current.victims if not victim.ended]
@@ -272,8 +272,10 @@ class Preempt:
         has = self._placement.consumer(current.id)
         if self._conf.strict_accounting or (
                 current.provider not in has.amounts or
-                not has.is_hold and not current.unsure or
-                not has.covers(self._request(current) or ())):
+                not has.is_hold and not current.unsure):
+            return None
+        host = self._placement.provider(current.provider)
+        if not has.covers(self._request(current, host) or ()):
             return None
         taken, others = [], []
         for victim in current.victims:
@@ -430,19 +432,19 @@ class Preempt:
         outcome = self._undo(current, why, result)
         return dataclasses.replace(outcome, reason=reason)
 
-    def _request(self, current: Attempt
+    @staticmethod
+    def _request(current: Attempt, host: placement.Provider
                  ) -> tuple[tuple[str, int], ...] | None:
         """What the host's own provider has to give; None if that is not all.
 
         The scheduler's last query is the one for hosts whose cores are not
         dedicated.
         """
-        host = self._placement.provider(current.provider).inventory
         for request in current.requests:
             shape = shapes.shape(request, '', {})
             if shape.fill_only:
                 return None
-            if all(name in host for name, _ in shape.resources):
+            if all(name in host.inventory for name, _ in shape.resources):
                 return shape.resources
         return None
 

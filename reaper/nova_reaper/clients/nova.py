@@ -184,10 +184,14 @@ class Nova:
         return self.client.has(PENDING_ROUTE)
 
     def servers(self, **query: Any) -> Iterator[NovaServer]:
-        """Servers of all projects, by the filters of the query."""
+        """Servers of all projects, by the filters of the query.
+
+        Those of a cell that is down are left out.
+        """
         for item in self.client.list('/servers/detail', 'servers',
                                      all_tenants=True, **query):
-            yield server_from(item)
+            if item['status'] != UNKNOWN:
+                yield server_from(item)
 
     def count_not_placed(self, since: datetime.datetime) -> int:
         """How many were created since then, found no host and are in ERROR.
@@ -210,7 +214,7 @@ class Nova:
     def server(self, uuid: str) -> NovaServer:
         """One server.
 
-        :raises: clients.NotFound
+        :raises: rest.NotFound; CellDown
         """
         return server_from(
             self.client.request('GET', f'/servers/{uuid}')['server'])
@@ -323,6 +327,10 @@ class Nova:
                 pass
 
 
+# The status of a server of a cell that is down.
+UNKNOWN = 'UNKNOWN'
+
+
 class CellDown(rest.Unavailable):
     """Nova cannot reach the cell of a server, and knows little of it."""
 
@@ -332,7 +340,7 @@ def server_from(item: Mapping[str, Any]) -> NovaServer:
 
     :raises: CellDown
     """
-    if item['status'] == 'UNKNOWN':
+    if item['status'] == UNKNOWN:
         raise CellDown('nova', f'server {item["id"]}',
                        'the cell of the server cannot be reached', 503)
     image = item.get('image') or {}

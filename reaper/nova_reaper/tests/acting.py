@@ -82,7 +82,7 @@ class ActingTestCase(tests.TestCase):
             waiting, host, self.nova.hosts[host], requests=(query,),
             victims=tuple(attempt.Victim(
                 victim, 'v', 'owner', flavors.action(
-                    self.nova.nova.server(victim), 1000)) for victim in victims),
+                    self.nova.nova.server(victim), 40)) for victim in victims),
             **{'since': self.now} | changes)
 
     def to(self, step: attempt.Step | None, current: attempt.Attempt,

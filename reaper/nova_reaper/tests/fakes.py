@@ -220,6 +220,7 @@ class Nova:
     :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
     :ivar disabled: names of the hosts that are
+    :ivar cell_down: IDs of servers whose cell Nova cannot reach
     :ivar no_bus: no host is told of what is asked for
     """
 
@@ -237,6 +238,7 @@ class Nova:
         self.calls: list[tuple[str, str]] = []
         self.slow = False
         self.no_bus = False
+        self.cell_down: set[str] = set()
         self.disabled: set[str] = set()
         self.clock_off = 0.0
         self.auth = Token(SERVICE)
@@ -312,8 +314,9 @@ class Nova:
                 {'id': server} for server in self.servers])
         if parts == ['servers', 'detail']:
             return self._answer(servers=[
-                server for server in self.servers.values()
-                if query.get('status') in (None, server['status']) and
+                self._shown(server) for server in self.servers.values()
+                if server['id'] in self.cell_down or
+                query.get('status') in (None, server['status']) and
                 query.get('flavor') in (
                     None, server['flavor']['original_name'])])
         if parts == ['flavors', 'detail']:
@@ -328,10 +331,21 @@ class Nova:
         if server is None:
             return self.error(404, 'Instance could not be found.')
         if len(parts) == 2:
-            return self._answer(server=server)
+            return self._answer(server=self._shown(server))
+        if server['id'] in self.cell_down:
+            return self.error(500, 'Unexpected API Error.')
         answer: Answer = getattr(self, '_' + parts[2].replace('-', '_'))(
             method, server, parts[3:], body)
         return answer
+
+    def _shown(self, server: dict[str, Any]) -> dict[str, Any]:
+        """What Nova knows of a server; of a cell that is down that is little.
+        """
+        if server['id'] not in self.cell_down:
+            return server
+        return {'id': server['id'], 'status': 'UNKNOWN', 'links': [],
+                'tenant_id': server['tenant_id'],
+                'created': server['created']}
 
     def _answer(self, **body: Any) -> Answer:
         return Answer(200, json.dumps(body).encode())
