@@ -10,6 +10,22 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+"""Makes room for servers that wait in Nova, and rebuilds them.
+
+The way through, a package for each step:
+
+``events``  what is heard (notifications) and read (lists, hosts, jobs)
+``cloud``   what is known of hosts and servers, in one ``World``
+``queue``   which of the servers that wait is next
+``decide``  where it goes, and which servers are ended for it
+``act``     attempts: hold, notice, swap, end, rebuild; and their recovery
+
+``clients`` asks Nova, Placement and Keystone. ``report`` says what was decided
+and done. ``engine`` is the loop over all of this, and ``service`` the process
+around it; ``standby`` decides which of several reapers acts. ``cli`` has the
+commands, ``conf`` the options, ``simulate`` a cloud that is a file.
+"""
+
 import warnings
 
 # Libraries load it wherever it is installed; the reaper runs on threads.

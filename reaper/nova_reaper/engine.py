@@ -12,7 +12,7 @@
 
 """The loop: hints wake it, lists heal it, decisions become attempts.
 
-One thread owns what is known (world.py) and what is under way; it asks
+One thread owns what is known (cloud/world.py) and what is under way; it asks
 nobody. Everything that asks Nova or Placement is done by a pool of threads,
 and what those find comes back as a call that the one thread makes.
 """
@@ -28,23 +28,21 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
-from nova_reaper import act
-from nova_reaper.attempt import Step
-from nova_reaper import attempts
+from nova_reaper.act.attempt import Step
+from nova_reaper.act import attempts
+from nova_reaper.act import recovery
+from nova_reaper.act import steps
+from nova_reaper.clients import nova
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper.cloud import world
 from nova_reaper import conf as reaper_conf
-from nova_reaper import events
-from nova_reaper import guard
-from nova_reaper import hosts
-from nova_reaper import jobs
-from nova_reaper import lists
-from nova_reaper import metrics
-from nova_reaper import model
-from nova_reaper import nova
-from nova_reaper import outcomes
-from nova_reaper import reader
-from nova_reaper import recovery
-from nova_reaper import shapes
-from nova_reaper import world
+from nova_reaper.events import bus
+from nova_reaper.events import jobs
+from nova_reaper.events import lists
+from nova_reaper.events import reader
+from nova_reaper.report import guard
+from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
 DECISIONS = 200  # in one turn; then hints are looked at again
@@ -58,10 +56,10 @@ class Engine:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, source: reader.Reader,
-                 forms: shapes.Shapes, actor: act.Actor,
+                 forms: shapes.Shapes, actor: steps.Actor,
                  finder: recovery.Recovery, safe: guard.Guard,
                  known: world.World, meters: metrics.Metrics,
-                 pool: futures.Executor, announcer: outcomes.GivenUp
+                 pool: futures.Executor, announcer: attempts.GivenUp
                  ) -> None:
         self._conf = conf
         self._reader = source
@@ -70,15 +68,15 @@ class Engine:
         self.world = known
         self.metrics = meters
         self._lists = lists.Lists(source, forms)
-        self.mailbox = events.Mailbox()
+        self.mailbox = bus.Mailbox()
         few = max(1, conf.reaper.workers // 4)
         self.jobs = jobs.Jobs(pool, self.mailbox.wake, self._failed, few)
         self.lock = threading.RLock()
         self.observed: dict[str, model.Decision] = {}
-        self.outcomes = outcomes.Outcomes(conf, source, known, meters,
+        self.outcomes = attempts.Outcomes(conf, source, known, meters,
                                           announcer)
         # Those that attempts wait for must not stand in line behind others.
-        self._hosts = hosts.Hosts(source, known, self.jobs, self._refreshed,
+        self._hosts = jobs.Hosts(source, known, self.jobs, self._refreshed,
                                   few)
         self.attempts = attempts.Attempts(
             conf, known, actor, self.outcomes, forms, self._hosts, self.jobs,
@@ -143,29 +141,29 @@ class Engine:
         self.guard.failed(name, why)
         self._calendar.failed(name)
         if name == 'sweep':
-            self._sweep_at = time.monotonic() + act.AGAIN
+            self._sweep_at = time.monotonic() + steps.AGAIN
         if name.startswith('host '):
             self._hosts.failed(name.removeprefix('host '))
         self.attempts.failed(name)
 
     # Hints.
 
-    def _hint(self, hint: events.Hint) -> None:
-        if hint.kind == events.Kind.HOST:
+    def _hint(self, hint: bus.Hint) -> None:
+        if hint.kind == bus.Kind.HOST:
             self._hosts.freed.setdefault(hint.host, hint.at)
             self._hosts.read(hint.host)
-        elif hint.kind == events.Kind.TAKEN:
+        elif hint.kind == bus.Kind.TAKEN:
             if self.world.has_room(hint.host):
                 self._hosts.read_later(hint.host)
-        elif hint.kind == events.Kind.WAITS:
+        elif hint.kind == bus.Kind.WAITS:
             self.attempts.wake(hint.server)
             self._read_one(hint.server)
-        elif hint.kind == events.Kind.SHAPE:
+        elif hint.kind == bus.Kind.SHAPE:
             self._calendar.read_soon()
         else:
             self._server_changed(hint)
 
-    def _server_changed(self, hint: events.Hint) -> None:
+    def _server_changed(self, hint: bus.Hint) -> None:
         self.attempts.wake(hint.server)
         if hint.server in self.world.servers and (
                 hint.server not in self.attempts.under_way):
@@ -304,7 +302,7 @@ class Engine:
         if not self.recovered and (self.jobs.runs('attempt ') or
                                    'sweep' in self.jobs):
             # Of before another was active: what it writes is to be seen.
-            self._sweep_at = time.monotonic() + act.AGAIN
+            self._sweep_at = time.monotonic() + steps.AGAIN
             return
         age = self._conf.reaper.hold_timeout if self.recovered else 0.0
         self.jobs.start('sweep', functools.partial(
@@ -365,6 +363,7 @@ class Engine:
                 timeutils.utcnow(True),
                 may_end=with_victims < group.max_preemptions)
             if found is None:
+                self._hosts.forget_freed()
                 return
             self.metrics.decision.observe(time.perf_counter() - begun)
             waiting, decision = found

@@ -10,38 +10,114 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""What is started and stopped, and in which order.
-
-One process: a thread that decides, a pool that asks Nova and Placement, the
-listener of notifications, the coordinator, and the HTTP server.
-"""
+"""The service: clients and an engine by the configuration, run."""
 
 from concurrent import futures
+import dataclasses
+import functools
 import multiprocessing
 import sys
 import threading
+import time
 
 import cotyledon
 from cotyledon import types
 from oslo_config import cfg
 from oslo_log import log
 
-from nova_reaper import announce
+from nova_reaper.act import ending
+from nova_reaper.act import holds
+from nova_reaper.act import recovery
+from nova_reaper.act import steps
+from nova_reaper.clients import keystone
+from nova_reaper.clients import nova
+from nova_reaper.clients import placement
+from nova_reaper.clients import rest
+from nova_reaper.cloud import shapes
+from nova_reaper.cloud import world
 from nova_reaper import conf as reaper_conf
-from nova_reaper import coordinate
 from nova_reaper import engine as engine_module
-from nova_reaper import http
-from nova_reaper import listening
-from nova_reaper import metrics
-from nova_reaper import shown
-from nova_reaper import view
-from nova_reaper import wiring
+from nova_reaper.events import bus
+from nova_reaper.events import reader
+from nova_reaper.report import announcements
+from nova_reaper.report import answers
+from nova_reaper.report import guard
+from nova_reaper.report import http
+from nova_reaper.report import metrics
+from nova_reaper.report import sources
+from nova_reaper import standby
 
 LOG = log.getLogger(__name__)
 # Between two tries of what has to be there before anything else.
 AGAIN = 5.0
 # A bus that hangs is waited for no longer when the reaper ends.
 LEAVE = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Services:
+    """The three services that are asked, and who the reaper is to them."""
+
+    nova: nova.Nova
+    owners: keystone.Owners
+    placement: placement.Placement
+    keystone: keystone.Keystone
+    project: str
+    user: str
+
+
+def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
+    """Find Nova, Placement and Keystone by the configuration.
+
+    :raises: clients.RequestFailed; keystoneauth1's ClientException where
+        Keystone refuses or does not answer
+    """
+    session = keystone.load_session(conf)
+
+    def client(name: str, oldest: str | None = None,
+               newest: str | None = None) -> rest.Client:
+        return keystone.load_client(
+            conf, session, name, oldest=oldest, newest=newest,
+            observe=meters.observe_request)
+
+    compute = nova.Nova(client('nova', nova.OLDEST, nova.NEWEST))
+    project = session.get_project_id() or ''
+    return Services(
+        compute, keystone.Owners(compute, project, functools.partial(
+            keystone.log_in, conf, session)),
+        placement.Placement(client('placement', placement.OLDEST,
+                                   placement.NEWEST)),
+        keystone.Keystone(client('keystone')),
+        project, session.get_user_id() or '')
+
+
+def build(conf: cfg.ConfigOpts, services: Services,
+          meters: metrics.Metrics, pool: futures.Executor,
+          readers: futures.Executor, announcer: announcements.Announcer
+          ) -> engine_module.Engine:
+    """An engine, ready for its first turn.
+
+    :param readers: a pool of their own for hosts: a job of the first pool
+        waits for it
+    """
+    def clock() -> float:
+        return time.monotonic()
+
+    source = reader.Reader(services.nova, services.placement,
+                           services.keystone, readers, conf)
+    forms = shapes.Shapes(services.nova)
+    held = holds.Holds(services.placement, services.project, services.user)
+    ends = ending.Victims(conf, services.nova, announcer, meters,
+                          source, clock)
+    safe = guard.Guard(conf, services.nova, held, meters)
+    known = world.World(reaper_conf.options(conf), source, forms, meters)
+    actor = steps.Actor(conf, services.nova, services.placement, held, ends,
+                      services.owners, meters, lambda: safe.mode, clock)
+    finder = recovery.Recovery(conf, services.nova, services.placement, held,
+                               ends, source, meters, known.waiting, clock)
+    return engine_module.Engine(
+        conf, source, forms, actor, finder, safe, known,
+        meters, pool, announcer)
 
 
 class Reaper:
@@ -59,9 +135,9 @@ class Reaper:
         """Begin; nothing has been asked yet when it returns."""
         conf = self._conf
         self._metrics = metrics.Metrics()
-        self._announcer = announce.Announcer(conf)
-        self._coordinator = coordinate.Coordinator(conf)
-        self._listening = listening.Listening(conf, self._metrics)
+        self._announcer = announcements.Announcer(conf)
+        self._coordinator = standby.Coordinator(conf)
+        self._listening = bus.Listening(conf)
         self._server: http.Server | None = None
         self._pool = futures.ThreadPoolExecutor(
             conf.reaper.workers, thread_name_prefix='asks')
@@ -71,16 +147,16 @@ class Reaper:
         self._thread.start()
 
     def _run(self) -> None:
-        self._serve(shown.Starting(self._conf, lambda: self._refusal))
+        self._serve(sources.Starting(self._conf, lambda: self._refusal))
         services = self._connect()
         if services is None:
             return
         # One that cannot ask the cloud must not have the place.
         self._coordinator.start()
-        engine = wiring.build(self._conf, services, self._metrics,
+        engine = build(self._conf, services, self._metrics,
                               self._pool, self._readers, self._announcer)
         self._engine = engine
-        self._serve(shown.Shown(engine, lambda: self._coordinator.error))
+        self._serve(sources.Shown(engine, lambda: self._coordinator.error))
         while not self._stopping.is_set():
             try:
                 self._take_part(engine)
@@ -94,10 +170,10 @@ class Reaper:
         if leaving:
             leaving.join(LEAVE)
 
-    def _connect(self) -> wiring.Services | None:
+    def _connect(self) -> Services | None:
         while not self._stopping.is_set():
             try:
-                return wiring.connect(self._conf, self._metrics)
+                return connect(self._conf, self._metrics)
             except Exception as error:
                 # Libraries raise what they like for a wrong option or file.
                 self._refusal = str(error) or type(error).__name__
@@ -105,7 +181,7 @@ class Reaper:
                 self._stopping.wait(AGAIN)
         return None
 
-    def _serve(self, source: view.Source) -> None:
+    def _serve(self, source: answers.Source) -> None:
         group = self._conf.http
         if not group.enabled:
             return
@@ -128,7 +204,7 @@ class Reaper:
         active = self._coordinator.active.is_set()
         engine.guard.active = active
         if active:
-            self._listening.listen(engine.mailbox, engine.guard)
+            self._listening.listen(engine.mailbox, engine.guard.event)
         else:
             self._listening.leave()
         engine.guard.show()

@@ -23,7 +23,7 @@ service = sys.argv.pop(1)
 if service == 'nova-reaper':
     # As it does itself, before it imports what it is made of.
     backend.init_backend(backend.BackendType.THREADING)
-    module = 'nova_reaper.cmd'
+    module = 'nova_reaper.cli.main'
 else:
     # It selects the backend of its threads, before anything else of Nova.
     module = 'nova.cmd.' + service.removeprefix('nova-')

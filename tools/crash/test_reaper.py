@@ -17,10 +17,10 @@ import time
 from tools.cloud import reaper
 from tools.crash import reaping
 
-_HOLDS = 'nova_reaper.holds:Holds.'
-_NOVA = 'nova_reaper.nova:Nova.'
-_NOTIFY = 'nova_reaper.ending:Victims.notify'
-_REBUILD = 'nova_reaper.owners:Owners.rebuild'
+_HOLDS = 'nova_reaper.act.holds:Holds.'
+_NOVA = 'nova_reaper.clients.nova:Nova.'
+_NOTIFY = 'nova_reaper.act.ending:Victims.notify'
+_REBUILD = 'nova_reaper.clients.keystone:Owners.rebuild'
 _TASKS = 'nova.conductor.manager:ComputeTaskManager.'
 _BUILD = 'nova.conductor.manager:_RebuildTaskManager.'
 

@@ -23,8 +23,8 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 from oslo_log import log
 
+from nova_reaper.cloud import model
 from nova_reaper.conf import reaper
-from nova_reaper import model
 
 LOG = log.getLogger(__name__)
 AUTH_GROUP = 'nova_reaper'

@@ -18,17 +18,18 @@ from unittest import mock
 
 from oslo_utils import timeutils
 
-from nova_reaper import act
-from nova_reaper import announce
-from nova_reaper import attempt
-from nova_reaper import ending
-from nova_reaper import facts
-from nova_reaper import keystone
-from nova_reaper import metrics
-from nova_reaper import model
-from nova_reaper import reader
+from nova_reaper.act import attempt
+from nova_reaper.act import ending
+from nova_reaper.act import steps
+from nova_reaper.clients import keystone
+from nova_reaper.cloud import flavors
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper.events import reader
+from nova_reaper.report import announcements
+from nova_reaper.report import metrics
 from nova_reaper import tests
-from nova_reaper.tests import cloud
+from nova_reaper.tests import fakes
 
 SOON = 1e9
 
@@ -41,26 +42,26 @@ class ActingTestCase(tests.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.room: cloud.PlacementFixture = self.useFixture(
-            cloud.PlacementFixture())
-        self.nova = cloud.Nova(self.room, self.newest)
+        self.room: fakes.PlacementFixture = self.useFixture(
+            fakes.PlacementFixture())
+        self.nova = fakes.Nova(self.room, self.newest)
         self.now = 1000.0
         self.mode = model.Mode.PREEMPT
         self.metrics = metrics.Metrics()
-        self.conf = cloud.configuration(
+        self.conf = fakes.configuration(
             **({'mode': 'preempt', 'grace_period': 0, 'stop_timeout': 0} |
                self.options))
         self.actor = self.new_actor()
 
-    def new_actor(self) -> act.Actor:
+    def new_actor(self) -> steps.Actor:
         source = reader.Reader(
             self.nova.nova, self.room.placement,
             mock.Mock(spec=keystone.Keystone),
-            mock.Mock(spec=futures.Executor))
+            mock.Mock(spec=futures.Executor), self.conf)
         self.ends = ending.Victims(
-            self.conf, self.nova.nova, announce.Announcer(self.conf),
-            self.metrics, source.locked_by_admin, lambda: self.now)
-        return act.Actor(
+            self.conf, self.nova.nova, announcements.Announcer(self.conf),
+            self.metrics, source, lambda: self.now)
+        return steps.Actor(
             self.conf, self.nova.nova, self.room.placement, self.room.holds,
             self.ends, self.nova.owners, self.metrics, lambda: self.mode,
             lambda: self.now)
@@ -69,23 +70,23 @@ class ActingTestCase(tests.TestCase):
               victims: tuple[str, ...] = (), **changes: Any
               ) -> attempt.Attempt:
         item = self.nova.nova.server(server)
-        query = facts.query(item)
+        query = shapes.query(item)
         if item.waits and self.nova.nova.has_pending_route:
             query = self.nova.nova.pending(server).requests[0]
         waiting = model.Waiting(
-            id=server, shape=facts.shape(query, '', {}),
+            id=server, shape=shapes.shape(query, '', {}),
             created_at=timeutils.utcnow(True),
             project=item.project, name=item.name, shelved=item.shelved,
             attempts=1)
         return attempt.Attempt(
             waiting, host, self.nova.hosts[host], requests=(query,),
             victims=tuple(attempt.Victim(
-                victim, 'v', 'owner', facts.action(
-                    self.nova.nova.server(victim))) for victim in victims),
+                victim, 'v', 'owner', flavors.action(
+                    self.nova.nova.server(victim), 40)) for victim in victims),
             **{'since': self.now} | changes)
 
     def to(self, step: attempt.Step | None, current: attempt.Attempt,
-           actor: act.Actor | None = None
+           actor: steps.Actor | None = None
            ) -> attempt.Attempt | attempt.Outcome:
         """Advance until the step is the next one, or there is an outcome."""
         for _ in range(500):

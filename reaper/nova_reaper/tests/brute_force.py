@@ -16,15 +16,17 @@ It is written to be seen to be right, shares no code with what it checks but
 the data classes, and is for small clouds only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import datetime
 import itertools
 import random
 from typing import Any
 
-from nova_reaper import index
-from nova_reaper import model
+from nova_reaper.cloud import index
+from nova_reaper.cloud import model
 
 NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 LONG_AGO = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -102,7 +104,8 @@ def may_end(server: model.Server, waiting: model.Waiting,
 
 
 def cost(host: model.Host, victims: Sequence[model.Server],
-         shape: model.Shape) -> tuple[Any, ...]:
+         shape: model.Shape, options: model.Options = model.Options()
+         ) -> tuple[Any, ...]:
     """What the order of preference compares, the smaller the better."""
     leftover = []
     for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
@@ -111,11 +114,16 @@ def cost(host: model.Host, victims: Sequence[model.Server],
             left = (free(host, name) - shape.amounts.get(name, 0) +
                     sum(server.resources.get(name, 0) for server in victims))
         leftover.append(left)
-    return (len(victims),
-            sorted((server.priority for server in victims), reverse=True),
-            leftover,
-            sum(((NOW - (server.launched_at or LONG_AGO))
-                 for server in victims), datetime.timedelta()))
+    priorities = sorted((server.priority for server in victims), reverse=True)
+    scores = {
+        'priority': priorities[:1],
+        'count': len(victims),
+        'deletes': sum(server.action == 'delete' for server in victims),
+        'priorities': priorities,
+        'leftover': leftover,
+        'youngest': sum(((NOW - (server.launched_at or LONG_AGO))
+                         for server in victims), datetime.timedelta())}
+    return tuple(scores[name] for name in options.scorers)
 
 
 def decide(cloud: World, waiting: model.Waiting, options: model.Options,
@@ -131,14 +139,15 @@ def decide(cloud: World, waiting: model.Waiting, options: model.Options,
                 may_end(server, waiting, options)]
         for size in range(len(mine) + 1):
             fitting = [
-                cost(host, some, waiting.shape)
+                cost(host, some, waiting.shape, options)
                 for some in itertools.combinations(mine, size)
                 if makes_room(host, some, waiting.shape) and
                 within(some, ends_left or {})]
-            if fitting:
-                found.append(min(fitting))
+            # Room that is there is taken, whatever it leaves over.
+            found += [(size > 0, one) for one in fitting]
+            if fitting and not size:
                 break
-    return min(found) if found else None
+    return min(found)[1] if found else None
 
 
 def makes_room(host: model.Host, victims: Sequence[model.Server],
@@ -206,7 +215,8 @@ def random_world(rand: random.Random, hosts: int = 4,
                 f'{name}-s{at}', name, resources,
                 project=rand.choice('ab'),
                 preemptible=rand.random() < 0.85,
-                priority=rand.choice((0, 0, 1, 2)),
+                priority=rand.choice((0, 0, 1, 2, -1000)),
+                action=rand.choice(list(model.Action)),
                 launched_at=rand.choice((None, NOW - datetime.timedelta(
                     seconds=rand.choice((0, 599, 600, 7200, 90000))))),
                 locked=rand.random() < 0.05, busy=rand.random() < 0.05))

@@ -15,25 +15,27 @@
 from collections.abc import Callable
 from concurrent import futures
 import logging
+import time
 from typing import Any
 from unittest import mock
 
+import fixtures
 from oslo_utils import timeutils
 
-from nova_reaper import announce
-from nova_reaper import attempt
-from nova_reaper import clients
+from nova_reaper.act import attempt
+from nova_reaper.act import holds
+from nova_reaper.clients import keystone
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
-from nova_reaper import events
-from nova_reaper import holds
-from nova_reaper import keystone
-from nova_reaper import metrics
-from nova_reaper import model
-from nova_reaper import shown
+from nova_reaper.events import bus
+from nova_reaper.report import announcements
+from nova_reaper.report import answers
+from nova_reaper.report import metrics
+from nova_reaper.report import sources
+from nova_reaper import service
 from nova_reaper import tests
-from nova_reaper.tests import cloud
-from nova_reaper import view
-from nova_reaper import wiring
+from nova_reaper.tests import fakes
 
 
 class Immediate(futures.Executor):
@@ -55,13 +57,13 @@ class EngineTestCase(tests.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.room: cloud.PlacementFixture = self.useFixture(
-            cloud.PlacementFixture())
-        self.nova = cloud.Nova(self.room, self.newest)
+        self.room: fakes.PlacementFixture = self.useFixture(
+            fakes.PlacementFixture())
+        self.nova = fakes.Nova(self.room, self.newest)
         # Time passes as fast as the test likes.
         self.offset = 0.0
-        self.useFixture(cloud.Clock(lambda: self.offset))
-        self.conf = cloud.configuration(
+        self.useFixture(fakes.Clock(lambda: self.offset))
+        self.conf = fakes.configuration(
             **({'mode': self.mode, 'grace_period': 0, 'stop_timeout': 0} |
                self.options))
         self.engine = self.start()
@@ -72,12 +74,12 @@ class EngineTestCase(tests.TestCase):
         identity.project_properties.return_value = {}
         self.metrics = metrics.Metrics()
         pool = Immediate()
-        self.engine = wiring.build(
-            self.conf, wiring.Services(
+        self.engine = service.build(
+            self.conf, service.Services(
                 self.nova.nova, self.nova.owners, self.room.placement,
-                identity, cloud.SERVICE, 'reaper'), self.metrics, pool, pool,
-            announce.Announcer(self.conf))
-        self.shown = shown.Shown(self.engine, lambda: None)
+                identity, fakes.SERVICE, 'reaper'), self.metrics, pool, pool,
+            announcements.Announcer(self.conf))
+        self.shown = sources.Shown(self.engine, lambda: None)
         return self.engine
 
     def turns(self, count: int = 30, seconds: float = 1.0) -> None:
@@ -96,8 +98,8 @@ class EngineTestCase(tests.TestCase):
 
         return mock.patch.object(self.engine.attempts._actor, 'advance', stay)
 
-    def hint(self, kind: events.Kind, **what: Any) -> None:
-        self.engine.mailbox.put([events.Hint(kind, **what)])
+    def hint(self, kind: bus.Kind, **what: Any) -> None:
+        self.engine.mailbox.put([bus.Hint(kind, **what)])
 
     def status(self, server: str) -> str | None:
         return self.nova.servers.get(server, {}).get('status')
@@ -151,12 +153,12 @@ class FillTestCase(EngineTestCase):
         self.turns(5)
         waiting = self.nova.add_server('w', 4)
         self.nova.refused_by['h2'] = 'AFilter'
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         self.turns(5)
         log = self.room.adapter.log
         del log[:]
         for name in ('h1', 'h2'):
-            self.hint(events.Kind.TAKEN, host=name)
+            self.hint(bus.Kind.TAKEN, host=name)
         self.turns(5)
         read = {path.split('/')[2] for _method, path in log}
         self.assertEqual({self.nova.hosts['h2']}, read)
@@ -188,12 +190,12 @@ class FillTestCase(EngineTestCase):
         with self.staying_at(attempt.Step.WATCH):
             self.turns(20)
             self.assertIn(first, self.engine.attempts.under_way)
-            self.hint(events.Kind.HOST, host='h1')
+            self.hint(bus.Kind.HOST, host='h1')
             self.turns(3)
             self.conf.set_override('mode', 'preempt', 'reaper')
             self.turns(3)
             second = self.nova.add_server('w2', 4)
-            self.hint(events.Kind.WAITS, server=second)
+            self.hint(bus.Kind.WAITS, server=second)
             self.turns(20)
             self.assertIn(second, self.engine.attempts.under_way)
 
@@ -205,8 +207,8 @@ class FillTestCase(EngineTestCase):
         self.nova.finish(other)
         with mock.patch.object(
                 self.engine._reader, 'read_host',
-                side_effect=clients.Unavailable('placement', 'x', 'No.')):
-            self.hint(events.Kind.HOST, host='h1')
+                side_effect=rest.Unavailable('placement', 'x', 'No.')):
+            self.hint(bus.Kind.HOST, host='h1')
             self.turns(3)
         self.turns(30)
         self.assertEqual('ACTIVE', self.status(waiting))
@@ -217,7 +219,7 @@ class FillTestCase(EngineTestCase):
         found = self.engine._lists.read_waiting(self.engine.world.classes())
         waiting = self.nova.add_server('w', 8)
         self.nova.servers[waiting]['updated'] = '2100-01-01T00:00:00Z'
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         self.turns(3)
         self.engine._take_waiting(found)
         self.assertIn(waiting, self.engine.world.servers)
@@ -249,7 +251,7 @@ class FillTestCase(EngineTestCase):
         self.assertEqual({'h1', 'h2', 'h3'}, set(self.engine.world.views))
         self.assertEqual('fill', self.engine.guard.mode)
         waiting = self.nova.add_server('w', 8)
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         self.turns(15)
         self.assertEqual('ACTIVE', self.status(waiting))
         self.room.client.request('POST', '/resource_providers', json={
@@ -268,11 +270,11 @@ class FillTestCase(EngineTestCase):
                 ({'message': 'No valid host was found. '}, 1)):
             server['fault'] = fault
             self.offset += 3600
-            server['created'] = server['updated'] = view.text(
+            server['created'] = server['updated'] = answers.text(
                 timeutils.utcnow(True))
-            with self.assertLogs('nova_reaper.lists') as log:
+            with self.assertLogs('nova_reaper.events.lists') as log:
                 self.turns(3)
-                logging.getLogger('nova_reaper.lists').info('end')
+                logging.getLogger('nova_reaper.events.lists').info('end')
             self.assertEqual(warnings, sum(
                 'use_pending_state' in line for line in log.output))
 
@@ -333,6 +335,20 @@ class FillTestCase(EngineTestCase):
         self.assertEqual(2, [self.status(first), self.status(second)].count(
             'ACTIVE'))
 
+    def test_room_that_was_free_for_long(self) -> None:
+        self.nova.add_host('h1', 8)
+        other = self.nova.add_server('o', 8, 'h1')
+        self.turns(5)
+        self.nova.finish(other)
+        self.engine.mailbox.put([bus.Hint(bus.Kind.HOST, 'h1',
+                                          at=time.monotonic())])
+        self.turns(5)
+        self.offset += 10000
+        waiting = self.nova.add_server('w', 8)
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(0, self.value('freed_to_issued_seconds_count'))
+
     def test_a_hint_wakes(self) -> None:
         self.nova.add_host('h1', 8)
         other = self.nova.add_server('o', 8, 'h1')
@@ -342,8 +358,8 @@ class FillTestCase(EngineTestCase):
         self.nova.finish(other)
         self.turns(5)
         self.assertEqual('PENDING', self.status(waiting))
-        self.hint(events.Kind.ENDED, host='h1', server=other)
-        self.hint(events.Kind.HOST, host='h1')
+        self.hint(bus.Kind.ENDED, host='h1', server=other)
+        self.hint(bus.Kind.HOST, host='h1')
         self.turns(8)
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual(0, self.value('poll_only_finds_total', what='host'))
@@ -358,7 +374,7 @@ class FillTestCase(EngineTestCase):
         self.turns(5)
         self.nova.asks_also = '&required=CUSTOM_X'
         waiting = self.nova.add_server('w', 4)
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         self.turns(8)
         self.assertEqual('ACTIVE', self.status(waiting))
         host = self.engine.world.views['h1'].host
@@ -415,7 +431,7 @@ class FillTestCase(EngineTestCase):
         provider = self.nova.hosts['h1']
         server = self.nova.servers[waiting]
 
-        def pending(*args: Any) -> cloud.Answer:
+        def pending(*args: Any) -> fakes.Answer:
             answer = original(*args).json()
             if args[1] is server:
                 answer['pending']['requests'][0] += f'&in_tree={provider}'
@@ -442,10 +458,10 @@ class FillTestCase(EngineTestCase):
         waiting = self.nova.add_server('w', 4)
         original = self.nova._pending
 
-        def pending(*args: Any) -> cloud.Answer:
+        def pending(*args: Any) -> fakes.Answer:
             answer = original(*args).json()
             answer['pending'] |= {'attempts': 9, 'last_attempt':
-                                  view.text(timeutils.utcnow(True))}
+                                  answers.text(timeutils.utcnow(True))}
             return self.nova._answer(**answer)
 
         setattr(self.nova, '_pending', pending)
@@ -477,7 +493,7 @@ class FillTestCase(EngineTestCase):
         self.conf.set_override('pending_timeout', 1, 'reaper')
         with mock.patch.object(
                 self.room.placement, 'consumer',
-                side_effect=clients.Unavailable('placement', 'x', 'no')):
+                side_effect=rest.Unavailable('placement', 'x', 'no')):
             self.turns(5)
         self.assertEqual('ERROR', self.status(waiting))
         self.assertEqual(1, self.value('given_up_total', reason='deadline'))
@@ -503,7 +519,7 @@ class FillTestCase(EngineTestCase):
         self.nova.add_host('h1', 2)
         waiting = self.nova.add_server('w', 4)
 
-        def lose() -> cloud.Answer:
+        def lose() -> fakes.Answer:
             self.nova.servers[waiting]['status'] = 'ERROR'
             return self.nova.error(504)
 
@@ -524,7 +540,7 @@ class FillTestCase(EngineTestCase):
     def test_the_host_that_it_was_created_for_is_gone(self) -> None:
         self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
         self.nova.add_host('h1', 4)
-        self.nova.asks_also = f'&in_tree={cloud.new_id()}'
+        self.nova.asks_also = f'&in_tree={fakes.new_id()}'
         waiting = self.nova.add_server('w', 4)
         self.turns(30, 5)
         self.assertEqual('ERROR', self.status(waiting))
@@ -592,7 +608,7 @@ class FillTestCase(EngineTestCase):
         self.turns(5)
         del self.room.adapter.log[:]
         self.nova.delete(filler)
-        self.hint(events.Kind.HOST, host='h1')
+        self.hint(bus.Kind.HOST, host='h1')
         self.turns(5)
         self.assertEqual(['allocations'], self._asked_of('h1'))
 
@@ -609,7 +625,7 @@ class FillTestCase(EngineTestCase):
                     self.room.placement.provider(provider).generation,
                 'inventories': {'VCPU': {'total': 4},
                                 'MEMORY_MB': {'total': 8192}}})
-        self.hint(events.Kind.HOST, host='h1')
+        self.hint(bus.Kind.HOST, host='h1')
         self.turns(5)
         # Placement has no room on it, and so it was read again.
         self.assertEqual('PENDING', self.status(waiting))
@@ -677,6 +693,38 @@ class PreemptTestCase(EngineTestCase):
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual(0, self.value('needless_victims_total'))
 
+    def test_a_cell_that_is_down_holds_nobody_up(self) -> None:
+        self.conf.set_override('max_preemptions', 1, 'reaper')
+        self.conf.set_override('grace_period', 60, 'reaper')
+        first = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5)
+        self.assertEqual('notice', self.shown.entries()[0].step)
+        self.nova.cell_down.add(first)
+        self.nova.add_host('h2', 8)
+        second = self.nova.add_server('t', 8, 'h2', preemptible=True)
+        after = self.nova.add_server('v', 8)
+        log = self.useFixture(fixtures.FakeLogger())
+        self.turns(15, 61)
+        self.turns(20)
+        self.assertEqual({waiting}, set(self.engine.attempts.under_way))
+        self.assertEqual(('ACTIVE', None), (self.status(after),
+                                            self.status(second)))
+        self.assertNotIn('Traceback', log.output)
+        self.nova.cell_down.clear()
+        self.turns(30)
+        self.assertEqual(('ACTIVE', None), (self.status(waiting),
+                                            self.status(first)))
+
+    def test_nothing_is_kept_of_whom_it_has_ended(self) -> None:
+        self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.nova.finish(waiting)
+        self.nova.add_server('v', 8)
+        self.turns(20, 61)
+        self.assertEqual({}, self.engine.outcomes._ended)
+
     def test_one_that_cannot_be_told_is_spared(self) -> None:
         self.nova.add_host('h2', 8)
         first = self.nova.add_server('s', 8, 'h1', preemptible=True)
@@ -723,11 +771,11 @@ class PreemptTestCase(EngineTestCase):
         waiting = self.nova.add_server('w', 2)
         self.nova.reason[waiting] = 'build_failed'
 
-        def fails(server: dict[str, Any]) -> cloud.Answer:
+        def fails(server: dict[str, Any]) -> fakes.Answer:
             # Somebody else is faster to take the room that it leaves.
             self.room.holds.release(server['id'])
             self.nova.add_server('x', 2, 'h1')
-            return cloud.Answer(202, b'')
+            return fakes.Answer(202, b'')
 
         with mock.patch.object(self.nova, '_build', fails):
             self.turns(100, 20)
@@ -750,7 +798,7 @@ class PreemptTestCase(EngineTestCase):
         mine = self.nova.add_server(
             's', 8, 'h1', metadata={
                 'reaper:preemptible': 'true', 'reaper:for': 'x',
-                'reaper:terminate_at': cloud.NOW})
+                'reaper:terminate_at': fakes.NOW})
         waiting = self.nova.add_server('w', 8)
         self.turns(40)
         self.assertEqual(('ACTIVE', 'PENDING'),
@@ -793,7 +841,7 @@ class NonsenseTestCase(EngineTestCase):
         self.assertEqual(('SHELVED_OFFLOADED', 'ACTIVE'),
                          (self.status(shelved), self.status(waiting)))
         self.nova.delete(waiting)
-        self.hint(events.Kind.HOST, host='h1')
+        self.hint(bus.Kind.HOST, host='h1')
         self.turns(120, 5)
         self.assertEqual('ACTIVE', self.status(shelved))
 
@@ -801,11 +849,11 @@ class NonsenseTestCase(EngineTestCase):
         self.nova.add_host('h1', 8)
         shelved = self.nova.add_server(
             's', 4, status='SHELVED_OFFLOADED', preemptible=True,
-            metadata={'reaper:shelved_at': cloud.NOW})
+            metadata={'reaper:shelved_at': fakes.NOW})
         self.nova.add_server('w', 4)
         with mock.patch.object(
                 self.engine.attempts._actor._placement, 'candidate',
-                side_effect=clients.BadRequest('placement', 'GET', 'no', 400)):
+                side_effect=rest.BadRequest('placement', 'GET', 'no', 400)):
             self.turns(30)
             # One may be at its next try.
             self.assertEqual(set(), {
@@ -826,7 +874,7 @@ class MinRunTimeTestCase(EngineTestCase):
         self.nova.servers[victim]['OS-SRV-USG:launched_at'] = (
             timeutils.utcnow(True).strftime('%Y-%m-%dT%H:%M:%S.000000'))
         waiting = self.nova.add_server('w', 8)
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         self.turns(30)
         self.assertEqual('ACTIVE', self.status(victim))
         self.assertEqual({}, self.nova.servers[victim]['metadata'])
@@ -863,7 +911,7 @@ class SafeguardTestCase(EngineTestCase):
         self.assertEqual('ACTIVE', self.status(waiting))
 
     def test_placement_does_not_know_the_hosts(self) -> None:
-        self.nova.hosts = {f'h{number}': cloud.new_id()
+        self.nova.hosts = {f'h{number}': fakes.new_id()
                            for number in range(3)}
         self.turns(5)
         self.assertIn('Placement knows nothing',
@@ -917,10 +965,10 @@ class SafeguardTestCase(EngineTestCase):
         self.turns(12, 61)
         for number in range(9):
             self.nova.add_server(f'w{number}', 8)
-        self.hint(events.Kind.SHAPE)
+        self.hint(bus.Kind.SHAPE)
         self.turns(60)
         for name in self.nova.hosts:
-            self.hint(events.Kind.HOST, host=name)
+            self.hint(bus.Kind.HOST, host=name)
         self.turns(60)
         self.assertEqual(model.Mode.OBSERVE, self.engine.guard.mode)
         self.assertEqual('ACTIVE', self.status(victim))
@@ -1029,4 +1077,4 @@ class TooOldTestCase(EngineTestCase):
         health = self.shown.health()
         self.assertEqual('failed', health.status)
         self.assertIn('2.106 is needed', health.checks[1].detail)
-        self.assertRaises(clients.TooOld, next, self.nova.nova.servers())
+        self.assertRaises(rest.TooOld, next, self.nova.nova.servers())

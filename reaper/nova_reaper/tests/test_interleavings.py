@@ -27,22 +27,23 @@ from unittest import mock
 
 from oslo_utils import timeutils
 
-from nova_reaper import attempt
-from nova_reaper.attempt import Step
-from nova_reaper import clients
+from nova_reaper.act import attempt
+from nova_reaper.act.attempt import Step
+from nova_reaper.act import sweep
+from nova_reaper.clients import keystone
+from nova_reaper.clients import nova
+from nova_reaper.clients import rest
+from nova_reaper.cloud import flavors
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
-from nova_reaper import events
-from nova_reaper import guard
-from nova_reaper import keystone
-from nova_reaper import model
-from nova_reaper import notices
-from nova_reaper import nova
-from nova_reaper import reader
-from nova_reaper import shapes
+from nova_reaper.events import bus
+from nova_reaper.events import reader
+from nova_reaper.report import guard
 from nova_reaper import tests
 from nova_reaper.tests import acting
-from nova_reaper.tests import cloud
+from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
 
 
@@ -101,7 +102,7 @@ class Pool(test_engine.Immediate):
     def fail(self, name: str) -> None:
         """Let one that hangs have no answer."""
         call = self._hanging.pop(name)
-        call.func(name, mock.Mock(side_effect=clients.Unavailable(
+        call.func(name, mock.Mock(side_effect=rest.Unavailable(
             'nova', 'servers', 'no answer')), *call.args[2:])
 
     def let(self, *names: str) -> None:
@@ -150,7 +151,7 @@ class StandbyTestCase(LateTestCase):
         """A server whose attempt has come to a step, and no further."""
         self.turns(5)
         waiting = self.nova.add_server('w', 8)
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         with self.staying_at(step):
             self.turns(10)
         self.assertEqual(step, self.engine.attempts.under_way[waiting].step)
@@ -162,7 +163,7 @@ class StandbyTestCase(LateTestCase):
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
         self.turns(5)
         waiting = self.nova.add_server('w', 8)
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         self.seconds(lambda: self.status(victim) == 'SHUTOFF', 40)
         self.assertEqual('SHUTOFF', self.status(victim))
         with self.staying_at(Step.END):
@@ -219,8 +220,8 @@ class StandbyTestCase(LateTestCase):
         self.offset += 601
         self.turns(1)
         metadata = self.nova.servers[server]['metadata']
-        metadata.update({attempt.TERMINATE_AT: '2026-01-01T00:00:00Z',
-                         attempt.FOR: cloud.new_id()})
+        metadata.update({flavors.TERMINATE_AT: '2026-01-01T00:00:00Z',
+                         flavors.FOR: fakes.new_id()})
         self.engine.guard.active = True
         self.turns(2)
         self.pool.let('full list')
@@ -240,7 +241,7 @@ class StandbyTestCase(LateTestCase):
         self.nova.delete(waiting)
         self.pool.let(f'attempt {waiting}')
         metadata = self.nova.servers[victim]['metadata']
-        metadata[attempt.TERMINATE_AT] = '2026-01-01T00:00:00Z'
+        metadata[flavors.TERMINATE_AT] = '2026-01-01T00:00:00Z'
         self.assertLess(self.seconds(lambda: not metadata), 120)
 
 
@@ -281,7 +282,7 @@ class JobsTestCase(LateTestCase):
         self.nova.add_host('h1', 8)
         self.turns(5)
         waiting = self.nova.add_server('w', 8)
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         with mock.patch.object(self.engine.outcomes, 'begin',
                                return_value=None) as begin:
             self.turns(3)
@@ -304,10 +305,10 @@ class HintTestCase(LateTestCase):
         waiting = self.nova.add_server('w', 4)
         self.nova.servers[waiting]['OS-EXT-STS:task_state'] = 'scheduling'
         self.late(f'server {waiting}')
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         self.turns(1)
         self.nova.servers[waiting]['OS-EXT-STS:task_state'] = None
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         self.turns(1)
         self.pool.let(f'server {waiting}')
         self.assertLess(self.until_active(waiting), 20)
@@ -317,13 +318,13 @@ class HintTestCase(LateTestCase):
         self.nova.add_server('x', 4, 'h1')
         shelved = self.nova.add_server(
             's', 4, status='SHELVED_OFFLOADED', preemptible=True,
-            metadata={attempt.SHELVED_AT: cloud.NOW})
+            metadata={flavors.SHELVED_AT: fakes.NOW})
         self.turns(5)
         del self.nova.servers[shelved]
-        self.hint(events.Kind.ENDED, server=shelved, preemptible=True)
+        self.hint(bus.Kind.ENDED, server=shelved, preemptible=True)
         self.turns(2)
         self.assertNotIn(shelved, self.engine._reader.preemptible)
-        self.hint(events.Kind.ENDED, server=shelved, preemptible=True)
+        self.hint(bus.Kind.ENDED, server=shelved, preemptible=True)
         self.turns(2)
         self.assertNotIn(shelved, self.engine.world.servers)
 
@@ -335,7 +336,7 @@ class HintTestCase(LateTestCase):
         self.turns(5)
         self.conf.set_override('grace_period', 100, 'reaper')
         waiting = self.nova.add_server('w', 8)
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.WAITS, server=waiting)
         under_way = self.engine.attempts.under_way
         self.seconds(lambda: waiting in under_way and
                      under_way[waiting].step == Step.GRACE, 20)
@@ -343,14 +344,14 @@ class HintTestCase(LateTestCase):
         self.engine.attempts.wake(waiting)
         self.turns(1)
         self.nova.delete(victim)
-        self.hint(events.Kind.ENDED, server=victim, host='h1',
+        self.hint(bus.Kind.ENDED, server=victim, host='h1',
                   preemptible=True)
         self.turns(1)
         self.pool.let(f'attempt {waiting}')
         self.assertLess(self.until_active(waiting), 10)
 
     def test_what_comes_before_the_wait_ends_it(self) -> None:
-        mailbox = events.Mailbox()
+        mailbox = bus.Mailbox()
         with mock.patch.object(mailbox._changed, 'wait') as wait:
             mailbox.wake()
             mailbox.take(1.0)
@@ -365,11 +366,11 @@ class HintTestCase(LateTestCase):
         waiting = [self.nova.add_server(f'w{number}', 2 + number)
                    for number in range(4)]
         for server in waiting:
-            self.hint(events.Kind.WAITS, server=server)
+            self.hint(bus.Kind.WAITS, server=server)
         take = self.engine.mailbox.take
         woken = []
 
-        def taken(timeout: float) -> list[events.Hint]:
+        def taken(timeout: float) -> list[bus.Hint]:
             woken.append(self.engine.mailbox._woken)
             return take(0.0)
 
@@ -388,7 +389,7 @@ class OptionsTestCase(LateTestCase):
     def test_a_new_mode_comes_with_its_limits(self) -> None:
         self.nova.add_host('h1', 8)
         self.turns(5)
-        wanted = cloud.configuration(mode='preempt', repeat_protection=86400)
+        wanted = fakes.configuration(mode='preempt', repeat_protection=86400)
         read = reaper_conf.options
 
         def change(conf: Any) -> model.Options:
@@ -477,7 +478,7 @@ class ReaderTestCase(tests.TestCase):
         self.nova.flavors.return_value = [self.flavor]
         self.reader = reader.Reader(
             self.nova, mock.Mock(), mock.Mock(spec=keystone.Keystone),
-            mock.Mock(spec=futures.Executor))
+            mock.Mock(spec=futures.Executor), fakes.configuration())
 
     def server(self, uuid: str, status: str = 'ACTIVE', **metadata: str
                ) -> nova.NovaServer:
@@ -589,12 +590,12 @@ class NoticeTestCase(tests.TestCase):
 
     def test_it_is_looked_at_anew(self) -> None:
         ends, room = mock.Mock(later=set()), mock.Mock()
-        finder = notices.Notices(cloud.configuration(), room, ends,
+        finder = sweep.Notices(fakes.configuration(), room, ends,
                                  mock.Mock())
         ends.find.return_value = mock.Mock(
             id='s', task_state='powering-off', status='ACTIVE', metadata={
-                attempt.TERMINATE_AT: '2020-01-01T00:00:00Z',
-                attempt.FOR: 'w'})
+                flavors.TERMINATE_AT: '2020-01-01T00:00:00Z',
+                flavors.FOR: 'w'})
         room.consumer.return_value.amounts = {'p': 1}
 
         def withdraw(*args: Any) -> None:

@@ -30,14 +30,12 @@ from oslo_log import log
 import webob
 
 from nova_reaper import conf as reaper_conf
-from nova_reaper import http
-from nova_reaper import jobs
-from nova_reaper import listening
-from nova_reaper import metrics
+from nova_reaper.events import bus
+from nova_reaper.events import jobs
+from nova_reaper.report import http
 from nova_reaper import service
 from nova_reaper import tests
-from nova_reaper.tests import cloud
-from nova_reaper import wiring
+from nova_reaper.tests import fakes
 
 # It goes on trying to log in.
 _CONFIGURATION = '''
@@ -46,7 +44,7 @@ use_stderr = true
 log_color = false
 [reaper]
 mode = %s
-''' + cloud.LOGIN
+''' + fakes.LOGIN
 
 
 class NoBusTestCase(tests.TestCase):
@@ -56,9 +54,8 @@ class NoBusTestCase(tests.TestCase):
         connected = threading.Event()
         listener = mock.Mock(start=mock.Mock(side_effect=connected.wait))
         self.useFixture(fixtures.MockPatch(
-            'nova_reaper.events.listener', return_value=listener))
-        listens = listening.Listening(cloud.configuration(),
-                                      metrics.Metrics())
+            'nova_reaper.events.bus.listener', return_value=listener))
+        listens = bus.Listening(fakes.configuration())
         listens.listen(mock.Mock(), mock.Mock())
         # It is not stopped while it begins, which would wait for it, too.
         self.assertIsNone(listens.leave())
@@ -84,8 +81,8 @@ class TakePartTestCase(tests.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self.listener: mock.Mock = self.useFixture(fixtures.MockPatch(
-            'nova_reaper.events.listener')).mock
-        self.reaper = service.Reaper(cloud.configuration())
+            'nova_reaper.events.bus.listener')).mock
+        self.reaper = service.Reaper(fakes.configuration())
         with mock.patch.object(self.reaper, '_run'):
             self.reaper.start()
         self.addCleanup(self.reaper.wait)
@@ -120,8 +117,8 @@ class WrongOptionTestCase(tests.TestCase):
     """
 
     def runs(self, **patches: mock.Mock) -> None:
-        reaper = service.Reaper(cloud.configuration())
-        with mock.patch.multiple(wiring, **patches):
+        reaper = service.Reaper(fakes.configuration())
+        with mock.patch.multiple(service, **patches):
             reaper.start()
             self.addCleanup(reaper.wait)
             self.addCleanup(reaper.stop)
@@ -160,10 +157,10 @@ class NobodyLoggedInTestCase(tests.TestCase):
             apps.append(app)
             return mock.Mock(use=apps.append)
 
-        reaper = service.Reaper(cloud.configuration(mode='fill'))
+        reaper = service.Reaper(fakes.configuration(mode='fill'))
         engine = mock.Mock(turn=reaper.stop)
         with mock.patch.multiple(
-                wiring, connect=connect,
+                service, connect=connect,
                 build=mock.Mock(return_value=engine)), mock.patch.multiple(
                     service, AGAIN=0.01), mock.patch.object(
                         http, 'Server', side_effect=server) as made:
@@ -188,10 +185,9 @@ class BusHangsTestCase(tests.TestCase):
         self.addCleanup(gone.set)
         left: list[bool] = []
         self.useFixture(fixtures.MockPatch(
-            'nova_reaper.events.listener', return_value=mock.Mock(
+            'nova_reaper.events.bus.listener', return_value=mock.Mock(
                 wait=lambda: left.append(gone.wait(10)))))
-        listens = listening.Listening(cloud.configuration(),
-                                      metrics.Metrics())
+        listens = bus.Listening(fakes.configuration())
         listens.listen(mock.Mock(), mock.Mock())
         for thread in threading.enumerate():
             if thread.name == 'listens':
@@ -208,7 +204,7 @@ class EndTestCase(tests.TestCase):
     """A worker whose engine has ended."""
 
     def worker(self, **reaper: Any) -> service.Worker:
-        worker = service.Worker(types.WorkerId(0), cloud.configuration())
+        worker = service.Worker(types.WorkerId(0), fakes.configuration())
         worker._reaper = mock.Mock(**reaper)
         return worker
 
@@ -238,12 +234,12 @@ class EndTestCase(tests.TestCase):
         run.join()
 
     def test_nothing_has_been_begun_without_a_cloud(self) -> None:
-        reaper = service.Reaper(cloud.configuration())
+        reaper = service.Reaper(fakes.configuration())
         self.assertFalse(reaper.connected)
         self.worker(stopping=True, connected=False).terminate()
 
     def test_a_list_of_all_hosts_is_given_up(self) -> None:
-        reaper = service.Reaper(cloud.configuration())
+        reaper = service.Reaper(fakes.configuration())
         begun, go_on = threading.Event(), threading.Event()
         log = self.useFixture(fixtures.FakeLogger())
 
@@ -270,17 +266,17 @@ class EndTestCase(tests.TestCase):
         self.assertNotIn('Traceback', log.output)
 
     def test_signals_before_it_has_begun(self) -> None:
-        reaper = service.Reaper(cloud.configuration())
+        reaper = service.Reaper(fakes.configuration())
         reaper.reset()
         reaper.stop()
-        with mock.patch.object(wiring, 'connect') as connect:
+        with mock.patch.object(service, 'connect') as connect:
             reaper.start()
             reaper.wait()
         connect.assert_not_called()
         self.assertTrue(reaper.stopping)
 
     def test_it_is_told_to_stop(self) -> None:
-        reaper = service.Reaper(cloud.configuration())
+        reaper = service.Reaper(fakes.configuration())
         with mock.patch.object(reaper, '_run'):
             reaper.start()
         self.assertFalse(reaper.stopping)
@@ -296,7 +292,7 @@ class MutateTestCase(tests.TestCase):
         file = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
         file.write_text('[reaper]\nmode = fill\n')
-        conf = cloud.configuration(file)
+        conf = fakes.configuration(file)
         file.write_bytes(b'\xff\xfe')
         self.assertFalse(service.mutate(conf))
         file.unlink()
@@ -308,7 +304,7 @@ class MutateTestCase(tests.TestCase):
         file = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
         file.write_text('')
-        conf = cloud.configuration(file)
+        conf = fakes.configuration(file)
         file.write_text('[DEFAULT]\ndebug = maybe\n[reaper]\nmode = fill\n')
         self.assertFalse(service.mutate(conf))
         self.assertEqual('observe', conf.reaper.mode)
@@ -318,7 +314,7 @@ class MutateTestCase(tests.TestCase):
         file = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
         file.write_text('[reaper]\nmode = preempt\n')
-        conf = cloud.configuration(file)
+        conf = fakes.configuration(file)
         hook = mock.Mock()
         conf.register_mutate_hook(hook)
         for error, mode in ((None, 'fill'), (log.LogConfigError('x', 'no'),
@@ -332,7 +328,7 @@ class MutateTestCase(tests.TestCase):
         file = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
         file.write_text('[reaper]\nmode = preempt\n')
-        conf = cloud.configuration(file)
+        conf = fakes.configuration(file)
         runs = mock.Mock(spec=_service_worker.ServiceWorker)
         runs._signal_lock = threading.Lock()
         runs.service = worker = service.Worker(types.WorkerId(0), conf)
@@ -380,8 +376,8 @@ class SignalTestCase(tests.TestCase):
             self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
         self.configure('observe')
         self.process = subprocess.Popen(
-            [sys.executable, '-m', 'nova_reaper.cmd', 'run', '--config-file',
-             self.file], stderr=subprocess.PIPE, text=True,
+            [sys.executable, '-m', 'nova_reaper.cli.main', 'run',
+             '--config-file', self.file], stderr=subprocess.PIPE, text=True,
             start_new_session=True)
         self.addCleanup(self.end)
         self.log: list[str] = []

@@ -15,14 +15,14 @@
 import datetime
 from unittest import mock
 
-from nova_reaper import attempt
-from nova_reaper.attempt import Step
-from nova_reaper import clients
-from nova_reaper import events
-from nova_reaper import lists
-from nova_reaper.tests import cloud
+from nova_reaper.act import attempt
+from nova_reaper.act.attempt import Step
+from nova_reaper.clients import rest
+from nova_reaper.events import bus
+from nova_reaper.events import lists
+from nova_reaper.tests.act import test_recovery
+from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
-from nova_reaper.tests import test_recovery
 
 EIGHT = test_recovery.EIGHT
 
@@ -168,7 +168,7 @@ class StandbyTestCase(test_engine.EngineTestCase):
         del log[:]
         # A flood of them is one.
         for host in self.nova.hosts:
-            self.hint(events.Kind.SHAPE, host=host)
+            self.hint(bus.Kind.SHAPE, host=host)
         self.turns(30)
         self.assertEqual('ACTIVE', self.status(self.waiting))
         self.assertEqual({'h3'}, self._hosts_read(log))
@@ -195,7 +195,7 @@ class StandbyTestCase(test_engine.EngineTestCase):
         self.turns(5)
         self.nova.delete(self.filler['h3'])
         with self.staying_at(Step.REBUILD):
-            self.hint(events.Kind.HOST, host='h3')
+            self.hint(bus.Kind.HOST, host='h3')
             self.turns(5)
             self.assertIn(self.waiting, self.engine.attempts._written)
             self.engine.guard.active = False
@@ -203,7 +203,7 @@ class StandbyTestCase(test_engine.EngineTestCase):
         self.assertEqual({}, self.engine.attempts._written)
 
     def test_lists_fail(self) -> None:
-        def fail() -> cloud.Answer:
+        def fail() -> fakes.Answer:
             return self.nova.error(503)
 
         self.nova.before.append(('GET', 'hypervisors', fail))
@@ -215,7 +215,7 @@ class StandbyTestCase(test_engine.EngineTestCase):
         self.assertTrue(self.engine.recovered)
 
     def test_the_list_of_changes_fails(self) -> None:
-        def fail() -> cloud.Answer:
+        def fail() -> fakes.Answer:
             return self.nova.error(503)
 
         self.turns(5)
@@ -234,7 +234,7 @@ class StandbyTestCase(test_engine.EngineTestCase):
         self.offset += 200
         with mock.patch.object(
                 self.engine._lists._reader, 'read_changed',
-                side_effect=clients.Unavailable('nova', 'list', 'No.')):
+                side_effect=rest.Unavailable('nova', 'list', 'No.')):
             self._take_over()
             self.turns(20, 10)
         self.assertTrue(self.engine.recovered)

@@ -16,11 +16,11 @@ import time
 from typing import Any
 from unittest import mock
 
-from nova_reaper.attempt import Step
-from nova_reaper import events
-from nova_reaper import model
-from nova_reaper import shown
-from nova_reaper.tests import cloud
+from nova_reaper.act.attempt import Step
+from nova_reaper.cloud import model
+from nova_reaper.events import bus
+from nova_reaper.report import sources
+from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
 
 
@@ -33,7 +33,7 @@ class ShelvedTestCase(test_engine.EngineTestCase):
         high: Any = {'reaper:priority': '5'}
         shelved = self.nova.add_server(
             's', 8, preemptible=True, status='SHELVED_OFFLOADED',
-            metadata={'reaper:shelved_at': cloud.NOW}, **high)
+            metadata={'reaper:shelved_at': fakes.NOW}, **high)
         self.turns(15, 61)
         decision = self.engine.world.told.last[shelved].decision
         self.assertEqual(model.Verdict.WAIT, decision.verdict)
@@ -44,7 +44,7 @@ class ShelvedTestCase(test_engine.EngineTestCase):
         self.nova.add_host('h1', 8)
         shelved = self.nova.add_server(
             's', 8, preemptible=True, status='SHELVED_OFFLOADED',
-            metadata={'reaper:shelved_at': cloud.NOW})
+            metadata={'reaper:shelved_at': fakes.NOW})
         self.nova.flavors.clear()
         self.turns(15)
         self.assertEqual('ACTIVE', self.status(shelved))
@@ -60,8 +60,8 @@ class UnmarkedTestCase(test_engine.EngineTestCase):
         self.nova.flavors['m8p']['extra_specs'] = {}
         self.turns(5)
         waiting = self.nova.add_server('w', 8)
-        self.hint(events.Kind.SERVER, server=victim, preemptible=True)
-        self.hint(events.Kind.WAITS, server=waiting)
+        self.hint(bus.Kind.SERVER, server=victim, preemptible=True)
+        self.hint(bus.Kind.WAITS, server=waiting)
         self.turns(15)
         self.assertEqual('ACTIVE', self.status(victim))
         self.assertEqual('PENDING', self.status(waiting))
@@ -127,8 +127,8 @@ class OthersTestCase(test_engine.EngineTestCase):
         with mock.patch.object(
                 self.engine.world, 'requests',
                 lambda server: () if server == first else requests(server)):
-            self.hint(events.Kind.WAITS, server=first)
-            self.hint(events.Kind.WAITS, server=other)
+            self.hint(bus.Kind.WAITS, server=first)
+            self.hint(bus.Kind.WAITS, server=other)
             self.turns(10)
         self.assertEqual(('PENDING', 'ACTIVE'),
                          (self.status(first), self.status(other)))
@@ -145,7 +145,7 @@ class OthersTestCase(test_engine.EngineTestCase):
         def meanwhile(server: model.Waiting) -> bool:
             # There is room in the moment in which it is given up.
             self.nova.add_host('h2', 8)
-            self.hint(events.Kind.SHAPE)
+            self.hint(bus.Kind.SHAPE)
             self.engine._put_host(self.engine._reader.read_host(
                 'h1') or self.fail('no host'))
             self.assertNotIn(waiting, self.engine.world.queue)
@@ -196,6 +196,6 @@ class ShownTestCase(test_engine.EngineTestCase):
             for _ in range(5):
                 self.assertEqual(2, len(self.shown.entries()))
             make.assert_not_called()
-            self.offset += 0.3 * shown.REST
+            self.offset += 0.3 * sources.REST
             self.shown.entries()
             make.assert_called_once()

@@ -1,0 +1,318 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Notice to preemptible servers, its withdrawal, and their end."""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Sequence
+import dataclasses
+import datetime
+
+from oslo_config import cfg
+from oslo_log import log
+from oslo_utils import timeutils
+
+from nova_reaper.act.attempt import Stage
+from nova_reaper.act.attempt import Victim
+from nova_reaper.clients import nova
+from nova_reaper.clients import rest
+from nova_reaper.cloud import flavors
+from nova_reaper.cloud import model
+from nova_reaper.events import reader
+from nova_reaper.report import announcements
+from nova_reaper.report import metrics
+
+LOG = log.getLogger(__name__)
+# Seconds for which a task goes on whose host may not have been told of it.
+PATIENCE = 10.0
+
+
+class NotTold(Exception):
+    """Nova does not let a server be given notice.
+
+    :ivar victim: its ID
+    """
+
+    def __init__(self, victim: str, message: str) -> None:
+        super().__init__(message)
+        self.victim = victim
+
+
+def tell_unallocated(victims: Sequence[Victim]) -> None:
+    """Log who lives on, and could not be given its room again."""
+    LOG.error('These servers run without an allocation, since their room was '
+              'taken meanwhile: %s. "nova-manage placement heal_allocations" '
+              'gives them one when there is room.',
+              ', '.join(victim.id for victim in victims))
+
+
+class Victims:
+    """Does to victims what a step of an attempt asks for.
+
+    Each method can be repeated: it looks at what Nova says first.
+
+    :param source: tells who has locked a server, and which flavors bear the
+        mark
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, service: nova.Nova,
+                 announcer: announcements.Announcer, meters: metrics.Metrics,
+                 source: reader.Reader,
+                 clock: Callable[[], float]) -> None:
+        self._conf = conf.reaper
+        self._nova = service
+        self._announcer = announcer
+        self._metrics = meters
+        self._reader = source
+        self._clock = clock
+        #: IDs of those whose notice has to stay until their guest is off.
+        self.later: set[str] = set()
+
+    def find(self, uuid: str) -> nova.NovaServer | None:
+        """A server as it is now, None if it is gone."""
+        try:
+            return self._nova.server(uuid)
+        except rest.NotFound:
+            return None
+
+    def marked(self) -> frozenset[str]:
+        """Names of the flavors that bear the mark now."""
+        return self._reader.marked()
+
+    def objection(self, server: nova.NovaServer, host: str, told: bool,
+                  marked: Collection[str]) -> str | None:
+        """Why a server may not be ended for another, None if it may.
+
+        :param told: whether it has had its notice
+        :param marked: names of the flavors that bear the mark now
+
+        The choice was made from a picture of a moment ago; this is the look
+        right before the deed. A notice for another is no reason: owners write
+        metadata, and Placement lets only one have the room.
+        """
+        if not flavors.is_preemptible(server.flavor) or (
+                server.flavor.name not in marked):
+            return 'is not preemptible'
+        if server.host != host:
+            return 'is not on the host any more'
+        if server.task_state or server.status not in flavors.ENDABLE:
+            return f'is {server.status} with the task {server.task_state}'
+        if self._reader.locked_by_admin(server):
+            return 'is locked by an administrator'
+        if not told and server.launched_at and (
+                timeutils.utcnow(True) - server.launched_at
+        ).total_seconds() < self._conf.min_run_time:
+            return 'was launched a moment ago'
+        return None
+
+    def notify(self, victims: Sequence[Victim], waiting: str, host: str,
+               terminate_at: datetime.datetime) -> tuple[Victim, ...]:
+        """Give notice to victims.
+
+        :raises: NotTold if one cannot be told, clients.RequestFailed if it
+            could not be asked for; notices that were given are withdrawn then
+        """
+        told: list[Victim] = []
+        until = terminate_at.strftime('%Y-%m-%dT%H:%M:%SZ')
+        try:
+            for victim in victims:
+                self._nova.set_metadata(victim.id, {
+                    flavors.TERMINATE_AT: until, flavors.FOR: waiting})
+                told.append(dataclasses.replace(
+                    victim, stage=Stage.NOTICED, since=self._clock()))
+        except rest.RequestFailed as error:
+            if isinstance(error, rest.Unavailable):
+                # It may have been told all the same.
+                told.append(dataclasses.replace(victim, stage=Stage.NOTICED))
+            self.withdraw(told, waiting, 'not all could be told')
+            if error.status == 403:
+                # Its owner has as many items of metadata as there may be.
+                raise NotTold(victims[len(told)].id, error.message) from error
+            raise
+        for victim in told:
+            self._metrics.notices_given.labels('given').inc()
+            self._announcer.notice(victim, waiting, host, until)
+            LOG.info('Server %s (%s) has notice until %s: %s would run in '
+                     'its place on %s.', victim.id, victim.name, until,
+                     waiting, host)
+        return tuple(told)
+
+    def withdraw(self, victims: Sequence[Victim], waiting: str,
+                 why: str) -> None:
+        """Take notices back; what cannot be done now a list finds.
+
+        :param waiting: whom they were given for. Another reaper may have given
+            its own meanwhile.
+        """
+        for victim in victims:
+            if victim.stage in (Stage.CHOSEN, Stage.ENDED):
+                continue
+            keys: tuple[str, ...] = flavors.TERMINATE_AT, flavors.FOR
+            try:
+                server = self.find(victim.id)
+                if victim.action == model.Action.SHELVE and not (
+                        server and flavors.is_leaving(server)):
+                    # It was not shelved: nothing is to bring it back later.
+                    keys = flavors.SHELVED_AT, *keys
+                if server and server.task_state == 'powering-off':
+                    # It cannot be started yet, and the notice is what says
+                    # that somebody has to.
+                    self.later.add(victim.id)
+                    continue
+                # The notice is what tells that it was stopped.
+                self._resume(victim)
+                if server and server.metadata.get(
+                        flavors.FOR, waiting) != waiting and flavors.is_id(
+                            server.metadata[flavors.FOR]):
+                    LOG.info('Server %s (%s) is under notice for another by '
+                             'now.', victim.id, victim.name)
+                    continue
+                self._unmark(victim.id, server, keys)
+            except rest.RequestFailed as error:
+                LOG.warning('The notice to server %s is not withdrawn: %s',
+                            victim.id, error)
+                self.later.add(victim.id)
+                continue
+            self._metrics.notices_given.labels('withdrawn').inc()
+            self._announcer.withdrawal(victim)
+            LOG.info('The notice to server %s (%s) is withdrawn: %s.',
+                     victim.id, victim.name, why)
+
+    def _unmark(self, uuid: str, server: nova.NovaServer | None,
+                keys: Sequence[str]) -> None:
+        """Take keys off a server; in ERROR Nova lets nobody do so."""
+        in_error = server is not None and server.status == 'ERROR'
+        if in_error:
+            self._nova.reset_state(uuid, 'active')
+        try:
+            self._nova.delete_metadata(uuid, keys)
+        finally:
+            if in_error:
+                self._nova.reset_state(uuid, 'error')
+
+    def _resume(self, victim: Victim) -> None:
+        """Start a guest again that was stopped, and lives on."""
+        if victim.stage not in (Stage.STOPPING, Stage.ENDING):
+            return
+        server = self.find(victim.id)
+        if server and server.status == 'SHUTOFF' and not server.task_state:
+            self._nova.start(victim.id)
+
+    def look(self, victim: Victim, host: str) -> Victim:
+        """The victim, ended if it has left its host by itself."""
+        if victim.ended:
+            return victim
+        if self.has_left(victim.id, host):
+            return dataclasses.replace(victim, stage=Stage.ENDED)
+        return victim
+
+    def has_left(self, uuid: str, host: str) -> bool:
+        """Whether a server is gone, off its host, or on another."""
+        return self._find_on(uuid, host) is None
+
+    def _find_on(self, uuid: str, host: str) -> nova.NovaServer | None:
+        """A server as it is now, None if it has left its host.
+
+        One that Nova shows as deleted has not: Nova sets that before the
+        delete is done, which may still fail.
+        """
+        server = self.find(uuid)
+        if server is None or server.status == 'SHELVED_OFFLOADED' or (
+                server.host != host and server.status != 'DELETED'):
+            return None
+        return server
+
+    def end(self, victim: Victim, host: str, only_stop: bool = False
+            ) -> Victim:
+        """Go one step further with the end of a victim.
+
+        :param only_stop: whether nothing is to be done that cannot be undone
+        :returns: the victim as it stands then; as it was, if Nova refuses
+        :raises: clients.RequestFailed if it cannot be looked at
+        """
+        server = self._find_on(victim.id, host)
+        if server is None:
+            self._count(victim)
+            return dataclasses.replace(victim, stage=Stage.ENDED)
+        try:
+            if server.task_state:
+                return self._free(victim, server)
+            if server.status == 'DELETED' or server.status == 'ERROR' and (
+                    victim.stage == Stage.ENDING and
+                    self._clock() - victim.since < PATIENCE):
+                # The end that was asked for is under way, or has failed just
+                # now and is asked for again.
+                return victim
+            return dataclasses.replace(
+                self._end(victim, server, only_stop), failed_at=0.0)
+        except rest.Unavailable as error:
+            LOG.warning('Whether server %s is being ended is looked at: %s',
+                        victim.id, error)
+            return dataclasses.replace(victim, failed_at=self._clock())
+        except rest.RequestFailed as error:
+            # Its state or a policy does not allow it, or its metadata are as
+            # many as there may be: the others go on, and it has its time.
+            self._metrics.conflicts.labels('end').inc()
+            LOG.info('Server %s cannot be ended at the moment: %s',
+                     victim.id, error)
+            return victim
+
+    def _free(self, victim: Victim, server: nova.NovaServer) -> Victim:
+        """End a task that no host knows of.
+
+        Nova sets the task before it tells the host. If it fails in between,
+        the server keeps the task, and Nova ignores or refuses what it is
+        asked for then.
+        """
+        if not victim.failed_at or (
+                self._clock() - victim.failed_at < PATIENCE):
+            return victim
+        LOG.info('Server %s is still %s after Nova failed over that: its '
+                 'state is reset, to ask again.', victim.id,
+                 server.task_state)
+        self._nova.reset_state(victim.id, 'active')
+        return dataclasses.replace(victim, failed_at=0.0)
+
+    def _end(self, victim: Victim, server: nova.NovaServer,
+             only_stop: bool) -> Victim:
+        now = self._clock()
+        timeout = self._conf.stop_timeout
+        if victim.stage == Stage.NOTICED and timeout and (
+                server.status == 'ACTIVE'):
+            self._nova.stop(victim.id)
+            return dataclasses.replace(victim, stage=Stage.STOPPING, since=now)
+        if (victim.stage == Stage.STOPPING and server.status == 'ACTIVE' and
+                now - victim.since < timeout):
+            return victim
+        if only_stop:
+            return victim
+        if victim.action == model.Action.DELETE:
+            self._nova.force_delete(victim.id)
+        elif server.status == 'SHELVED':
+            self._nova.shelve_offload(victim.id)
+        elif flavors.SHELVED_AT not in server.metadata:
+            # Before it is shelved: offloaded it takes no metadata.
+            self._nova.set_metadata(victim.id, {
+                flavors.SHELVED_AT: timeutils.utcnow(True).strftime(
+                    '%Y-%m-%dT%H:%M:%SZ')})
+            self._nova.shelve(victim.id)
+        else:
+            self._nova.shelve(victim.id)
+        return dataclasses.replace(victim, stage=Stage.ENDING, since=now)
+
+    def _count(self, victim: Victim) -> None:
+        self._metrics.notices_given.labels('kept').inc()
+        if victim.stage == Stage.ENDING:
+            self._metrics.victims.labels(victim.action.value).inc()
+            LOG.info('Server %s (%s) has been ended (%s).', victim.id,
+                     victim.name, victim.action.value)

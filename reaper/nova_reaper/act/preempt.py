@@ -1,0 +1,453 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The steps of an attempt that end preemptible servers for it.
+
+check, notice, grace, swap, end; then the attempt goes on as any other.
+Nobody is ended before the swap has shown that there will be room, and nobody
+for a server that Nova would refuse.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+import datetime
+
+from oslo_config import cfg
+from oslo_log import log
+from oslo_utils import timeutils
+
+from nova_reaper.act import attempt
+from nova_reaper.act.attempt import Attempt
+from nova_reaper.act.attempt import Outcome
+from nova_reaper.act.attempt import Result
+from nova_reaper.act.attempt import Stage
+from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempt import Victim
+from nova_reaper.act import ending
+from nova_reaper.act import holds
+from nova_reaper.clients import keystone
+from nova_reaper.clients import nova
+from nova_reaper.clients import placement
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper.report import metrics
+
+LOG = log.getLogger(__name__)
+# Seconds between two looks at victims; a notification comes first.
+POLL = 2.0
+GRACE_POLL = 15.0
+# The owner of the one that waits reads this: it names nobody.
+NOT_TOLD = 'A server that was to make room for it cannot be given notice.'
+
+
+class Preempt:
+    """Does the steps with victims; parameters as those of act.Actor."""
+
+    def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
+                 room: placement.Placement, held: holds.Holds,
+                 ends: ending.Victims, named: keystone.Owners,
+                 meters: metrics.Metrics,
+                 allowed: Callable[[], model.Mode],
+                 clock: Callable[[], float]) -> None:
+        self._conf = conf.reaper
+        self._nova = compute
+        self._placement = room
+        self._holds = held
+        self._victims = ends
+        self._owners = named
+        self._metrics = meters
+        self._allowed = allowed
+        self._clock = clock
+
+    def check(self, current: Attempt) -> Attempt | Outcome:
+        """Read the host and the victims again; is the decision still right?"""
+        host = self._placement.provider(current.provider)
+        request = self._request(current, host)
+        if request is None:
+            return Outcome(
+                current, Result.REFUSED, 'It needs more than the own '
+                'provider of a host: nobody is ended for it.',
+                model.Reason.NO_ROOM)
+        if holds.fits(request, host.free, host.inventory):
+            return current.at(Step.HOLD, self._clock(), victims=())
+        objection = self._objection(current, current.victims, told=False)
+        if objection:
+            why, victim = objection
+            return Outcome(current, Result.CONFLICT, f'{why}.',
+                           model.Reason.NO_ROOM, avoid=(victim,))
+        needed = holds.least(request, host, self._ids(current.victims), {})
+        if needed is None:
+            return Outcome(current, Result.CONFLICT, 'The host would not '
+                           'have room enough any more.',
+                           model.Reason.NO_ROOM)
+        return current.at(
+            Step.NOTICE, self._clock(), victims=tuple(
+                victim for victim in current.victims if victim.id in needed))
+
+    def notice(self, current: Attempt) -> Attempt | Outcome:
+        """Tell the victims when they end, and for whom."""
+        needless = self._needless(current)
+        if needless:
+            return needless
+        until = (timeutils.utcnow(True) + datetime.timedelta(
+            seconds=self._conf.grace_period)).replace(microsecond=0)
+        if self._conf.grace_period:
+            current = self._hold_free(current)
+        try:
+            told = self._victims.notify(current.victims, current.id,
+                                        current.host, until)
+        except ending.NotTold as error:
+            LOG.warning('Server %s cannot be given notice, and is not ended '
+                        'for another: %s', error.victim, error)
+            self._undo(current, 'not all could be told', Result.CONFLICT)
+            return Outcome(current, Result.CONFLICT, NOT_TOLD,
+                           model.Reason.NO_ROOM, avoid=(error.victim,))
+        except rest.RequestFailed as error:
+            LOG.info('Nobody is ended for server %s: %s', current.id, error)
+            self._metrics.conflicts.labels('notice').inc()
+            self._undo(current, 'not all could be told', Result.CONFLICT)
+            return Outcome(current, Result.CONFLICT, NOT_TOLD,
+                           model.Reason.NO_ROOM)
+        now = self._clock()
+        return current.at(
+            Step.GRACE, now, victims=told, terminate_at=until,
+            wake_at=now + min(self._conf.grace_period, GRACE_POLL))
+
+    def grace(self, current: Attempt) -> Attempt | Outcome:
+        """Wait, and hold what becomes free of the host meanwhile."""
+        needless = self._needless(current)
+        if needless:
+            return needless
+        gone = self._not_waiting(current)
+        if gone:
+            return gone
+        current = self._looked_at(current)
+        left = self._seconds_left(current)
+        if left > 0:
+            current = self._hold_free(current)
+        now = self._clock()
+        if left <= 0 or all(victim.ended for victim in current.victims):
+            return current.at(Step.SWAP, now)
+        return dataclasses.replace(
+            current, wake_at=now + min(left, GRACE_POLL))
+
+    def _seconds_left(self, current: Attempt) -> float:
+        assert current.terminate_at
+        now: datetime.datetime = timeutils.utcnow(True)
+        return (current.terminate_at - now).total_seconds()
+
+    def _needless(self, current: Attempt) -> Outcome | None:
+        """What follows if the victims need not end, or may not any more."""
+        why = current.needless
+        if self._allowed() != model.Mode.PREEMPT:
+            why = 'the mode allows it no more'
+        return self._withdraw(current, why,
+                              Result.WITHDRAWN) if why else None
+
+    def _hold_free(self, current: Attempt) -> Attempt:
+        """Hold the part of the room that the host has free by now.
+
+        Otherwise others would take it until the victims have ended.
+        """
+        if current.unsure:
+            current = self._with_lost_hold(current)
+        held = (current.held.amounts.get(current.provider, {})
+                if current.held else {})
+        host = self._placement.provider(current.provider)
+        amounts = holds.part(self._request(current, host) or (), host, held)
+        if not amounts or amounts == held:
+            return current
+        try:
+            hold = self._holds.take(
+                current.id, {current.provider: amounts}, current.held)
+        except (rest.Conflict, rest.BadRequest) as error:
+            # Somebody was faster; it is tried again.
+            LOG.info('The free part of the room is not held for server %s '
+                     'yet: %s', current.id, error)
+            return current
+        except rest.RequestFailed as error:
+            LOG.warning('Whether room is held for server %s is not known: %s',
+                        current.id, error)
+            return dataclasses.replace(current, unsure=True)
+        return dataclasses.replace(current, held=hold, held_at=self._clock())
+
+    def _with_lost_hold(self, current: Attempt) -> Attempt:
+        """With what is held: its answer was lost, and it may be written."""
+        return dataclasses.replace(current, held=self._holds.find(current.id))
+
+    def _looked_at(self, current: Attempt) -> Attempt:
+        victims = tuple(self._victims.look(victim, current.host)
+                        for victim in current.victims)
+        return dataclasses.replace(current, victims=victims)
+
+    def swap(self, current: Attempt) -> Attempt | Outcome:
+        """Take the victims' room for the server, if that is enough."""
+        needless = self._needless(current)
+        if needless:
+            return needless
+        done = self._done(current)
+        if done:
+            return done
+        if current.unsure:
+            current = self._with_lost_hold(current)
+        refusal = self._not_waiting(current) or self._refusal(current)
+        if refusal:
+            return refusal
+        host = self._placement.provider(current.provider)
+        request = self._request(current, host) or ()
+        held = dict(current.held.amounts.get(current.provider, {})
+                    if current.held else {})
+        there = [victim for victim in current.victims if not victim.ended]
+        needed = holds.least(request, host, self._ids(there), held)
+        if needed is None:
+            return self._withdraw(current, 'the room would not be enough',
+                                  Result.CONFLICT, model.Reason.NO_ROOM)
+        spared = [victim for victim in there if victim.id not in needed]
+        kept = [victim for victim in there if victim.id in needed]
+        objection = self._objection(current, kept, told=True)
+        if objection:
+            return self._withdraw(current, objection[0], Result.CONFLICT,
+                                  model.Reason.NO_ROOM)
+        current = dataclasses.replace(current, victims=tuple(kept))
+        self._victims.withdraw(spared, current.id,
+                               'there is room without its end')
+        return self._swap(current, request)
+
+    def _swap(self, current: Attempt,
+              request: Sequence[tuple[str, int]]) -> Attempt | Outcome:
+        consumers = [self._placement.consumer(victim.id)
+                     for victim in current.victims]
+        taken = tuple(dataclasses.replace(victim, consumer=consumer)
+                      for victim, consumer in zip(current.victims, consumers))
+        current = dataclasses.replace(current, victims=taken)
+        if any(consumer.amounts and current.provider not in consumer.amounts
+               for consumer in consumers):
+            # What it has is elsewhere since Nova was asked, and not to be
+            # taken from it.
+            return self._withdraw(current, 'a server that was to make room '
+                                  'for it is moving', Result.CONFLICT,
+                                  model.Reason.NO_ROOM)
+        now = self._clock()
+        if self._conf.strict_accounting and taken:
+            return current.at(Step.END, now)
+        try:
+            held = self._holds.swap(
+                current.id, {current.provider: dict(request)}, current.held,
+                [consumer for consumer in consumers if consumer.amounts])
+        except (rest.Conflict, rest.BadRequest) as error:
+            done = self._done(current)
+            if done:
+                return done
+            LOG.info('The room is not held for server %s: %s', current.id,
+                     error)
+            self._metrics.conflicts.labels('swap').inc()
+            return self._withdraw(current, 'the room was taken meanwhile',
+                                  Result.CONFLICT, model.Reason.NO_ROOM)
+        except rest.RequestFailed as error:
+            # It may have been done all the same, and is looked at.
+            LOG.warning('Whether room is held for server %s is not known: %s',
+                        current.id, error)
+            return dataclasses.replace(current, unsure=True,
+                                       wake_at=now + POLL)
+        return current.at(Step.END if taken else Step.REBUILD, now,
+                          held=held, held_at=self._clock(), swapped=True)
+
+    def _done(self, current: Attempt) -> Attempt | None:
+        """What follows a swap whose answer was lost, or another reaper's.
+
+        Without it the victims would run on without an allocation, and the
+        server be built beside them. None if there was no such swap.
+        """
+        has = self._placement.consumer(current.id)
+        if self._conf.strict_accounting or (
+                current.provider not in has.amounts or
+                not has.is_hold and not current.unsure):
+            return None
+        host = self._placement.provider(current.provider)
+        if not has.covers(self._request(current, host) or ()):
+            return None
+        taken, others = [], []
+        for victim in current.victims:
+            server = None if victim.ended else self._victims.find(victim.id)
+            if server is None:
+                continue
+            if self._placement.consumer(victim.id).amounts:
+                others.append(victim)
+            elif victim.consumer and victim.consumer.amounts:
+                taken.append(victim)
+            else:
+                taken.append(dataclasses.replace(victim, consumer=(
+                    holds.allocation(server, current.provider))))
+        if not taken:
+            return None
+        self._victims.withdraw(others, current.id,
+                               'there is room without its end')
+        return current.at(Step.END, self._clock(), victims=tuple(taken),
+                          held=has if has.is_hold else None, swapped=True)
+
+    def end(self, current: Attempt) -> Attempt | Outcome:
+        """End the victims, and wait until they have left."""
+        lost = self._lost(current)
+        if lost:
+            return lost
+        before = [victim for victim in current.victims if not victim.ended]
+        turn = self._turn(current.victims)
+        if not self._may_begin(turn):
+            return self._undo(current, 'the operator lets a server live on '
+                              'that was to make room for it',
+                              Result.WITHDRAWN)
+        first = len(before) == len(current.victims)
+        after = tuple(
+            self._victims.end(victim, current.host,
+                              first and victim is not turn[0])
+            if victim in turn else victim for victim in current.victims)
+        now = self._clock()
+        left = [victim for victim in after if not victim.ended]
+        current = dataclasses.replace(
+            current, victims=after, ended=len(after) - len(left),
+            # Each end has the whole time for itself.
+            since=now if len(left) < len(before) else current.since)
+        if not left:
+            # With strict accounting the room is held only now.
+            return current.at(
+                Step.REBUILD if current.swapped else Step.HOLD, now)
+        limit = self._conf.end_timeout + self._conf.stop_timeout
+        if now - current.since > limit:
+            return self._stuck(current, left)
+        progress = any(one.stage != other.stage
+                       for one, other in zip(before, left))
+        return dataclasses.replace(
+            current, wake_at=now + (POLL / 4 if progress else POLL))
+
+    @staticmethod
+    def _turn(victims: Sequence[Victim]) -> list[Victim]:
+        """Those whose turn it is: who is shelved, then who is deleted.
+
+        Who was shelved comes back, and who was deleted does not. The first is
+        ended alone: if its host ends nobody, the others live on.
+        """
+        left = [victim for victim in victims if not victim.ended]
+        return [victim for victim in left
+                if victim.action is model.Action.SHELVE] or left
+
+    def _may_begin(self, turn: Sequence[Victim]) -> bool:
+        """Whether the operator still lets all be ended that are untouched."""
+        servers = [self._victims.find(victim.id) for victim in turn
+                   if victim.stage == Stage.NOTICED]
+        marked = self._victims.marked() if servers else ()
+        return all(server is None or server.flavor.name in marked
+                   for server in servers)
+
+    def _lost(self, current: Attempt) -> Outcome | None:
+        """Before each end: is it still for somebody?"""
+        if not current.swapped:
+            return self._not_waiting(current)
+        has = self._placement.consumer(current.id)
+        if current.provider not in has.amounts:
+            return self._undo(current, 'the hold is gone', Result.GONE)
+        # A build of somebody else may have the room, or is about to.
+        server = self._victims.find(current.id) if has.is_hold else None
+        if not has.is_hold or server and (
+                server.task_state or server.status != 'ERROR'):
+            return None
+        return self._undo(current, 'the server waits no more', Result.GONE)
+
+    def _stuck(self, current: Attempt, left: Sequence[Victim]) -> Outcome:
+        hang = [victim for victim in left if victim.stage == Stage.ENDING] or (
+            self._turn(left))
+        self._metrics.victims_stuck.inc(len(hang))
+        LOG.warning('These servers did not end in time, and keep their room: '
+                    '%s', ', '.join(self._ids(hang)))
+        outcome = self._undo(current, 'it did not end in time', Result.STUCK)
+        return dataclasses.replace(outcome, avoid=self._ids(hang))
+
+    def _undo(self, current: Attempt, why: str, result: Result) -> Outcome:
+        """Give the victims that are still there their room again."""
+        swapped = current.swapped or current.unsure
+        if swapped:
+            current = self._looked_at(current)
+        if current.step == Step.END:
+            current = dataclasses.replace(current, ended=sum(
+                victim.ended for victim in current.victims))
+        left = [victim for victim in current.victims if not victim.ended]
+        consumers = [victim.consumer for victim in left
+                     if victim.consumer and victim.consumer.amounts]
+        if swapped and not self._holds.give_back(
+                current.id, consumers, lambda victim: self._victims.has_left(
+                    victim, current.host)):
+            ending.tell_unallocated(left)
+        elif not swapped and current.held:
+            self._holds.release(current.id)
+        self._victims.withdraw(left, current.id, why)
+        return Outcome(current, result, why[0].upper() + why[1:] + '.',
+                       model.Reason.NO_ROOM)
+
+    def _not_waiting(self, current: Attempt) -> Outcome | None:
+        try:
+            server = self._nova.server(current.id)
+        except rest.NotFound:
+            return self._undo(current, 'the server that waited was deleted',
+                              Result.GONE)
+        if server.waits:
+            return None
+        return self._undo(current, 'the server waits no more', Result.GONE)
+
+    def _refusal(self, current: Attempt) -> Outcome | None:
+        """Nova's verdict once more: quota and hosts change in a grace."""
+        refused = attempt.ask(
+            current, self._nova, self._owners,
+            lambda: self._nova.server(current.id),
+            lambda why: self._undo(current, f'the server {why}', Result.GONE))
+        if refused and refused.result != Result.GONE:
+            self._undo(current, 'the server would be refused', Result.REFUSED)
+        return refused
+
+    def _objection(self, current: Attempt, kept: Sequence[Victim],
+                   told: bool) -> tuple[str, str] | None:
+        """Why one of them may not be ended, and the ID of that one."""
+        marked = self._victims.marked() if kept else frozenset()
+        for victim in kept:
+            server = self._victims.find(victim.id)
+            why = ('is gone' if server is None else
+                   self._victims.objection(server, current.host, told, marked))
+            if why:
+                LOG.info('Server %s is not ended: it %s.', victim.id, why)
+                return (f'A server that was to make room for it {why}',
+                        victim.id)
+        return None
+
+    def _withdraw(self, current: Attempt, why: str, result: Result,
+                  reason: model.Reason | None = None) -> Outcome:
+        outcome = self._undo(current, why, result)
+        return dataclasses.replace(outcome, reason=reason)
+
+    @staticmethod
+    def _request(current: Attempt, host: placement.Provider
+                 ) -> tuple[tuple[str, int], ...] | None:
+        """What the host's own provider has to give; None if that is not all.
+
+        The scheduler's last query is the one for hosts whose cores are not
+        dedicated.
+        """
+        for request in current.requests:
+            shape = shapes.shape(request, '', {})
+            if shape.fill_only:
+                return None
+            if all(name in host.inventory for name, _ in shape.resources):
+                return shape.resources
+        return None
+
+    @staticmethod
+    def _ids(some: Sequence[Victim]) -> tuple[str, ...]:
+        return tuple(victim.id for victim in some)

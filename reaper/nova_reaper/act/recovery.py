@@ -1,0 +1,339 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Finds in Nova and Placement what was begun; goes on with it or undoes it.
+
+After a start that is all of what a reaper left behind that died at any point;
+later it is what nobody works with: the sweep. There is no other record.
+
+====================================  ======================================
+what stands                           what follows
+====================================  ======================================
+notice, allocation there              the notice is withdrawn, it is planned
+                                      again; in the mode "preempt" when it
+                                      has run out: who gave it may be alive
+notice, no allocation, hold there     the end goes on, then the rebuild
+notice, no allocation, room claimed   the end goes on: a build has the room
+notice, no allocation, no hold        the allocation is written again
+hold, no notice, and a preemptible    the allocation is written again, and
+server on its host without one        the hold given free
+hold of one that waits, whole         the rebuild
+hold of one that waits, a part        given free
+hold of one that does not wait        given free
+hold of one that is gone              given free
+====================================  ======================================
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import time
+
+from oslo_config import cfg
+from oslo_log import log
+
+from nova_reaper.act.attempt import Attempt
+from nova_reaper.act.attempt import Stage
+from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempt import Victim
+from nova_reaper.act import ending
+from nova_reaper.act import holds
+from nova_reaper.act import sweep
+from nova_reaper.clients import nova
+from nova_reaper.clients import placement
+from nova_reaper.clients import rest
+from nova_reaper.cloud import flavors
+from nova_reaper.cloud import model
+from nova_reaper.events import reader
+from nova_reaper.report import metrics
+
+LOG = log.getLogger(__name__)
+NOBODY = 'nobody waits for its room any more'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What a sweep has found.
+
+    :ivar attempts: to go on with
+    :ivar holds: how many there are
+    :ivar oldest: age of the oldest in seconds, as far as this process knows
+    :ivar changed: hosts on which room was given back or free
+    """
+
+    attempts: tuple[Attempt, ...]
+    holds: int
+    oldest: float
+    changed: frozenset[str]
+
+
+class Recovery:
+    """Looks for what was left behind.
+
+    :ivar notices: whom others have given notice
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
+                 room: placement.Placement, held: holds.Holds,
+                 ends: ending.Victims, source: reader.Reader,
+                 meters: metrics.Metrics,
+                 waiting: Callable[[str], model.Waiting | None],
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf.reaper
+        self._nova = compute
+        self._placement = room
+        self._holds = held
+        self._ends = ends
+        self._reader = source
+        self._metrics = meters
+        self._waiting = waiting
+        self._clock = clock
+        self._orphans = sweep.Orphans(compute, room, held, meters)
+        self.notices = sweep.Notices(conf, room, ends, self._victim,
+                                              clock)
+        self._seen: dict[str, float] = {}
+        self._changed: set[str] = set()
+
+    def look(self, consumers: Collection[str], pending: Collection[str],
+             busy: Collection[str], age: float, mode: model.Mode) -> Found:
+        """Look once.
+
+        :param consumers: of all hosts
+        :param pending: IDs of the servers that wait
+        :param busy: IDs of servers that attempts of this process are for
+        :param age: what is known for fewer seconds is left alone: another
+            reaper may work with it
+        :param mode: in force; in "observe" everything is undone
+        """
+        self._changed.clear()
+        marked: dict[str, list[reader.Notice]] = {}
+        for notice in self._reader.notices():
+            marked.setdefault(notice.waiting, []).append(notice)
+        held = self._find_held(consumers, pending, busy, marked, age)
+        # One that is busy at the moment is not younger for it.
+        self._remember(held | marked.keys() |
+                       self._seen.keys() & set(busy))
+        attempts: list[Attempt] = []
+        for server in sorted((held | marked.keys()) - set(busy)):
+            if self._clock() - self._seen[server] < age:
+                continue
+            try:
+                found = self._one(server, marked.get(server, ()), mode)
+            except rest.RequestFailed as error:
+                LOG.warning('What was begun for server %s is looked at '
+                            'later: %s', server, error)
+                continue
+            except Exception:
+                # An answer that nobody foresees for one server must not keep
+                # all others from being served.
+                LOG.exception('What was begun for server %s cannot be looked '
+                              'at.', server)
+                continue
+            if found:
+                attempts.append(found)
+        self._unmark(busy)
+        return Found(tuple(attempts), len(held), max(
+            (self._clock() - self._seen[server] for server in held),
+            default=0.0), frozenset(self._changed))
+
+    def _find_held(self, consumers: Collection[str], pending: Collection[str],
+                   busy: Collection[str], marked: Collection[str],
+                   age: float) -> set[str]:
+        """IDs of those who have a hold, but for the busy ones.
+
+        Holds of servers in ERROR are given free at once.
+
+        :param marked: IDs of those for whom others have been given notice
+        """
+        # What Placement says of a host does not tell holds from others.
+        candidates = set(consumers) & (set(pending) | self._seen.keys())
+        held = {server for server in candidates - set(busy)
+                if self._holds.find(server)}
+        left = self._orphans.count() - len(held)
+        if left > 0:
+            left -= sum(self._holds.find(server) is not None
+                        for server in busy)
+        if not age:
+            # Hosts may not have been read since they were written.
+            for server in set(pending) - candidates - set(busy):
+                if left > 0 and self._holds.find(server):
+                    held.add(server)
+                    left -= 1
+        known = held | set(marked) | set(busy)
+        if left > 0:
+            left -= self._orphans.release_in_error(known | set(pending))
+        if left > 0:
+            building = self._orphans.find_in_build(known | set(pending))
+            held |= building
+            left -= len(building)
+        if left > 0:
+            held |= self._orphans.find(set(consumers) - known, left)
+        return held
+
+    def _remember(self, now: Collection[str]) -> None:
+        self._seen = {server: self._seen.get(server, self._clock())
+                      for server in now}
+
+    def _one(self, server: str, notices: Iterable[reader.Notice],
+             mode: model.Mode) -> Attempt | None:
+        item = self._ends.find(server)
+        consumer = self._placement.consumer(server)
+        waits = item is not None and item.waits
+        taken = self.notices.withdraw(notices, mode)
+        if taken:
+            return self._with_victims(server, consumer, taken, waits, mode)
+        if not self._holds.is_one(consumer):
+            return None
+        if item is not None and not waits and item.status in (
+                'BUILD', 'REBUILD', 'ACTIVE') and (
+                    self._clock() - self._seen[server] <=
+                    self._conf.rebuild_timeout):
+            # A build is about to take it, unless it hangs.
+            return None
+        robbed = self._without_room(consumer)
+        if robbed:
+            # Nobody is ended without a notice that stands.
+            self._give_back(server, server, robbed,
+                            'somebody has deleted it')
+            return None
+        if waits and mode != model.Mode.OBSERVE and (
+                self._is_whole(server, consumer)):
+            LOG.info('Room is held for server %s: it is rebuilt.', server)
+            return self._attempt(server, consumer, Step.REBUILD, ())
+        if self._holds.release(server):
+            self._changed |= self._hosts_of(consumer)
+            self._metrics.holds_swept.inc()
+            LOG.info('The hold of server %s is given free: nobody works '
+                     'with it.', server)
+        return None
+
+    def _with_victims(self, server: str, consumer: placement.Consumer,
+                      taken: list[nova.NovaServer], waits: bool,
+                      mode: model.Mode) -> Attempt | None:
+        there = [item for item in taken
+                 if self._provider(item) in consumer.amounts]
+        # It has gone elsewhere since, and left them where they are.
+        left = [item for item in taken if item not in there and
+                self._provider(item)]
+        if left:
+            self._give_back(None, server, left, NOBODY)
+        if not there:
+            return None
+        held = self._holds.is_one(consumer)
+        if not held or waits and mode == model.Mode.PREEMPT:
+            LOG.info('Room of other servers is held for %s: their end goes '
+                     'on.', server)
+            return self._attempt(server, consumer, Step.END, tuple(
+                self._victim(item, Stage.NOTICED) for item in there))
+        self._give_back(server, server, there, NOBODY)
+        return None
+
+    def _without_room(self, held: placement.Consumer) -> list[nova.NovaServer]:
+        """Preemptible servers on the host of a hold without an allocation.
+
+        Their owners delete notices, and so does another reaper that chose the
+        same ones.
+        """
+        found: list[nova.NovaServer] = []
+        for known in self._reader.on_hosts(self._hosts_of(held)):
+            if self._placement.consumer(known.id).amounts:
+                continue
+            server = self._ends.find(known.id)
+            if server and server.host == known.host and (
+                    server.status in flavors.ENDABLE and
+                    server.task_state in (None, 'powering-off')):
+                found.append(server)
+        return found
+
+    def _give_back(self, hold_of: str | None, server: str,
+                   taken: Collection[nova.NovaServer], why: str) -> None:
+        """Let those live on whose room was taken.
+
+        :param hold_of: the server whose hold has their room, None if none has
+        :param server: for which it was taken
+        """
+        victims = [self._victim(item, Stage.NOTICED) for item in taken]
+        consumers = [victim.consumer for victim in victims if victim.consumer]
+        hosts = {item.id: item.host for item in taken}
+        if self._holds.give_back(
+                hold_of, consumers,
+                lambda victim: self._ends.has_left(victim, hosts[victim])):
+            self._changed |= {item.host for item in taken}
+            self._ends.withdraw(victims, server, why)
+        else:
+            ending.tell_unallocated(victims)
+
+    def _provider(self, server: nova.NovaServer) -> str | None:
+        """The UUID of the provider of the host that a server is on."""
+        hypervisor = self._reader.hypervisors.get(server.host)
+        return hypervisor.uuid if hypervisor else None
+
+    def _victim(self, server: nova.NovaServer, stage: Stage) -> Victim:
+        """A victim; what it had is written down only in its flavor."""
+        provider = self._provider(server)
+        consumer = provider and holds.allocation(server, provider) or None
+        if server.status == 'SHUTOFF' and self._stopped_by_us(server):
+            stage = Stage.STOPPING
+        return Victim(server.id, server.name, server.project,
+                      self._reader.action(server), consumer, stage,
+                      self._clock())
+
+    def _stopped_by_us(self, server: nova.NovaServer) -> bool:
+        actions = self._nova.actions(server.id)
+        return bool(actions and actions[-1].action == 'stop' and
+                    actions[-1].project == self._holds.project)
+
+    def _is_whole(self, server: str, held: placement.Consumer) -> bool:
+        """Whether a hold is all that the server asks for."""
+        waiting = self._waiting(server)
+        return waiting is not None and held.covers(waiting.shape.resources)
+
+    def _attempt(self, server: str, consumer: placement.Consumer, step: Step,
+                 victims: tuple[Victim, ...]) -> Attempt | None:
+        names = self._hosts()
+        provider = next((uuid for uuid in consumer.amounts if uuid in names),
+                        None)
+        waiting = self._waiting(server)
+        if waiting is None:
+            item = self._nova.server(server)
+            waiting = model.Waiting(
+                server, model.Shape.of(flavors.resources(item)),
+                item.created_at, item.project, item.user, item.name)
+        if provider is None:
+            return None
+        return Attempt(
+            waiting, names[provider], provider, step, victims=victims,
+            held=consumer if self._holds.is_one(consumer) else None,
+            swapped=bool(victims), since=self._clock())
+
+    def _hosts(self) -> Mapping[str, str]:
+        return self._reader.names_by_provider()
+
+    def _hosts_of(self, consumer: placement.Consumer) -> set[str]:
+        """The names of the hosts on which a consumer has something."""
+        names = self._hosts()
+        return {names[uuid] for uuid in consumer.amounts if uuid in names}
+
+    def _unmark(self, busy: Collection[str]) -> None:
+        """Whom its owner has unshelved is not brought back another time."""
+        for known in self._reader.back():
+            if known.id in busy:
+                continue
+            try:
+                server = self._ends.find(known.id)
+                if server and flavors.is_back(server):
+                    self._nova.delete_metadata(
+                        server.id, (flavors.SHELVED_AT,))
+            except rest.RequestFailed as error:
+                LOG.info('The mark of server %s stays: %s', known.id, error)

@@ -1,0 +1,369 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The steps of an attempt: check, hold or make room, rebuild, watch.
+
+A step is done in one call that may be repeated: it looks at Nova and
+Placement first. It returns the attempt as it stands then, with the time at
+which to go on, or its outcome. What was done for an attempt that does not go
+on is undone by the step that finds out.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import time
+
+from oslo_config import cfg
+from oslo_log import log
+
+from nova_reaper.act import attempt
+from nova_reaper.act.attempt import Attempt
+from nova_reaper.act.attempt import Outcome
+from nova_reaper.act.attempt import Result
+from nova_reaper.act.attempt import Step
+from nova_reaper.act import ending
+from nova_reaper.act import holds
+from nova_reaper.act import preempt
+from nova_reaper.clients import keystone
+from nova_reaper.clients import nova
+from nova_reaper.clients import placement
+from nova_reaper.clients import rest
+from nova_reaper.cloud import flavors
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper.report import metrics
+
+LOG = log.getLogger(__name__)
+# Seconds between two looks at a server that is being built; a notification
+# comes first as a rule.
+WATCH = (1.0, 2.0, 5.0, 10.0)
+# After an answer that never came.
+AGAIN = 5.0
+# Seconds in which a check has to be answered, a hold written and a rebuild
+# accepted: what is not begun, or ended nobody, gives way to others.
+PATIENCE = 60.0
+# Its owner reads this: it names no host, and nobody else.
+TAKEN = 'The host has no room for it any more.'
+
+
+class Actor:
+    """Does the steps of attempts.
+
+    :param allowed: the mode that is in force at the moment
+    :param clock: monotonic seconds
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
+                 room: placement.Placement, held: holds.Holds,
+                 ends: ending.Victims, named: keystone.Owners,
+                 meters: metrics.Metrics,
+                 allowed: Callable[[], model.Mode],
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf.reaper
+        self._nova = compute
+        self._placement = room
+        self._holds = held
+        self._owners = named
+        self._metrics = meters
+        self._allowed = allowed
+        self._clock = clock
+        self._preempt = preempt.Preempt(
+            conf, compute, room, held, ends, named, meters, allowed, clock)
+        self._steps: dict[Step, Callable[[Attempt], Attempt | Outcome]] = {
+            Step.CHECK: self._check,
+            Step.HOLD: self._hold,
+            Step.NOTICE: self._preempt.notice,
+            Step.GRACE: self._preempt.grace,
+            Step.SWAP: self._preempt.swap,
+            Step.END: self._preempt.end,
+            Step.REBUILD: self._rebuild,
+            Step.WATCH: self._watch}
+
+    def advance(self, current: Attempt) -> Attempt | Outcome:
+        """Do the next step.
+
+        A service that does not answer, or refuses what no step expects, is
+        asked again: nothing is undone for it, since nothing may be possible.
+        """
+        try:
+            return self._steps[current.step](
+                dataclasses.replace(current, stalled=False))
+        except rest.RequestFailed as error:
+            now = self._clock()
+            LOG.warning('Server %s stays at the step %s: %s', current.id,
+                        current.step, error)
+            if current.step in (Step.CHECK, Step.HOLD) and (
+                    not current.ended and not current.unsure and
+                    now - current.since > PATIENCE):
+                # Where none answered, what a library says names the service.
+                return Outcome(
+                    current, Result.CONFLICT, error.message
+                    if isinstance(error, rest.Unavailable) and error.status
+                    else 'It cannot be looked at.', model.Reason.UNKNOWN)
+            return dataclasses.replace(
+                current, wake_at=now + AGAIN,
+                stalled=isinstance(error, nova.CellDown))
+
+    def _check(self, current: Attempt) -> Attempt | Outcome:
+        """Look at the server itself, and ask Nova about the host."""
+        found = self._find(current)
+        if isinstance(found, Outcome):
+            return found
+        if current.waiting.shelved:
+            return current.at(Step.HOLD, self._clock())
+        refusal = attempt.ask(
+            current, self._nova, self._owners, lambda: found,
+            lambda why: Outcome(current, Result.GONE, f'It {why}.'),
+            has_route=self._nova.has_pending_route)
+        if refusal:
+            return refusal
+        if current.victims:
+            return self._preempt.check(current)
+        return current.at(Step.HOLD, self._clock())
+
+    def _find(self, current: Attempt) -> nova.NovaServer | Outcome:
+        """The server; why nothing is to be done for it any more."""
+        try:
+            server = self._nova.server(current.id)
+        except rest.NotFound:
+            return Outcome(current, Result.GONE, 'It has been deleted.')
+        if current.waiting.shelved:
+            if server.shelved and flavors.SHELVED_AT in server.metadata:
+                return server
+        elif server.waits:
+            return server
+        return Outcome(current, Result.GONE,
+                       f'It is {server.status} and does not wait any more.')
+
+    def _hold(self, current: Attempt) -> Attempt | Outcome:
+        """Hold the free room; what Placement offers for the host is exact."""
+        if self._allowed() == model.Mode.OBSERVE and not current.ended:
+            if current.held or current.unsure:
+                self._holds.release(current.id)
+            return Outcome(current, Result.WITHDRAWN,
+                           'The reaper only observes now.')
+        if current.held:
+            # A part, of before the victims had ended: it is in the way.
+            self._holds.release(current.id)
+            current = dataclasses.replace(current, held=None)
+        for request in current.requests:
+            try:
+                amounts = self._placement.candidate(
+                    request, current.provider, current.waiting.shape.elsewhere)
+            except rest.BadRequest as error:
+                LOG.warning('Placement refuses what server %s asks for: %s',
+                            current.id, error)
+                return Outcome(current, Result.REFUSED, 'Its flavor asks for '
+                               'what no host can have.', model.Reason.REFUSED)
+            if amounts is not None:
+                break
+        else:
+            return self._held_before(current) or self._no_room(current)
+        # An unshelve asks for a host with room in it, and the rebuild of a
+        # Nova without 2.107 begins with a delete of what the server has.
+        if not current.waiting.shelved and self._holds.kept and (
+                self._nova.has_pending_route):
+            try:
+                held = self._holds.take(current.id, amounts)
+            except (rest.Conflict, rest.BadRequest) as error:
+                before = self._held_before(current)
+                if before:
+                    return before
+                self._metrics.conflicts.labels('hold').inc()
+                LOG.info('Nothing is held for server %s: %s', current.id,
+                         error)
+                return Outcome(current, Result.CONFLICT, TAKEN,
+                               model.Reason.NO_ROOM)
+            except rest.RequestFailed as error:
+                LOG.warning('Whether room is held for server %s is not '
+                            'known: %s', current.id, error)
+                if (not current.ended and
+                        self._clock() - current.since > PATIENCE):
+                    self._holds.release(current.id)
+                    return Outcome(current, Result.CONFLICT, 'No room can be '
+                                   'held for it.', model.Reason.UNKNOWN)
+                return dataclasses.replace(current, unsure=True,
+                                           wake_at=self._clock() + AGAIN)
+            current = dataclasses.replace(current, held=held)
+        return current.at(Step.REBUILD, self._clock())
+
+    def _no_room(self, current: Attempt) -> Outcome:
+        """The host has none; where there is, if the index cannot know."""
+        shape, offered = current.waiting.shape, None
+        if shape.fill_only or shape.elsewhere:
+            found = [self._placement.offered(request)
+                     for request in current.requests]
+            if None not in found:
+                offered = frozenset().union(
+                    *(uuids for uuids in found if uuids))
+        return Outcome(current, Result.CONFLICT, TAKEN, model.Reason.NO_ROOM,
+                       offered=offered)
+
+    def _held_before(self, current: Attempt) -> Attempt | None:
+        """What follows a hold that was written, and its answer lost."""
+        held = self._holds.find(current.id) if current.unsure else None
+        if held is None:
+            return None
+        if current.provider in held.amounts and any(
+                held.covers(shapes.shape(request, '', {}).resources)
+                for request in current.requests):
+            return current.at(Step.REBUILD, self._clock(), held=held)
+        # A part, of before the victims had ended: it is in the way.
+        self._holds.release(current.id)
+        return None
+
+    def _rebuild(self, current: Attempt) -> Attempt | Outcome:
+        """Have Nova build it."""
+        if not current.asked_at:
+            current = dataclasses.replace(current, asked_at=self._clock())
+        try:
+            if current.waiting.shelved:
+                self._nova.unshelve(current.id, current.host)
+            else:
+                self._owners.rebuild(current.id, current.waiting.project)
+        except rest.Unavailable as error:
+            # It may have been done all the same.
+            LOG.info('Whether server %s is being rebuilt is looked at: %s',
+                     current.id, error)
+            return current.at(Step.WATCH, self._clock(),
+                              wake_at=self._clock() + AGAIN)
+        except rest.RequestFailed as error:
+            return self._refused(current, error)
+        if current.freed_at:
+            self._metrics.freed_to_issued.observe(
+                self._clock() - current.freed_at)
+        LOG.info('Server %s (%s) is being %s on %s.', current.id,
+                 current.waiting.name,
+                 'unshelved' if current.waiting.shelved else 'rebuilt',
+                 current.host)
+        return current.at(Step.WATCH, self._clock(), sent=True,
+                          wake_at=self._clock() + WATCH[0])
+
+    def _refused(self, current: Attempt, error: rest.RequestFailed
+                 ) -> Attempt | Outcome:
+        if isinstance(error, rest.Conflict):
+            self._metrics.conflicts.labels('rebuild').inc()
+            if isinstance(self._find(current), Outcome):
+                # What it has allocated is that of its build by now, of
+                # whatever type a Nova has left it; should it wait again, it
+                # is a hold as before.
+                return current.at(Step.WATCH, self._clock(), sent=True,
+                                  wake_at=self._clock() + WATCH[0])
+            self._release(current)
+            return Outcome(current, Result.CONFLICT, error.message)
+        self._release(current)
+        if isinstance(error, rest.NotFound):
+            return Outcome(current, Result.GONE, 'It has been deleted.')
+        kind = (nova.Refusal.of(error) if isinstance(error, rest.Forbidden)
+                else None)
+        if kind == nova.Refusal.VOLUMES:
+            return attempt.needs_owner(current, error.message)
+        return Outcome(
+            current, Result.REFUSED, error.message, model.Reason.QUOTA
+            if kind == nova.Refusal.QUOTA else model.Reason.REFUSED)
+
+    def _watch(self, current: Attempt) -> Attempt | Outcome:
+        """Look whether it runs, or waits again."""
+        now = self._clock()
+        try:
+            server = self._nova.server(current.id)
+        except rest.NotFound:
+            return Outcome(current, Result.GONE,
+                           'It was deleted while it was built.')
+        if server.status in ('ACTIVE', 'SHUTOFF'):
+            self._returned(current)
+            if current.held:
+                self._holds.judge(True)
+            return Outcome(current, Result.ACTIVE, 'It runs.')
+        if server.waits or server.shelved:
+            if not current.sent:
+                # The answer that never came: nothing had been done.
+                return self._ask_again(current)
+            return self._waits_again(current)
+        if server.status == 'ERROR' and not server.task_state:
+            self._release(current)
+            return Outcome(current, Result.ERROR, 'Its build failed.',
+                           model.Reason.BUILD_FAILED)
+        if now - current.since > self._conf.rebuild_timeout:
+            # A build that takes the hold later is none the worse for it.
+            self._release(current)
+            return Outcome(current, Result.TIMEOUT,
+                           f'It is {server.status} for too long.')
+        waited = now - current.since
+        pause = next((step for step in WATCH if waited < 4 * step), WATCH[-1])
+        return dataclasses.replace(current, wake_at=now + pause)
+
+    def _ask_again(self, current: Attempt) -> Attempt | Outcome:
+        """Nova has failed over the rebuild, which it may do for ever."""
+        limit = self._conf.rebuild_timeout if current.ended else PATIENCE
+        if self._clock() - current.asked_at <= limit:
+            return current.at(Step.REBUILD, self._clock())
+        self._release(current)
+        return Outcome(current, Result.CONFLICT,
+                       'Nova fails over its rebuild.', model.Reason.UNKNOWN)
+
+    def _waits_again(self, current: Attempt) -> Outcome:
+        self._release(current)
+        reason, detail = model.Reason.UNKNOWN, 'It waits again.'
+        # Such a hold is given back by Nova before it looks for a host.
+        keeps = not current.waiting.shape.fill_only
+        if self._nova.has_pending_route and not current.waiting.shelved:
+            try:
+                answer = self._nova.pending(current.id, [current.host])
+                reason, detail = answer.reason, answer.message or detail
+                keeps = keeps and not any(
+                    item.refused_by for item in answer.hosts)
+            except rest.RequestFailed as error:
+                LOG.info('Why server %s waits again is not known: %s',
+                         current.id, error)
+        if keeps and current.held and reason == model.Reason.NO_ROOM:
+            self._holds.judge(False)
+        return Outcome(current, Result.PENDING, detail, reason)
+
+    def _returned(self, current: Attempt) -> None:
+        """A shelved one is back: it is to be shelved no more by its mark."""
+        if not current.waiting.shelved:
+            return
+        try:
+            self._nova.delete_metadata(current.id, (
+                flavors.SHELVED_AT, flavors.TERMINATE_AT, flavors.FOR))
+        except rest.RequestFailed as error:
+            LOG.warning('The mark of server %s, which is back, stays: %s',
+                        current.id, error)
+
+    def _release(self, current: Attempt) -> None:
+        if current.held:
+            self._holds.release(current.id)
+
+    def give_up(self, waiting: model.Waiting) -> bool:
+        """Set a server that waits to ERROR.
+
+        :returns: whether it has been done; not if it waits no more
+        :raises: clients.RequestFailed
+        """
+        try:
+            if not self._nova.server(waiting.id).waits:
+                return False
+            self._nova.reset_state(waiting.id, 'error')
+        except (rest.NotFound, rest.Conflict):
+            return False
+        except rest.Unavailable:
+            # It may have been done all the same.
+            if self._nova.server(waiting.id).status != 'ERROR':
+                raise
+        try:
+            self._holds.release(waiting.id)
+        except rest.RequestFailed as error:
+            # It is given up all the same, which somebody is to be told.
+            LOG.warning('What is held for server %s, which was given up, '
+                        'stays until a sweep: %s', waiting.id, error)
+        return True

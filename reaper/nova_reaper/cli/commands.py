@@ -1,0 +1,265 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The commands that ask a cloud: run, once, snapshot, status."""
+
+import argparse
+from concurrent import futures
+import json
+import secrets
+import sys
+import time
+from typing import Any
+
+from keystoneauth1 import exceptions
+from oslo_config import cfg
+from oslo_utils import timeutils
+import requests
+
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper.cloud import world
+from nova_reaper import conf as reaper_conf
+from nova_reaper import engine as engine_module
+from nova_reaper.events import lists
+from nova_reaper.events import reader
+from nova_reaper.report import announcements
+from nova_reaper.report import metrics
+from nova_reaper import service
+from nova_reaper.simulate import simulate
+from nova_reaper.simulate import snapshot
+
+# As Nagios and its like have it.
+STATUS_CODES = {'ok': 0, 'degraded': 1, 'failed': 2}
+
+
+def add_parsers(commands: Any) -> None:
+    """Add the commands to those of a parser."""
+    for name, run, text, more in (
+            ('run', _run, 'run the service',
+             'Run the service until SIGTERM. SIGHUP reads the configuration '
+             'again.'),
+            ('once', _once, 'look at the cloud once',
+             'Look at the cloud once and print what would be done; nothing '
+             'is done without --do.'),
+            ('snapshot', _snapshot, 'write the cloud to a file',
+             'Write the cloud as it is now as a file for "simulate".'),
+            ('status', _status, 'ask the service on this machine how it is',
+             'Ask the service on this machine how it is. The exit code is 0 '
+             'for ok, 1 for degraded, 2 for failed.')):
+        command = commands.add_parser(name, help=text, description=more)
+        command.set_defaults(run=run)
+        command.add_argument(
+            '--config-file', action='append', metavar='FILE',
+            help='a configuration file; may be repeated. Default: '
+            '/etc/nova-reaper/nova-reaper.conf')
+        if name in ('once', 'status'):
+            command.add_argument('--json', action='store_true',
+                                 help='print JSON')
+        if name == 'once':
+            command.add_argument(
+                '--do', action='store_true', help='do it, as the mode of '
+                'the configuration allows')
+            command.add_argument(
+                '--timeout', type=int, default=3600, metavar='SECONDS',
+                help='with --do: stop after so long (3600)')
+        if name == 'snapshot':
+            command.add_argument(
+                'file', metavar='FILE', nargs='?', default='-',
+                help='where to write; standard output by default')
+            command.add_argument(
+                '--hash', action='store_true', help='write hashes in place '
+                'of IDs and names, by a key that is thrown away')
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run a command of :func:`add_parsers`; returns its exit code."""
+    try:
+        conf = reaper_conf.load([], options.config_file)
+        if options.run is not _status:
+            reaper_conf.check_login(conf)
+    except (cfg.Error, OSError, ValueError) as error:
+        where = ', '.join(options.config_file or ()) or 'The configuration'
+        print(f'{where}: {error}', file=sys.stderr)
+        return 2
+    try:
+        code: int = options.run(conf, options)
+        return code
+    except (rest.RequestFailed, exceptions.ClientException,
+            ValueError) as error:
+        print(f'The cloud cannot be asked: {error}', file=sys.stderr)
+        return 2
+
+
+def _connect(conf: cfg.ConfigOpts, meters: metrics.Metrics
+             ) -> service.Services:
+    try:
+        return service.connect(conf, meters)
+    except (rest.RequestFailed, exceptions.ClientException):
+        raise
+    except Exception as error:
+        # Libraries raise what they like for a wrong option or file.
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
+def _run(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
+    return service.run(conf)
+
+
+def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
+    meters = metrics.Metrics()
+    services = _connect(conf, meters)
+    if options.do:
+        return _once_done(conf, services, meters, options.timeout)
+    decisions = [decision for _, decision in once(conf, services)]
+    if options.json:
+        print(json.dumps({'decisions': [decision.to_dict()
+                                        for decision in decisions]}))
+    else:
+        print(simulate.table(decisions))
+    return 0
+
+
+def _once_done(conf: cfg.ConfigOpts, services: service.Services,
+               meters: metrics.Metrics, timeout: int) -> int:
+    if conf.reaper.mode == model.Mode.OBSERVE:
+        print('The mode is "observe": nothing is done.', file=sys.stderr)
+        return 2
+    with futures.ThreadPoolExecutor(conf.reaper.workers) as pool, (
+            futures.ThreadPoolExecutor(conf.placement.concurrency)) as hosts:
+        announcer = announcements.Announcer(conf)
+        engine = service.build(conf, services, meters, pool, hosts, announcer)
+        done = _work_off(engine, timeout)
+        engine.jobs.stopping = True
+    announcer.flush()
+    if engine.guard.reason:
+        print(engine.guard.reason, file=sys.stderr)
+        return 1
+    if not done:
+        print('It was not done in time; the next start goes on with it.',
+              file=sys.stderr)
+    return 0 if done else 1
+
+
+def _work_off(engine: engine_module.Engine, timeout: float) -> bool:
+    """Turn until nothing is to be done any more.
+
+    :returns: whether that was so in time
+    """
+    end = time.monotonic() + timeout
+    calm = 0
+    while time.monotonic() < end:
+        engine.turn(0.5)
+        busy = engine.attempts.under_way or not engine.jobs.idle or (
+            not engine.recovered)
+        calm = 0 if busy else calm + 1
+        if calm >= 3:
+            return True
+    return False
+
+
+def _snapshot(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
+    cloud = take_snapshot(conf, _connect(conf, metrics.Metrics()))
+    if options.hash:
+        cloud = snapshot.hashed(cloud, secrets.token_bytes(32))
+    text = json.dumps(snapshot.to_document(cloud), indent=1) + '\n'
+    if options.file == '-':
+        print(text, end='')
+    else:
+        try:
+            with open(options.file, 'w', encoding='utf-8') as file:
+                file.write(text)
+        except OSError as error:
+            print(f'{options.file}: {error.strerror}', file=sys.stderr)
+            return 2
+    return 0
+
+
+def _status(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
+    scheme = 'https' if conf.http.certificate else 'http'
+    listen = {'0.0.0.0': '127.0.0.1', '::': '::1'}.get(
+        conf.http.listen, conf.http.listen)
+    host = f'[{listen}]' if ':' in listen else listen
+    try:
+        # Its certificate is for the name that others know it by.
+        answer = requests.get(f'{scheme}://{host}:{conf.http.port}/healthz',
+                              timeout=10, verify=False).json()
+        code = STATUS_CODES[answer['status']]
+        lines = [f'{answer["status"]}; '
+                 f'{"active" if answer["active"] else "stands by"}; '
+                 f'mode {answer["mode"]} (configured: '
+                 f'{answer["configured_mode"]})']
+        if answer['safeguard']:
+            lines.append(f'safeguard: {answer["safeguard"]}')
+        lines += [f'{check["name"]}: {check["status"]}: {check["detail"]}'
+                  for check in answer['checks']]
+    except (requests.RequestException, ValueError) as error:
+        print(f'nova-reaper does not answer: {error}', file=sys.stderr)
+        return 2
+    except (LookupError, TypeError):
+        print(f'What answers on {host}, port {conf.http.port}, is no '
+              'nova-reaper.', file=sys.stderr)
+        return 2
+    print(json.dumps(answer) if options.json else '\n'.join(lines))
+    return code
+
+
+def once(conf: cfg.ConfigOpts, services: service.Services
+         ) -> list[tuple[model.Waiting, model.Decision]]:
+    """What would be decided now, in order; nothing is done.
+
+    :raises: clients.RequestFailed
+    """
+    known = look(conf, services)
+    decided = []
+    while (item := known.planner.next(timeutils.utcnow(True), everybody=True)):
+        decided.append(item)
+    return decided
+
+
+def look(conf: cfg.ConfigOpts, services: service.Services) -> world.World:
+    """The cloud as it is now.
+
+    :raises: clients.RequestFailed
+    """
+    with futures.ThreadPoolExecutor(conf.placement.concurrency) as pool:
+        source = reader.Reader(services.nova, services.placement,
+                               services.keystone, pool, conf)
+        forms = shapes.Shapes(services.nova)
+        found = lists.Lists(source, forms).read_all()
+    known = world.World(reaper_conf.options(conf), source, forms,
+                        metrics.Metrics())
+    for view in found.hosts.values():
+        if view:
+            known.put_host(view)
+    for uuid, answer in found.waiting.answers.items():
+        known.put_server(found.waiting.servers[uuid], answer)
+    return known
+
+
+def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
+                  ) -> snapshot.Snapshot:
+    """The cloud as it is now, as a file for ``simulate`` has it.
+
+    :raises: clients.RequestFailed
+    """
+    known = look(conf, services)
+    waiting = known.queue.in_order()
+    return snapshot.Snapshot(
+        now=timeutils.utcnow(True), options=known.options,
+        hosts=[view.host for view in known.views.values()],
+        servers=[server for view in known.views.values()
+                 for server in view.servers],
+        waiting=waiting,
+        refusals={item.shape: by_host for item in waiting if (
+            by_host := known.index.exclusions.refusals(item.shape))})

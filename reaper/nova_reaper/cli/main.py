@@ -1,0 +1,87 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The command line of nova-reaper."""
+
+import argparse
+import io
+import sys
+import types
+
+from oslo_utils import timeutils
+
+from nova_reaper.simulate import simulate
+
+
+def _cloud_commands() -> types.ModuleType:
+    """The commands that ask a cloud; their libraries take a second to load.
+
+    oslo.service has to be told of threads before anything else imports it.
+    """
+    from oslo_service import backend
+    backend.init_backend(backend.BackendType.THREADING)
+    from nova_reaper.cli import commands
+    return commands
+
+
+def _parser(with_cloud: bool) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='nova-reaper',
+        description='Makes room for servers that wait in OpenStack Nova.')
+    commands = parser.add_subparsers(dest='command', required=True,
+                                     metavar='COMMAND')
+    command = commands.add_parser(
+        'simulate', help='say what would happen on the cloud of a file',
+        description='Say what would happen on the cloud that a file '
+        'describes. It needs neither a cloud nor a configuration.')
+    command.add_argument('file', metavar='FILE',
+                         help='JSON or YAML, "-" for standard input')
+    command.add_argument('--json', action='store_true',
+                         help='print JSON instead of a table')
+    if with_cloud:
+        _cloud_commands().add_parsers(commands)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run ``nova-reaper``; returns its exit code."""
+    if arguments is None:
+        arguments = sys.argv[1:]
+    options = _parser(arguments[:1] != ['simulate']).parse_args(arguments)
+    try:
+        code = _run(options)
+        # What cannot be written is found out here, and not at the exit.
+        if sys.stdout:
+            sys.stdout.flush()
+        return code
+    except OSError as error:
+        if sys.stdout:
+            simulate.give_up(sys.stdout)
+        # Who closed a pipe has seen enough.
+        if not isinstance(error, BrokenPipeError):
+            simulate.tell(f'nova-reaper: {error.strerror or error}')
+    return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names are text of any language, whatever the terminal can show.
+        sys.stdout.reconfigure(errors='backslashreplace')
+    if options.command != 'simulate':
+        code: int = _cloud_commands().main(options)
+        return code
+    now = timeutils.utcnow(True)
+    return simulate.run(options.file, options.json, now)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

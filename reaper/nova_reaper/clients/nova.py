@@ -1,0 +1,398 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What the reaper asks of Nova.
+
+https://docs.openstack.org/api-ref/compute/ and, for 2.105 to 2.107, the
+reference of nova-pending.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import datetime
+import enum
+import re
+from typing import Any
+from urllib import parse
+
+from keystoneauth1 import plugin
+from oslo_utils import timeutils
+
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
+
+OLDEST = '2.106'
+NEWEST = '2.107'
+PENDING_ROUTE = '2.107'
+# From 2.88 on Nova asks each nova-compute for the uptime of its host.
+HYPERVISORS = '2.87'
+
+
+class Refusal(enum.Enum):
+    """What an answer 403 of Nova's is about; its words tell."""
+
+    QUOTA = enum.auto()
+    VOLUMES = enum.auto()  # or secrets, would be of the token's project
+    RIGHTS = enum.auto()   # of the token, by a policy
+
+    @classmethod
+    def of(cls, error: rest.RequestFailed) -> 'Refusal':
+        """The kind of an answer 403."""
+        if 'made when it is built' in error.message:
+            return cls.VOLUMES
+        if re.search('quota|over a limit|maximum number', error.message,
+                     re.IGNORECASE):
+            return cls.QUOTA
+        return cls.RIGHTS
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flavor:
+    """A flavor as a server has it embedded, or as the list shows it."""
+
+    name: str
+    vcpus: int
+    ram: int
+    disk: int
+    ephemeral: int = 0
+    swap: int = 0
+    extra_specs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    id: str = ''
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NovaServer:
+    """A server as the administrator sees it.
+
+    :ivar image: its ID, '' where it boots from a volume
+    :ivar volumes: whether it has volumes; those that are to be made when it
+        is built are none yet
+    """
+
+    id: str
+    name: str
+    project: str
+    user: str
+    status: str
+    vm_state: str
+    task_state: str | None
+    host: str
+    flavor: Flavor
+    image: str
+    created_at: datetime.datetime
+    updated_at: datetime.datetime
+    launched_at: datetime.datetime | None
+    metadata: Mapping[str, str]
+    locked: bool
+    kind: str = ''
+    zone: str | None = None
+    volumes: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a host and nobody rebuilds it."""
+        return self.status == 'PENDING' and not self.task_state
+
+    @property
+    def shelved(self) -> bool:
+        """Whether it is on no host, and can be unshelved."""
+        return self.status == 'SHELVED_OFFLOADED' and not self.task_state
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostVerdict:
+    """What Nova's filters say of a host for a server that waits.
+
+    :ivar refused_by: the first filter that refuses it, None if none does
+    """
+
+    host: str
+    uuid: str
+    refused_by: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pending:
+    """The answer of ``GET /servers/{id}/pending``.
+
+    :ivar requests: query strings for ``GET /allocation_candidates``, in the
+        order in which the scheduler tries them
+    :ivar unavailable: why requests and hosts are not known, '' if they are
+    :ivar token_required: True if Nova says that a rebuild is refused to the
+        token, since it is of another project than the server; None if not
+    """
+
+    since: datetime.datetime
+    attempts: int
+    last_attempt: datetime.datetime | None
+    reason: model.Reason
+    message: str
+    advice: str
+    requests: tuple[str, ...] = ()
+    hosts: tuple[HostVerdict, ...] = ()
+    unavailable: str = ''
+    token_required: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Action:
+    """An entry of a server's action list."""
+
+    action: str
+    request_id: str
+    project: str
+    user: str
+    started_at: datetime.datetime
+    message: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hypervisor:
+    """A compute node: its UUID is that of its resource provider."""
+
+    uuid: str
+    name: str
+    host: str
+    up: bool
+    enabled: bool
+
+
+class Nova:
+    """Nova, as far as the reaper needs it."""
+
+    def __init__(self, client: rest.Client) -> None:
+        self.client = client
+
+    def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Nova':
+        """Nova, asked with another token."""
+        return Nova(self.client.with_auth(auth))
+
+    @property
+    def has_pending_route(self) -> bool:
+        """Whether Nova says what a server needs, and keeps holds (2.107)."""
+        return self.client.has(PENDING_ROUTE)
+
+    def servers(self, **query: Any) -> Iterator[NovaServer]:
+        """Servers of all projects, by the filters of the query.
+
+        Those of a cell that is down are left out.
+        """
+        for item in self.client.list('/servers/detail', 'servers',
+                                     all_tenants=True, **query):
+            if item['status'] != UNKNOWN:
+                yield server_from(item)
+
+    def count_not_placed(self, since: datetime.datetime) -> int:
+        """How many were created since then, found no host and are in ERROR.
+
+        With use_pending_state they would wait.
+        """
+        return sum(
+            not item.get('OS-EXT-SRV-ATTR:host') and
+            _time(item['created']) >= since and
+            'No valid host' in item.get('fault', {}).get('message', '')
+            for item in self.client.list(
+                '/servers/detail', 'servers', all_tenants=True,
+                status='ERROR', **{'changes-since': since.isoformat()}))
+
+    def ids(self) -> Iterator[str]:
+        """The IDs of all servers of all projects."""
+        for item in self.client.list('/servers', 'servers', all_tenants=True):
+            yield item['id']
+
+    def server(self, uuid: str) -> NovaServer:
+        """One server.
+
+        :raises: rest.NotFound; CellDown
+        """
+        return server_from(
+            self.client.request('GET', f'/servers/{uuid}')['server'])
+
+    def pending(self, uuid: str, hosts: Iterable[str] = ()) -> Pending:
+        """Why a server waits, and what it needs.
+
+        :param hosts: names of the hosts that the filters are asked for, none
+            for all of them
+        :raises: clients.NotFound if it does not wait, clients.Conflict while
+            it is being rebuilt
+        """
+        path: str | None = rest.with_query(
+            f'/servers/{uuid}/pending', host=list(hosts) or None)
+        verdicts: list[HostVerdict] = []
+        first: dict[str, Any] = {}
+        while path:
+            answer = self.client.request('GET', path)
+            first = first or answer['pending']
+            verdicts += [HostVerdict(item['host'], item['uuid'],
+                                     item['refused_by'])
+                         for item in answer['pending'].get('hosts') or ()]
+            # Beside the answer or in it, as "servers_links" is elsewhere.
+            links = (answer.get('hosts_links') or
+                     answer['pending'].get('hosts_links') or ())
+            path = next((f'/servers/{uuid}/pending?' +
+                         parse.urlsplit(link['href']).query
+                         for link in links if link['rel'] == 'next'), None)
+        return Pending(
+            _time(first['since']), first['attempts'],
+            _time_or_none(first['last_attempt']), _reason(first['reason']),
+            first['message'] or '', first['advice'] or '',
+            tuple(first.get('requests') or ()), tuple(verdicts),
+            first.get('unavailable') or '',
+            'rebuild_forbidden' in first or None)
+
+    def actions(self, uuid: str) -> list[Action]:
+        """What was done with a server, the oldest first."""
+        items = self.client.request(
+            'GET', f'/servers/{uuid}/os-instance-actions')['instanceActions']
+        return sorted(
+            (Action(item['action'], item['request_id'],
+                    item['project_id'] or '', item['user_id'] or '',
+                    _time(item['start_time']), item['message'])
+             for item in items), key=lambda action: action.started_at)
+
+    def flavors(self) -> Iterator[Flavor]:
+        """All flavors, those of single projects too."""
+        for item in self.client.list('/flavors/detail', 'flavors',
+                                     is_public='None'):
+            yield _flavor(item, item['name'])
+
+    def hypervisors(self) -> Iterator[Hypervisor]:
+        """All compute nodes."""
+        for item in self.client.list('/os-hypervisors/detail', 'hypervisors',
+                                     microversion=HYPERVISORS):
+            yield Hypervisor(
+                item['id'], item['hypervisor_hostname'],
+                item['service']['host'], item['state'] == 'up',
+                item['status'] == 'enabled')
+
+    def rebuild(self, uuid: str) -> None:
+        """Have a server that waits built, as it was asked for."""
+        self._act(uuid, 'rebuild', {})
+
+    def unshelve(self, uuid: str, host: str) -> None:
+        """Bring a shelved server back, on this host."""
+        self._act(uuid, 'unshelve', {'host': host})
+
+    def reset_state(self, uuid: str, state: str) -> None:
+        """Set a server's state, "active" or "error", and end its task."""
+        self._act(uuid, 'os-resetState', {'state': state})
+
+    def stop(self, uuid: str) -> None:
+        """Have the guest shut down."""
+        self._act(uuid, 'os-stop', None)
+
+    def start(self, uuid: str) -> None:
+        """Run a server that was stopped."""
+        self._act(uuid, 'os-start', None)
+
+    def force_delete(self, uuid: str) -> None:
+        """Delete a server, also where a delete only marks it as deleted."""
+        self._act(uuid, 'forceDelete', None)
+
+    def shelve(self, uuid: str) -> None:
+        """Take a server off its host and keep it."""
+        self._act(uuid, 'shelve', None)
+
+    def shelve_offload(self, uuid: str) -> None:
+        """Take a shelved server off the host that still has its disk."""
+        self._act(uuid, 'shelveOffload', None)
+
+    def _act(self, uuid: str, action: str, body: Any) -> None:
+        self.client.request('POST', f'/servers/{uuid}/action',
+                            json={action: body})
+
+    def set_metadata(self, uuid: str, items: Mapping[str, str]) -> None:
+        """Add to a server's metadata."""
+        self.client.request('POST', f'/servers/{uuid}/metadata',
+                            json={'metadata': dict(items)})
+
+    def delete_metadata(self, uuid: str, keys: Iterable[str]) -> None:
+        """Take keys out of a server's metadata, those that are there."""
+        for key in keys:
+            try:
+                self.client.request(
+                    'DELETE', f'/servers/{uuid}/metadata/{key}')
+            except rest.NotFound:
+                pass
+
+
+# The status of a server of a cell that is down.
+UNKNOWN = 'UNKNOWN'
+
+
+class CellDown(rest.Unavailable):
+    """Nova cannot reach the cell of a server, and knows little of it."""
+
+
+def server_from(item: Mapping[str, Any]) -> NovaServer:
+    """A server from an answer of Nova at 2.106 or later.
+
+    :raises: CellDown
+    """
+    if item['status'] == UNKNOWN:
+        raise CellDown('nova', f'server {item["id"]}',
+                       'the cell of the server cannot be reached', 503)
+    image = item.get('image') or {}
+    return NovaServer(
+        id=item['id'], name=item['name'], project=item['tenant_id'],
+        user=item['user_id'], status=item['status'],
+        vm_state=item['OS-EXT-STS:vm_state'],
+        task_state=item['OS-EXT-STS:task_state'],
+        host=item.get('OS-EXT-SRV-ATTR:host') or '',
+        flavor=_flavor(item['flavor'], item['flavor']['original_name']),
+        image=image.get('id', ''), created_at=_time(item['created']),
+        updated_at=_time(item['updated']),
+        launched_at=_time_or_none(item.get('OS-SRV-USG:launched_at')),
+        metadata=item['metadata'], locked=item['locked'],
+        kind=_kind(item), zone=item.get('pinned_availability_zone'),
+        volumes=bool(item.get('os-extended-volumes:volumes_attached')))
+
+
+def _kind(item: Mapping[str, Any]) -> str:
+    """What, beside flavor and project, lets Nova tell two servers apart.
+
+    The list shows all of it but forced hosts, destinations and what ports
+    need: the answer for the server itself is asked for before anything is
+    done for it.
+    """
+    image = item.get('image') or {}
+    hints = item.get('scheduler_hints') or {}
+    parts = [image.get('id', ''),
+             repr(sorted((image.get('properties') or {}).items())),
+             item.get('pinned_availability_zone') or '',
+             repr(sorted(hints.items()))]
+    return '|'.join(parts)
+
+
+def _flavor(item: Mapping[str, Any], name: str) -> Flavor:
+    return Flavor(
+        name, item['vcpus'], item['ram'], item['disk'],
+        item.get('ephemeral', item.get('OS-FLV-EXT-DATA:ephemeral', 0)),
+        item['swap'] or 0, item.get('extra_specs') or {}, item.get('id', ''))
+
+
+def _reason(word: str) -> model.Reason:
+    try:
+        return model.Reason(word)
+    except ValueError:
+        return model.Reason.UNKNOWN
+
+
+def _time(text: str) -> datetime.datetime:
+    time: datetime.datetime = timeutils.parse_isotime(text)
+    return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
+
+
+def _time_or_none(text: str | None) -> datetime.datetime | None:
+    return _time(text) if text else None

@@ -1,0 +1,276 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What the reaper asks of Placement.
+
+https://docs.openstack.org/api-ref/placement/
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+from urllib import parse
+
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
+
+OLDEST = '1.38'
+NEWEST = '1.39'
+HOLD = 'NOVA_PENDING'
+INSTANCE = 'INSTANCE'
+SHARES = 'MISC_SHARES_VIA_AGGREGATE'
+# A suffix that no group of Nova's has.
+ANCHOR = '_NOVA_REAPER_HOST'
+# As many candidates as the scheduler asks for, by default.
+MOST = 1000
+
+# Resource class and amount by the provider's UUID.
+Amounts = Mapping[str, Mapping[str, int]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer and all that it has allocated.
+
+    :ivar generation: None where it has nothing; a write with None is refused
+        if it has something meanwhile
+    """
+
+    id: str
+    amounts: Amounts
+    project: str = ''
+    user: str = ''
+    type: str = INSTANCE
+    generation: int | None = None
+
+    @property
+    def is_hold(self) -> bool:
+        """Whether it is room that is held for a server which waits."""
+        return bool(self.amounts) and self.type == HOLD
+
+    def covers(self, request: Iterable[tuple[str, int]]) -> bool:
+        """Whether it has all of that, of all providers together."""
+        sums: dict[str, int] = {}
+        for resources in self.amounts.values():
+            for name, amount in resources.items():
+                sums[name] = sums.get(name, 0) + amount
+        return all(sums.get(name, 0) >= amount for name, amount in request)
+
+    def with_amounts(self, amounts: Amounts) -> 'Consumer':
+        """The same with other amounts."""
+        return dataclasses.replace(self, amounts=amounts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Share:
+    """What one consumer has of one provider."""
+
+    resources: Mapping[str, int]
+    generation: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider: what it has, and who has what of it."""
+
+    uuid: str
+    generation: int
+    inventory: Mapping[str, model.Inventory]
+    consumers: Mapping[str, Share]
+
+    @property
+    def used(self) -> dict[str, int]:
+        """What all the consumers have together."""
+        used: dict[str, int] = {}
+        for share in self.consumers.values():
+            for name, amount in share.resources.items():
+                used[name] = used.get(name, 0) + amount
+        return used
+
+    @property
+    def free(self) -> dict[str, int]:
+        """What is left; less than 0 where more is used than there is."""
+        used = self.used
+        return {name: inventory.capacity - used.get(name, 0)
+                for name, inventory in self.inventory.items()}
+
+
+class Placement:
+    """Placement, as far as the reaper needs it."""
+
+    def __init__(self, client: rest.Client) -> None:
+        self.client = client
+
+    def provider(self, uuid: str, inventory: Mapping[str, model.Inventory] |
+                 None = None) -> Provider:
+        """A provider: its inventory and its consumers.
+
+        :param inventory: what is known of it and not asked for again
+        :raises: clients.NotFound if it is gone
+        """
+        if inventory is None:
+            answer = self.client.request(
+                'GET', f'/resource_providers/{uuid}/inventories')
+            inventory = {name: _inventory(item) for name, item
+                         in answer['inventories'].items()}
+        allocations = self.client.request(
+            'GET', f'/resource_providers/{uuid}/allocations')
+        return Provider(
+            uuid, allocations['resource_provider_generation'], inventory,
+            {consumer: Share(item['resources'],
+                             item.get('consumer_generation'))
+             for consumer, item in allocations['allocations'].items()})
+
+    def providers(self, *, required: str | None = None,
+                  member_of: str | None = None) -> set[str]:
+        """UUIDs of the providers with these traits, in these aggregates."""
+        answer = self.client.request('GET', rest.with_query(
+            '/resource_providers', required=required, member_of=member_of))
+        return {item['uuid'] for item in answer['resource_providers']}
+
+    def consumer(self, uuid: str) -> Consumer:
+        """What a consumer has; one that has nothing is a consumer, too."""
+        answer = self.client.request('GET', f'/allocations/{uuid}')
+        amounts = {provider: item['resources']
+                   for provider, item in answer['allocations'].items()}
+        if not amounts:
+            return Consumer(uuid, {})
+        kind = answer['consumer_type']
+        # Nova writes none, which Placement shows and does not take back.
+        return Consumer(uuid, amounts, answer['project_id'],
+                        answer['user_id'],
+                        INSTANCE if kind == 'unknown' else kind,
+                        answer['consumer_generation'])
+
+    def shared(self, hosts: Collection[str]) -> set[str]:
+        """The resource classes that sharing providers have.
+
+        :param hosts: UUIDs of the providers of hosts, which do not count
+        """
+        found: set[str] = set()
+        for uuid in self.providers(required=SHARES) - set(hosts):
+            try:
+                found |= self.client.request(
+                    'GET', f'/resource_providers/{uuid}/inventories')[
+                        'inventories'].keys()
+            except rest.NotFound:
+                continue
+        return found
+
+    def candidate(self, query: str, provider: str,
+                  elsewhere: Collection[str] = ()) -> Amounts | None:
+        """What to allocate for a request on one host.
+
+        What the tree of the host's provider has is taken from it.
+
+        :param query: as Nova gives it in ``requests``
+        :param provider: the host's own, the root of its tree
+        :param elsewhere: resource classes that sharing providers may have
+        :returns: None if there is no room
+        """
+        pairs = [(key, value) for key, value in parse.parse_qsl(query)
+                 if key != 'limit']
+        tree = [(key, value) for key, value in pairs if key != 'in_tree']
+        queries = [tree + [('in_tree', provider)]]
+        if elsewhere:
+            queries.append(_with_anchor(pairs, provider, elsewhere))
+        for asked in queries:
+            requests = self._candidates(asked, 1)['allocation_requests']
+            if requests:
+                return {uuid: item['resources'] for uuid, item
+                        in requests[0]['allocations'].items()}
+        return None
+
+    def offered(self, query: str) -> set[str] | None:
+        """The roots of all trees on which there is room for a request.
+
+        Those of sharing providers are among them. It looks at no more
+        candidates than the scheduler does.
+
+        :param query: as Nova gives it in ``requests``
+        :returns: None if there may be more than are looked at
+        """
+        answer = self._candidates([
+            (key, value) for key, value in parse.parse_qsl(query)
+            if key != 'limit'], MOST)
+        if len(answer['allocation_requests']) >= MOST:
+            return None
+        summaries = answer['provider_summaries']
+        return {summaries[uuid]['root_provider_uuid']
+                for request in answer['allocation_requests']
+                for uuid in request['allocations']}
+
+    def _candidates(self, pairs: list[tuple[str, str]], limit: int
+                    ) -> dict[str, Any]:
+        return self.client.request(
+            'GET', '/allocation_candidates?' + parse.urlencode(
+                pairs + [('limit', str(limit))]))
+
+    def write(self, consumers: Iterable[Consumer]) -> None:
+        """Write what the consumers have from now on, all or nothing.
+
+        One with no amounts loses what it had.
+
+        :raises: clients.Conflict if one of them has changed since it was
+            read, or there is no room; nothing has changed then
+        """
+        body: dict[str, Any] = {}
+        for consumer in consumers:
+            body[consumer.id] = {
+                'allocations': {
+                    uuid: {'resources': dict(resources)}
+                    for uuid, resources in consumer.amounts.items()},
+                'project_id': consumer.project, 'user_id': consumer.user,
+                'consumer_generation': consumer.generation,
+                'consumer_type': consumer.type}
+        self.client.request('POST', '/allocations', json=body)
+
+    def count_holds(self, project: str) -> int:
+        """How many consumers of the project are holds."""
+        usages = self.client.request('GET', rest.with_query(
+            '/usages', project_id=project, consumer_type=HOLD))['usages']
+        return int(usages.get(HOLD, {}).get('consumer_count', 0))
+
+
+def _with_anchor(pairs: list[tuple[str, str]], provider: str,
+                 elsewhere: Collection[str]) -> list[tuple[str, str]]:
+    """The same query, for candidates of one tree and what is shared with it.
+
+    With ``in_tree`` a group takes nothing from sharing providers. So one class
+    that the host's own provider has gets a group to itself, in the tree, and
+    what the others take belongs to the same tree or is shared with it.
+    """
+    result = []
+    for key, value in pairs:
+        if key == 'resources':
+            items = value.split(',')
+            own = [item for item in items
+                   if item.partition(':')[0] not in elsewhere]
+            if own and len(items) > 1:
+                # Those that are left keep the traits of the query.
+                value = ','.join(item for item in items if item != own[0])
+                result += [(f'resources{ANCHOR}', own[0]),
+                           (f'in_tree{ANCHOR}', provider)]
+        result.append((key, value))
+    if 'group_policy' not in dict(pairs):
+        result.append(('group_policy', 'none'))
+    return result
+
+
+def _inventory(item: Mapping[str, Any]) -> model.Inventory:
+    return model.Inventory(
+        total=item['total'], reserved=item['reserved'],
+        allocation_ratio=item['allocation_ratio'],
+        min_unit=item['min_unit'], max_unit=item['max_unit'],
+        step_size=item['step_size'])

@@ -1,0 +1,350 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Requests that are limited, repeated and counted.
+
+All requests to OpenStack go this way, with the sessions of keystone.py;
+nova.py, placement.py and keystone.py say what is asked.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import copy
+import dataclasses
+from email import utils
+import threading
+import time
+from typing import Any
+from urllib import parse
+
+from keystoneauth1 import adapter
+from keystoneauth1 import discover
+from keystoneauth1 import exceptions
+from keystoneauth1 import plugin
+from oslo_log import log
+import requests
+
+LOG = log.getLogger(__name__)
+PAGE = 1000
+
+# service, HTTP status or None for no answer, seconds
+Observer = Callable[[str, int | None, float], None]
+
+
+class RequestFailed(Exception):
+    """A request was refused or got no answer.
+
+    :ivar status: of HTTP, None if there was no answer
+    :ivar code: Placement's word for the error, '' elsewhere
+    """
+
+    def __init__(self, service: str, what: str, message: str,
+                 status: int | None = None, code: str = '') -> None:
+        super().__init__(f'{service}: {what}: {status or "no answer"}: '
+                         f'{message}')
+        self.message = message
+        self.status = status
+        self.code = code
+
+
+class BadRequest(RequestFailed):
+    """400."""
+
+
+class Forbidden(RequestFailed):
+    """401 or 403."""
+
+
+class NotFound(RequestFailed):
+    """404."""
+
+
+class Conflict(RequestFailed):
+    """409: something has changed meanwhile, or the state does not allow it."""
+
+
+class Unavailable(RequestFailed):
+    """No answer in time, or one that says that the service has a fault."""
+
+
+class TooOld(RequestFailed):
+    """The service does not have the microversion that the request needs."""
+
+    def __init__(self, service: str, needed: str, offered: str) -> None:
+        message = (f'microversion {needed} is needed, and {offered} is the '
+                   f'newest that is offered')
+        super().__init__(service, 'version discovery', message)
+        self.args = (f'{service}: {message}',)
+
+
+FAILURES: dict[int, type[RequestFailed]] = {
+    400: BadRequest, 401: Forbidden, 403: Forbidden, 404: NotFound,
+    409: Conflict}
+
+
+class _Pace:
+    """At most so many starts a second.
+
+    keystoneauth's rate_limit saves up what an idle client has not used, and
+    lets a flood through after an idle hour.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._interval = 1.0 / rate if rate else 0.0
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def wait(self) -> None:
+        if not self._interval:
+            return
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._next)
+            self._next = start + self._interval
+        if start > now:
+            time.sleep(start - now)
+
+
+def parse_microversion(version: str) -> tuple[int, int]:
+    """The two numbers of a microversion, to compare it by."""
+    major, minor = version.split('.')
+    return int(major), int(minor)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """What one request of a list has given, and where the next begins."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+
+
+class Client:
+    """Requests to one service.
+
+    :param name: of its group in the configuration
+    :param newest: the newest microversion that is understood
+    :param oldest: the oldest that will do
+    :param observe: is told of each request
+    :ivar clock_off: by how many seconds at least the service's clock is ahead
+        of the one here, less than 0 where it is behind
+    """
+
+    def __init__(self, name: str, service: adapter.Adapter, *,
+                 oldest: str | None = None, newest: str | None = None,
+                 rate_limit: float = 0, observe: Observer | None = None
+                 ) -> None:
+        self.name = name
+        self._adapter = service
+        self._oldest = oldest
+        self._newest = newest
+        self._pace = _Pace(rate_limit)
+        self._observe = observe
+        self._microversion: str | None = None
+        self.clock_off = 0.0
+
+    def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Client':
+        """The same with another token; the limits are those of both."""
+        other = copy.copy(self)
+        other._adapter = copy.copy(self._adapter)
+        other._adapter.auth = auth
+        return other
+
+    @property
+    def microversion(self) -> str | None:
+        """The newest microversion that both sides have.
+
+        :raises: TooOld if the service has none that will do; Unavailable
+        """
+        if self._newest and self._microversion is None:
+            self._microversion = self._discover()
+        return self._microversion
+
+    def look_again(self) -> None:
+        """Ask for the microversion anew: the service may be upgraded.
+
+        What is known stays where that is not answered.
+
+        :raises: TooOld if the service has none that will do any more
+        """
+        try:
+            data = self._adapter.get_endpoint_data()
+            if not self._newest or not data:
+                return
+            # In some catalogues a project is part of the URL.
+            url = data.url.rstrip('/').removesuffix(
+                self._adapter.get_project_id() or '')
+            # The session keeps for good what it was told before.
+            found = discover.Discover(self._adapter.session, url)
+        except exceptions.ClientException as error:
+            LOG.info('The newest microversion of %s is not known: %s',
+                     self.name, error)
+            return
+        offered = max((item['max_microversion']
+                       for item in found.version_data()
+                       if item['max_microversion']), default=None)
+        before, self._microversion = self._microversion, self._choose(offered)
+        if before and before != self._microversion:
+            LOG.info('%s is used with microversion %s from now on.',
+                     self.name, self._microversion)
+
+    def has(self, microversion: str) -> bool:
+        """Whether the service has this microversion."""
+        current = self.microversion
+        return current is not None and (
+            parse_microversion(current) >= parse_microversion(microversion))
+
+    def _discover(self) -> str:
+        try:
+            data = self._adapter.get_endpoint_data()
+        except exceptions.ClientException as error:
+            raise Unavailable(self.name, 'version discovery',
+                              str(error)) from error
+        return self._choose(data.max_microversion if data else None)
+
+    def _choose(self, offered: tuple[int, int] | None) -> str:
+        assert self._newest and self._oldest
+        if not offered or offered < parse_microversion(self._oldest):
+            raise TooOld(self.name, self._oldest, '.'.join(
+                map(str, offered)) if offered else 'none')
+        return min(self._newest, '.'.join(map(str, offered)),
+                   key=parse_microversion)
+
+    def request(self, method: str, path: str, *, json: Any = None,
+                microversion: str | None = None, repeat: int | None = None
+                ) -> dict[str, Any] | Any:
+        """Send a request; returns what the body of the answer has.
+
+        That is None where there is none, as those who write expect.
+
+        Reads are repeated on 502 to 504, and where the connection broke.
+        Writes are so by the one who asks: whether one was done is for Nova
+        and Placement to say.
+
+        :raises: RequestFailed
+        """
+        once: dict[str, int] = {}
+        if method != 'GET':
+            # A connection may break after the write as well as before it.
+            repeat, once = repeat or 0, {'connect_retries': 0}
+        elif repeat is None:
+            repeat = 3
+        what = f'{method} {path.partition("?")[0]}'
+        status: int | None = None
+        begun, sent_at = time.monotonic(), time.time()
+        self._pace.wait()
+        try:
+            response = self._adapter.request(
+                path, method, json=json, raise_exc=False,
+                microversion=microversion or self.microversion,
+                status_code_retries=repeat,
+                retriable_status_codes=[502, 503, 504],
+                headers={'Accept': 'application/json'}, **once)
+            status = response.status_code
+            self._compare_clocks(response.headers.get('Date'), sent_at)
+        except exceptions.HTTPClientError as error:
+            # Of Keystone, which gives no token any more.
+            status = error.http_status
+            raise _kind(status)(self.name, what, str(error), status) from error
+        except exceptions.ClientException as error:
+            raise Unavailable(self.name, what, str(error)) from error
+        finally:
+            if self._observe:
+                self._observe(self.name, status, time.monotonic() - begun)
+        if status >= 400:
+            raise _failure(self.name, what, response)
+        if not response.content and method != 'GET':
+            return None
+        try:
+            body = response.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            # A page of a proxy, that says nothing of what was done.
+            raise Unavailable(
+                self.name, what, 'the answer is no JSON object; something '
+                'else may answer at this address', status)
+        return body
+
+    def _compare_clocks(self, date: str | None, sent_at: float) -> None:
+        """The answer was made between sent_at and now, however late it is.
+
+        Each answer counts alone: the next one may take back what this says.
+        """
+        try:
+            made_at = utils.parsedate_to_datetime(date or '').timestamp()
+        except ValueError:
+            return
+        # It has no fractions of a second.
+        self.clock_off = made_at - min(max(made_at, sent_at - 1),
+                                       time.time() + 1)
+
+    def page(self, path: str, key: str, microversion: str | None = None,
+             **query: Any) -> Page:
+        """One page of a list."""
+        answer = self.request('GET', with_query(path, **query),
+                              microversion=microversion)
+        links = answer.get(f'{key}_links') or []
+        following = next((link['href'] for link in links
+                          if link.get('rel') == 'next'), None)
+        return Page(answer[key], following)
+
+    def list(self, path: str, key: str, microversion: str | None = None,
+             **query: Any) -> Iterator[dict[str, Any]]:
+        """All of a list, page by page."""
+        query.setdefault('limit', PAGE)
+        page = self.page(path, key, microversion, **query)
+        while True:
+            yield from page.items
+            if not page.next:
+                return
+            # The link may name a host that only clients outside can reach.
+            following = parse.parse_qsl(parse.urlsplit(page.next).query)
+            page = self.page(with_query(path) + '?' +
+                             parse.urlencode(following), key, microversion)
+
+
+def with_query(path: str, **query: Any) -> str:
+    """A path with the query; what is None is left out."""
+    given = {key: value for key, value in query.items() if value is not None}
+    if not given:
+        return path
+    return f'{path}?{parse.urlencode(given, doseq=True)}'
+
+
+def _failure(service: str, what: str, response: requests.Response
+             ) -> RequestFailed:
+    message, code = response.reason or '', ''
+    body = None
+    try:
+        body = response.json()
+        if not isinstance(body, dict):
+            pass
+        elif 'errors' in body:  # Placement
+            message = body['errors'][0].get('detail', '').strip()
+            code = body['errors'][0].get('code', '')
+        elif body:            # Nova, Keystone
+            message = next(iter(body.values())).get('message', message)
+    except (ValueError, AttributeError, LookupError, StopIteration):
+        pass
+    status = response.status_code
+    kind = _kind(status)
+    if kind in (NotFound, Conflict) and not isinstance(body, dict):
+        # A page of a proxy or of a server that does not have the service:
+        # nobody may be taken for gone by it.
+        kind = Unavailable
+    return kind(service, what, message, status, code)
+
+
+def _kind(status: int) -> type[RequestFailed]:
+    return FAILURES.get(status, Unavailable if status >= 500 or status == 429
+                        else RequestFailed)

@@ -1,0 +1,312 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The preemptible servers of all hosts, as arrays that a decision reads.
+
+One array for each property, and in each the servers of a host stand side by
+side, those of one kind together, the lower priority and the younger first. A
+decision over 100,000 servers then reads a few arrays from end to end, and
+changing one host writes a few short pieces. Beside them the hosts where a
+shape is not to go: by Nova's filters, and by what Placement offers.
+"""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections.abc import Sized
+import datetime
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nova_reaper.cloud import model
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+SmallInts = npt.NDArray[np.int32]
+_Scalar = TypeVar('_Scalar', bound=np.generic)
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def to_micros(time: datetime.datetime | None) -> int:
+    """Microseconds since 1970, which is also what "not known" counts as."""
+    return 0 if time is None else (time - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime.datetime:
+    """The time that is so many microseconds after 1970."""
+    return _EPOCH + micros * _MICROSECOND
+
+
+def wider(array: npt.NDArray[_Scalar], size: int,
+          fill: int = 0) -> npt.NDArray[_Scalar]:
+    """A copy of an array, with the value ``fill`` in what is new of it."""
+    result = np.full(size, fill, array.dtype)
+    result[:len(array)] = array
+    return result
+
+
+class Slots:
+    """A place for each preemptible server, and some that are empty.
+
+    :ivar amounts: what the server has, an array for each resource class
+    :ivar host_of: the row of its host
+    :ivar kind: a number that servers share for which all scorers but the one
+        of age have the same answer
+    :ivar deletes: whether its end is a delete
+    :ivar priorities: every priority that a server has or had
+    :ivar safe_until: microseconds since 1970 until which it may not be ended
+    :ivar endable: whether it may be ended after that
+    """
+
+    def __init__(self, classes: Mapping[str, int],
+                 options: model.Options) -> None:
+        self._classes = classes
+        self._options = options
+        self.amounts: list[SmallInts] = []
+        self.host_of = np.zeros(0, np.int32)
+        self.kind = np.zeros(0, np.int32)
+        self.project = np.zeros(0, np.int32)
+        self.priority = np.zeros(0, np.int64)
+        self.deletes = np.zeros(0, np.bool_)
+        self.launched = np.zeros(0, np.int64)
+        self.safe_until = np.zeros(0, np.int64)
+        self.endable = np.zeros(0, np.bool_)
+        self.preemptible = np.zeros(0, np.bool_)
+        self.servers: list[model.Server | None] = []
+        self.projects: dict[str, int] = {}
+        self.priorities: set[int] = set()
+        self.row_of: dict[str, int] = {}
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._segments: dict[int, tuple[int, int, int]] = {}
+        self._end = 0
+        self._wasted = 0
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    def add_class(self) -> None:
+        """Make room for one resource class more."""
+        self.amounts.append(np.zeros(len(self.servers), np.int32))
+
+    def segment(self, row: int) -> slice:
+        """Where the servers of a host are."""
+        start, count, _size = self._segments.get(row, (0, 0, 0))
+        return slice(start, start + count)
+
+    def of_host(self, row: int) -> list[model.Server]:
+        """The preemptible servers of a host."""
+        return [server for server in self.servers[self.segment(row)]
+                if server is not None]
+
+    def find(self, server: str) -> model.Server | None:
+        """A preemptible server by its ID."""
+        row = self.row_of.get(server)
+        if row is None:
+            return None
+        return next((one for one in self.of_host(row) if one.id == server),
+                    None)
+
+    def put(self, row: int, servers: Collection[model.Server],
+            taken: Collection[str] = ()) -> None:
+        """Say anew which preemptible servers a host has.
+
+        :param taken: IDs of those that are to be ended already
+        """
+        start, count, size = self._segments.get(row, (0, 0, 0))
+        self.endable[start:start + count] = False
+        self.preemptible[start:start + count] = False
+        for server in self.servers[start:start + count]:
+            # It may be known on another host by now.
+            if server is not None and self.row_of.get(server.id) == row:
+                del self.row_of[server.id]
+        if len(servers) > size:
+            self._wasted += size
+            size = len(servers) + max(2, len(servers) // 4)
+            start = self._allocate(row, size)
+        self.servers[start:start + size] = [None] * size
+        self._segments[row] = start, len(servers), size
+        self._write(row, start, self._sorted(servers), taken)
+        if self._wasted > 4096 and self._wasted > self._end // 2:
+            self._compact()
+
+    def _sorted(self, servers: Collection[model.Server]
+                ) -> list[model.Server]:
+        def order(server: model.Server) -> tuple[object, ...]:
+            return ([-server.resources.get(name, 0) for name in self._classes],
+                    server.priority, server.action,
+                    -to_micros(server.launched_at))
+        return sorted(servers, key=order)
+
+    def _write(self, row: int, start: int, servers: Sequence[model.Server],
+               taken: Collection[str]) -> None:
+        where = slice(start, start + len(servers))
+        for name, column in self._classes.items():
+            self.amounts[column][where] = [server.resources.get(name, 0)
+                                           for server in servers]
+        self.servers[where] = servers
+        self.host_of[where] = row
+        self.kind[where] = [self._kind(server) for server in servers]
+        self.project[where] = [
+            self.projects.setdefault(server.project, len(self.projects))
+            for server in servers]
+        self.priority[where] = [server.priority for server in servers]
+        self.priorities.update(server.priority for server in servers)
+        self.deletes[where] = [server.action is model.Action.DELETE
+                               for server in servers]
+        self.launched[where] = [to_micros(server.launched_at)
+                                for server in servers]
+        self.safe_until[where] = [self._safe_until(server)
+                                  for server in servers]
+        self.endable[where] = [
+            not (server.locked or server.busy or server.id in taken)
+            for server in servers]
+        self.preemptible[where] = [server.id not in taken
+                                   for server in servers]
+        for server in servers:
+            self.row_of[server.id] = row
+
+    def _kind(self, server: model.Server) -> int:
+        # What a scorer looks at besides the age belongs in here.
+        kind = (tuple(sorted((name, amount) for name, amount
+                             in server.resources.items() if amount)),
+                server.priority, server.action)
+        return self._kinds.setdefault(kind, len(self._kinds))
+
+    def _safe_until(self, server: model.Server) -> int:
+        safe = 0
+        if server.launched_at is not None:
+            safe = (to_micros(server.launched_at) +
+                    self._options.min_run_time * 1_000_000)
+        if server.last_ended_at is not None:
+            safe = max(safe, to_micros(server.last_ended_at) +
+                       self._options.repeat_protection * 1_000_000)
+        return safe
+
+    def _allocate(self, row: int, size: int) -> int:
+        start = self._end
+        self._end += size
+        if self._end > len(self.servers):
+            self._resize(max(1024, 2 * len(self.servers), self._end))
+        self.host_of[start:self._end] = row
+        return start
+
+    def _resize(self, size: int) -> None:
+        self.amounts = [wider(array, size) for array in self.amounts]
+        for name in ('host_of', 'kind', 'project', 'priority', 'deletes',
+                     'launched', 'safe_until', 'endable', 'preemptible'):
+            setattr(self, name, wider(getattr(self, name), size))
+        self.servers.extend([None] * (size - len(self.servers)))
+
+    def _compact(self) -> None:
+        """Close the gaps that hosts left which outgrew their place."""
+        taken = {server.id
+                 for server, mine in zip(self.servers, self.preemptible)
+                 if server is not None and not mine}
+        hosts = [(row, self.of_host(row)) for row in self._segments]
+        self._segments = {}
+        self._end = self._wasted = 0
+        self.endable[:] = False
+        self.preemptible[:] = False
+        self.servers = [None] * len(self.servers)
+        for row, servers in hosts:
+            self.put(row, servers, taken)
+
+
+class Exclusions:
+    """The hosts of an index that are refused or not offered, by the shape.
+
+    :param rows: of the index, which changes it: rows by the host's name
+    :param hosts: of the index, which changes it: one for each row
+    """
+
+    def __init__(self, rows: Mapping[str, int], hosts: Sized) -> None:
+        self._rows = rows
+        self._hosts = hosts
+        self._refusals: dict[model.Shape, Mapping[str, str]] = {}
+        self._refused: dict[model.Shape, Bools] = {}
+        self._not_offered: dict[model.Shape, Bools] = {}
+
+    def put(self, row: int, before: model.Host | None,
+            host: model.Host) -> None:
+        """Let what Placement said of a host hold no more if it has changed."""
+        if self._not_offered and before != host:
+            for mask in self._not_offered.values():
+                mask[row:row + 1] = False
+
+    def add_row(self) -> None:
+        """There is a new host: what was said by name is looked up again."""
+        self._refused.clear()
+
+    def refuse(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
+        """Say which filter of Nova's refuses a shape, by the host's name.
+
+        It replaces what was said of the shape before; {} forgets it.
+        """
+        self._refused.pop(shape, None)
+        if by_host:
+            self._refusals[shape] = by_host
+        else:
+            self._refusals.pop(shape, None)
+
+    def refusals(self, shape: model.Shape) -> Mapping[str, str]:
+        """The filters that refuse a shape, by the host's name."""
+        return self._refusals.get(shape, {})
+
+    def refused(self, shape: model.Shape) -> Bools | None:
+        """The hosts on which Nova's filters refuse a shape, None for none."""
+        by_host = self._refusals.get(shape)
+        if by_host is None:
+            return None
+        mask = self._refused.get(shape)
+        if mask is None or len(mask) != len(self._hosts):
+            mask = np.zeros(len(self._hosts), np.bool_)
+            mask[[self._rows[name] for name in by_host
+                  if name in self._rows]] = True
+            self._refused[shape] = mask
+        return mask
+
+    def offer(self, shape: model.Shape, hosts: Collection[str]) -> None:
+        """Say that Placement has room for a shape on no other hosts.
+
+        It holds of each host until that changes, or everything is asked
+        again. What was said before is not taken back, so that who asks again
+        and again comes to an end.
+        """
+        mask = np.ones(len(self._hosts), np.bool_)
+        mask[[self._rows[name] for name in hosts
+              if name in self._rows]] = False
+        before = self.not_offered(shape)
+        self._not_offered[shape] = mask if before is None else before | mask
+
+    def not_offered(self, shape: model.Shape) -> Bools | None:
+        """The hosts without room by Placement's word, None for none."""
+        mask = self._not_offered.get(shape)
+        if mask is not None and len(mask) != len(self._hosts):
+            mask = wider(mask, len(self._hosts), False)
+            self._not_offered[shape] = mask
+        return mask
+
+    def forget_offers(self) -> bool:
+        """Ask Placement anew; returns whether it had said anything."""
+        said = bool(self._not_offered)
+        self._not_offered.clear()
+        return said
+
+    def keep_only(self, shapes: Collection[model.Shape]) -> None:
+        """Forget what was said of other shapes."""
+        for said in (self._refusals, self._refused, self._not_offered):
+            for shape in said.keys() - shapes:
+                del said[shape]

@@ -1,0 +1,327 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What the reaper speaks of: hosts, servers, who waits, and what was decided.
+
+Nothing here asks or changes anything. All times are aware datetimes, all
+amounts are Placement's units (MEMORY_MB, DISK_GB, ...).
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import datetime
+import enum
+import math
+from typing import Any
+
+# Placement's own largest value of a max_unit and of a total.
+MAX_INT = 0x7FFFFFFF
+#: The longest time in seconds; sums of some are times still.
+MAX_SECONDS = 100 * 366 * 86400
+
+
+class Mode(enum.StrEnum):
+    """How far the reaper may go."""
+
+    OBSERVE = 'observe'
+    FILL = 'fill'
+    PREEMPT = 'preempt'
+
+
+class Verdict(enum.StrEnum):
+    """What becomes of a server that waits."""
+
+    ROOM = 'room'
+    PREEMPT = 'preempt'
+    WAIT = 'wait'
+
+
+class Reason(enum.StrEnum):
+    """Why a server waits; the words of ``GET /servers/{id}/pending``."""
+
+    NO_ROOM = 'no_room'
+    REFUSED = 'refused'
+    NO_SUCH_HOST = 'no_such_host'
+    NOTHING_FITS = 'nothing_fits'
+    BUILD_FAILED = 'build_failed'
+    QUOTA = 'quota'
+    UNKNOWN = 'unknown'
+
+
+# No host could take it, were it empty.
+NEVER = (Reason.NOTHING_FITS, Reason.NO_SUCH_HOST)
+
+
+class Hindrance(enum.StrEnum):
+    """Why the reaper itself leaves a server waiting, beyond Nova's words."""
+
+    PROTECTED = 'protected'
+    BACK_OFF = 'back_off'
+    RESERVED = 'reserved'
+    MODE = 'mode'
+    DEADLINE = 'deadline'
+    NEEDS_OWNER = 'needs_owner'
+
+
+class Action(enum.StrEnum):
+    """How a preemptible server is ended."""
+
+    DELETE = 'delete'
+    SHELVE = 'shelve'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a host has of one resource class, as Placement says it."""
+
+    total: int
+    reserved: int = 0
+    allocation_ratio: float = 1.0
+    min_unit: int = 1
+    max_unit: int = MAX_INT
+    step_size: int = 1
+
+    @property
+    def capacity(self) -> int:
+        """How much can be allocated: (total - reserved) * allocation_ratio."""
+        return math.floor((self.total - self.reserved) * self.allocation_ratio)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Host:
+    """A host and its resource provider.
+
+    :ivar inventory: the Inventory of each resource class
+    :ivar used: what all its consumers have of each resource class, the
+        preemptible ones, holds and migrations included
+    :ivar aggregates: what ``member_of`` of a request is compared with
+    :ivar disabled: whether its service is disabled, forced down or not up
+    :ivar generation: the provider's, None where there is none
+    """
+
+    name: str
+    inventory: Mapping[str, Inventory]
+    used: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    aggregates: frozenset[str] = frozenset()
+    traits: frozenset[str] = frozenset()
+    disabled: bool = False
+    uuid: str = ''
+    generation: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Server:
+    """A server that has an allocation on a host.
+
+    :ivar host: the name of its host
+    :ivar resources: what it has allocated there
+    :ivar preemptible: whether the operator's flavor says that it may be ended
+    :ivar launched_at: None if it is not known: long ago
+    :ivar last_ended_at: when the reaper last ended it, None if never
+    :ivar locked: whether an administrator has locked it
+    :ivar busy: whether it has a task, migrates, or has another host to come;
+        such a server is never ended
+    :ivar generation: of the consumer in Placement, None where there is none
+    """
+
+    id: str
+    host: str
+    resources: Mapping[str, int]
+    project: str = ''
+    user: str = ''
+    name: str = ''
+    flavor: str = ''
+    preemptible: bool = False
+    priority: int = 0
+    launched_at: datetime.datetime | None = None
+    last_ended_at: datetime.datetime | None = None
+    action: Action = Action.DELETE
+    locked: bool = False
+    busy: bool = False
+    generation: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """All of a request that decides on which hosts it could land.
+
+    Two servers of the same shape are evaluated once.
+
+    :ivar resources: pairs of resource class and amount, sorted
+    :ivar required: traits; "!" in front of one forbids it, "in:A,B" asks for
+        any of them
+    :ivar member_of: aggregates; "in:a,b" is any of them, "!" in front forbids
+    :ivar host: the name of the only host that it may have
+    :ivar fill_only: whether it needs more than the host's own provider
+        (nested or sharing ones): nobody is ended for it
+    :ivar elsewhere: resource classes that other providers may have for a host
+        that has none of its own: such a host is not judged by them
+    :ivar key: tells apart what is else the same, for which Nova's filters may
+        answer differently (image, hints, group, tenant aggregates)
+    """
+
+    resources: tuple[tuple[str, int], ...]
+    required: frozenset[str] = frozenset()
+    member_of: frozenset[str] = frozenset()
+    host: str | None = None
+    fill_only: bool = False
+    key: str = ''
+    elsewhere: frozenset[str] = frozenset()
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """The resources as a dictionary."""
+        return dict(self.resources)
+
+    @property
+    def by_host(self) -> list[tuple[str, int]]:
+        """Of the resources what each host has to have of its own."""
+        return [(name, amount) for name, amount in self.resources
+                if name not in self.elsewhere]
+
+    @classmethod
+    def of(cls, resources: Mapping[str, int], **others: Any) -> 'Shape':
+        """A shape whose resources are given as a mapping."""
+        return cls(tuple(sorted((name, amount)
+                                for name, amount in resources.items()
+                                if amount)), **others)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Demand:
+    """All of a waiting server that decides on the verdict about it.
+
+    Servers of one demand are decided once: if there is nothing for one of
+    them, there is nothing for the others.
+
+    :ivar below: only servers of a priority below this are ended for it, None:
+        of any
+    """
+
+    shape: Shape
+    below: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Waiting:
+    """A server that waits for room, or a shelved one that is to come back.
+
+    :ivar preemptible: whether its flavor is: it then ends none but servers
+        of a lower priority than its own
+    :ivar created_at: since when it waits
+    :ivar attempts: how often it was tried, its create included
+    :ivar last_attempt: None if it is not known
+    :ivar reason: what Nova says of its last attempt
+    :ivar pending_timeout: seconds it may wait by its flavor or project, None:
+        by the option
+    :ivar shelved: whether the reaper shelved it and is to bring it back
+    """
+
+    id: str
+    shape: Shape
+    created_at: datetime.datetime
+    project: str = ''
+    user: str = ''
+    name: str = ''
+    flavor: str = ''
+    preemptible: bool = False
+    priority: int = 0
+    attempts: int = 0
+    last_attempt: datetime.datetime | None = None
+    reason: Reason | None = None
+    pending_timeout: int | None = None
+    shelved: bool = False
+
+    @property
+    def demand(self) -> Demand:
+        """Its demand."""
+        return Demand(self.shape, self.priority if self.preemptible else None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """What the operator allows; the names are those of the configuration.
+
+    :ivar min_run_time: seconds for which a server is safe after its launch
+    :ivar max_ends_per_project_hour: how many servers of one project may be
+        ended within an hour, 0: any number
+    :ivar repeat_protection: seconds for which a server is safe after it was
+        ended and came back
+    :ivar pending_timeout: seconds after which a waiting server is given up,
+        0: never
+    :ivar retry_interval: seconds from the first rebuild that failed to the
+        next, doubled with each
+    :ivar max_retry_interval: the most that the doubling leads to
+    :ivar build_failed_retry_interval: the first interval after a build that
+        failed
+    :ivar fair_share_half_life: seconds after which what a project was given
+        counts half as much, 0: it is never forgotten
+    :ivar reserve: whether one that cannot be placed keeps those behind it from
+        taking the room that it could use
+    :ivar scorers: the names of the scorers that choose among sets of victims,
+        in their order
+    """
+
+    mode: Mode = Mode.OBSERVE
+    min_run_time: int = 600
+    max_ends_per_project_hour: int = 0
+    repeat_protection: int = 3600
+    pending_timeout: int = 0
+    retry_interval: int = 10
+    max_retry_interval: int = 600
+    build_failed_retry_interval: int = 300
+    fair_share_half_life: int = 86400
+    reserve: bool = False
+    scorers: tuple[str, ...] = ('priority', 'count', 'deletes', 'priorities',
+                                'leftover', 'youngest')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided for one waiting server, and why.
+
+    The log line, the answer over HTTP, the metric and the simulation are all
+    made of this.
+
+    :ivar server: the ID of the server that waits
+    :ivar host: where it goes, None if it waits
+    :ivar victims: IDs of the servers that are to be ended for it
+    :ivar reason: why there is no room for it as things are, in Nova's words;
+        None if there is
+    :ivar hindrance: what of the reaper's own keeps it waiting, None if
+        nothing does
+    :ivar detail: one sentence for a human being; its owner reads it, so it
+        names no host and no server of others
+    """
+
+    server: str
+    verdict: Verdict
+    host: str | None = None
+    victims: tuple[str, ...] = ()
+    reason: Reason | None = None
+    detail: str = ''
+    hindrance: Hindrance | None = None
+
+    @property
+    def word(self) -> str | None:
+        """The one word that says most of why it waits, None if it need not."""
+        if self.verdict is not Verdict.WAIT:
+            return self.reason.value if self.reason else None
+        told = self.hindrance or self.reason
+        return told.value if told else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form in which it is printed; ``reason`` is Nova's word."""
+        return {'server': self.server, 'verdict': self.verdict.value,
+                'host': self.host, 'victims': list(self.victims),
+                'reason': self.reason.value if self.reason else None,
+                'detail': self.detail}

@@ -1,0 +1,273 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What servers that wait ask for: one question to Nova for all of a shape.
+
+Which hosts Nova's filters refuse does not depend on the room on them, so the
+answer for one server holds for all that have the same flavor, image, zone,
+hints and project, until an aggregate, a service or a flavor changes.
+"""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+import dataclasses
+import hashlib
+import threading
+import time
+from urllib import parse
+
+from oslo_log import log
+
+from nova_reaper.clients import nova
+from nova_reaper.cloud import flavors
+from nova_reaper.cloud import model
+
+LOG = log.getLogger(__name__)
+
+# What a query says for the values of a trait that Nova knows.
+_TRAIT = {'required': '', 'forbidden': '!'}
+
+# What a host's own provider has; others are on nested or sharing providers as
+# a rule.
+OWN = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB',
+                 'MEM_ENCRYPTION_CONTEXT'})
+
+
+def query(server: nova.NovaServer) -> str:
+    """A query for Placement from the flavor alone.
+
+    For what Nova answers nothing about: a shelved server, and any before
+    2.107. The scheduler may know better.
+    """
+    amounts = ','.join(f'{name}:{amount}' for name, amount
+                       in sorted(flavors.resources(server).items()))
+    traits = ['!COMPUTE_STATUS_DISABLED']
+    for key, value in server.flavor.extra_specs.items():
+        if key.startswith('trait:') and value in _TRAIT:
+            traits.append(_TRAIT[value] + key.partition(':')[2])
+    return parse.urlencode({'resources': amounts,
+                            'required': ','.join(sorted(traits))})
+
+
+def shape(request: str, key: str, hosts: Mapping[str, str]) -> model.Shape:
+    """What a query for Placement asks for.
+
+    :param request: as Nova gives it in ``requests``
+    :param key: tells apart requests for which filters may answer differently
+    :param hosts: names of hosts by the UUID of their provider
+    """
+    amounts: dict[str, int] = {}
+    required: set[str] = set()
+    member_of: set[str] = set()
+    host: str | None = None
+    fill_only = False
+    for name, value in parse.parse_qsl(request):
+        if name == 'resources':
+            for item in value.split(','):
+                resource, amount = item.split(':')
+                amounts[resource] = min(int(amount), flavors.LARGEST)
+        elif name in ('required', 'root_required'):
+            required |= ({value} if value.startswith('in:')
+                         else set(value.split(',')))
+        elif name == 'member_of':
+            member_of.add(value)
+        elif name == 'in_tree':
+            # A provider that no host has leaves none.
+            host = hosts.get(value, value)
+        elif name not in ('limit', 'group_policy', 'same_subtree'):
+            fill_only = True
+    fill_only = fill_only or bool(amounts.keys() - OWN - {
+        name for name in amounts if name.startswith('CUSTOM_')})
+    return model.Shape.of(
+        amounts, required=frozenset(required), member_of=frozenset(member_of),
+        host=host, fill_only=fill_only, key=key)
+
+
+def elsewhere(request: model.Shape, classes: Collection[str],
+              shared: Collection[str]) -> model.Shape:
+    """A request without what only other providers than hosts' own may have.
+
+    A class that a sharing provider has is got there by each host that has none
+    of its own: where only some hosts have none it stays, and those that have
+    it are judged by it, and may have servers ended for it, as ever. A class
+    that no host has of its own is left out, be it shared or, as Nova says that
+    it is somewhere, nested; nobody is ended for it. With it go the traits that
+    are required, which may be those of its provider. What Placement offers is
+    exact.
+
+    :param classes: those that some host's own provider has
+    :param shared: those that sharing providers have
+    """
+    others = {name for name, _ in request.resources if name in shared or
+              name not in OWN and name not in classes}
+    kept = {name: amount for name, amount in request.resources
+            if name not in others or name in classes}
+    if len(kept) == len(request.resources):
+        return dataclasses.replace(request, elsewhere=frozenset(others))
+    return model.Shape.of(
+        kept, required=frozenset(name for name in request.required
+                                 if name.startswith('!')),
+        member_of=request.member_of, host=request.host, fill_only=True,
+        key=request.key, elsewhere=frozenset(others))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What Nova says of a shape.
+
+    :ivar refused: the filter that refuses it by the host's name
+    """
+
+    shape: model.Shape
+    requests: tuple[str, ...]
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    reason: model.Reason = model.Reason.UNKNOWN
+    message: str = ''
+    advice: str = ''
+    asked_at: float = 0.0
+
+
+class Shapes:
+    """Answers by the key of a server; safe for threads."""
+
+    def __init__(self, compute: nova.Nova) -> None:
+        self._nova = compute
+        self._lock = threading.Lock()
+        self._answers: dict[str, Answer] = {}
+        self._own: dict[str, str] = {}
+        # Since when, by the monotonic clock.
+        self._stale: dict[str, float] = {}
+
+    def key(self, server: nova.NovaServer) -> str:
+        """What tells apart servers for which Nova may answer differently."""
+        own = self._own.get(server.id)
+        if own:
+            return own
+        flavor = server.flavor
+        parts = (flavor.name, flavor.vcpus, flavor.ram, flavor.disk,
+                 flavor.ephemeral, flavor.swap,
+                 sorted(flavor.extra_specs.items()), server.project,
+                 server.kind, server.status)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    def known(self, server: nova.NovaServer) -> Answer | None:
+        """The last answer for a server, None if there was none."""
+        with self._lock:
+            return self._answers.get(self.key(server))
+
+    def fresh(self, server: nova.NovaServer) -> Answer | None:
+        """The answer for a server, None if it has to be asked for."""
+        with self._lock:
+            key = self.key(server)
+            return None if key in self._stale else self._answers.get(key)
+
+    def ask(self, server: nova.NovaServer, hosts: Mapping[str, str],
+            classes: Collection[str],
+            shared: Collection[str] = ()) -> Answer:
+        """Ask Nova for a server's shape.
+
+        :param hosts: names of hosts by the UUID of their provider
+        :param classes: the resource classes that some host has
+        :param shared: the resource classes that sharing providers have
+        :raises: clients.NotFound, clients.Conflict if it waits no more
+        """
+        key, asked_at = self.key(server), time.monotonic()
+        if server.shelved or not self._nova.has_pending_route:
+            requests: tuple[str, ...] = (query(server),)
+            shape = _shape(requests, key, hosts, classes, shared)
+            if server.shelved:
+                # It waits for free room: it was ended to make some.
+                shape = dataclasses.replace(shape, fill_only=True)
+            answer = Answer(shape, requests, asked_at=asked_at)
+        else:
+            pending = self._nova.pending(server.id)
+            # Where the scheduler cannot be asked, the flavor has to do.
+            requests = pending.requests or (query(server),)
+            answer = Answer(
+                _shape(requests, key, hosts, classes, shared,
+                       pending.reason == model.Reason.NOTHING_FITS), requests,
+                {item.host: item.refused_by for item in pending.hosts
+                 if item.refused_by},
+                pending.reason, pending.message, pending.advice, asked_at)
+        with self._lock:
+            known = self._answers.get(key)
+            if known and known.asked_at > asked_at:
+                return known
+            self._answers[key] = answer
+            if self._stale.get(key, asked_at) <= asked_at:
+                self._stale.pop(key, None)
+        return answer
+
+    def set_apart(self, server: str) -> None:
+        """Have a server asked for by itself: it differs from its like.
+
+        A forced host, a destination and what ports need are in no list.
+        """
+        with self._lock:
+            self._own[server] = f'server {server}'
+
+    def expressions(self) -> set[str]:
+        """The traits and aggregates that somebody asks for."""
+        with self._lock:
+            return {name for answer in self._answers.values() for name in
+                    answer.shape.required | answer.shape.member_of}
+
+    def forget(self, server: nova.NovaServer | None = None) -> None:
+        """Ask again for the shape of a server, or for all shapes.
+
+        Until that is answered the last answer holds.
+        """
+        with self._lock:
+            keys = (self._answers if server is None else [self.key(server)])
+            self._stale.update(dict.fromkeys(keys, time.monotonic()))
+
+    def keep_only(self, keys: set[str], servers: set[str]) -> None:
+        """Forget what nobody waits with any more."""
+        with self._lock:
+            self._answers = {key: answer for key, answer
+                             in self._answers.items() if key in keys}
+            self._stale = {key: since for key, since in self._stale.items()
+                           if key in keys}
+            self._own = {server: key for server, key in self._own.items()
+                         if server in servers}
+
+
+def _shape(requests: tuple[str, ...], key: str, hosts: Mapping[str, str],
+           classes: Collection[str], shared: Collection[str],
+           nothing_fits: bool = False) -> model.Shape:
+    """The first of the queries that some host could answer.
+
+    :param nothing_fits: whether Nova says so, which has asked Placement for
+        the providers of each host: then nothing is elsewhere
+    """
+    shapes = [shape(request, key, hosts) for request in requests]
+    if not nothing_fits:
+        shapes = [elsewhere(shape, classes, shared) for shape in shapes]
+    return next((shape for shape in shapes
+                 if all(name in classes for name, _ in shape.resources)),
+                shapes[-1])
+
+
+def waiting(server: nova.NovaServer, answer: Answer,
+            properties: Mapping[str, str]) -> model.Waiting:
+    """A server that waits, in the words of the queue."""
+    return model.Waiting(
+        id=server.id, shape=answer.shape, created_at=server.created_at,
+        project=server.project, user=server.user, name=server.name,
+        flavor=server.flavor.name,
+        preemptible=flavors.is_preemptible(server.flavor),
+        priority=flavors.priority(server.flavor, properties),
+        attempts=1, last_attempt=server.updated_at,
+        reason=(None if answer.reason == model.Reason.UNKNOWN
+                else answer.reason),
+        pending_timeout=flavors.pending_timeout(server.flavor, properties),
+        shelved=server.shelved)

@@ -1,0 +1,349 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What the reaper knows and plans: the index, the queue, and how it went.
+
+It asks nobody. Its owner, the engine, holds a lock over it.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+import dataclasses
+import datetime
+import time
+
+from oslo_log import log
+from oslo_utils import timeutils
+
+from nova_reaper.clients import nova
+from nova_reaper.cloud import index as index_module
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper.decide import plan
+from nova_reaper.events import reader
+from nova_reaper.queue import queue as queue_module
+from nova_reaper.report import answers
+from nova_reaper.report import metrics
+
+LOG = log.getLogger(__name__)
+
+
+@dataclasses.dataclass(slots=True)
+class History:
+    """What became of a server since it is known.
+
+    :ivar attempts: that a host was asked for, the create included
+    :ivar tries: of the reaper's that came to nothing, also before a host was
+        asked for: it backs off after both
+    """
+
+    attempts: int
+    last: datetime.datetime | None
+    tries: int = 0
+    reason: model.Reason | None = None
+
+
+class World:
+    """Hosts and servers that wait, planned by the options in force."""
+
+    def __init__(self, options: model.Options, source: reader.Reader,
+                 forms: shapes.Shapes, meters: metrics.Metrics) -> None:
+        self._reader = source
+        self._shapes = forms
+        self.options = options
+        self.index = index_module.Index(options)
+        self.queue = queue_module.Queue(options)
+        self.planner = plan.Planner(self.index, self.queue, options)
+        self.views: dict[str, reader.HostView] = {}
+        self.servers: dict[str, nova.NovaServer] = {}
+        self.told = answers.Record(meters)
+        self.history: dict[str, History] = {}
+        self.misses: dict[str, tuple[int, float]] = {}
+        self.not_built: set[str] = set()
+        self.max_misses = 0
+        self._least: dict[str, int] = {}
+        self._learned = 0
+        self.forget_misses = 0
+
+    def use(self, options: model.Options, attempts: Collection[str]) -> None:
+        """Plan by other options from now on; what is planned stays so.
+
+        :param attempts: IDs of the servers that attempts go on for
+        """
+        plans = self.index.plans
+        self.options = options
+        # It may have been by a list that nobody believed: nobody is given up
+        # for it before it is decided again.
+        self.told.forget(model.NEVER)
+        self.index = index_module.Index(options)
+        self.queue = queue_module.Queue(options)
+        self.planner = plan.Planner(self.index, self.queue, options,
+                                    self.planner)
+        for view in self.views.values():
+            self.index.put(view.host, view.servers)
+        for server in list(self.servers):
+            if server not in attempts:
+                self.put_again(server)
+        for one in plans.values():
+            if one.host in self.index.rows:
+                self.index.plan(one.server, one.host, one.resources,
+                                one.victims)
+
+    def put_host(self, view: reader.HostView, wake: bool = False) -> bool:
+        """A host as it was read; returns whether it has changed.
+
+        :param wake: whether to look at those that sleep in any case
+        """
+        name = view.host.name
+        before = self.views.get(name)
+        if before and before.read_at >= view.read_at:
+            return False
+        self.views[name] = view
+        row = self.index.put(view.host, view.servers)
+        changed = not before or (before.host, before.servers) != (
+            view.host, view.servers)
+        if changed or wake:
+            self.queue.host_changed(self.index, row)
+        return changed
+
+    def learn(self) -> None:
+        """Say of all hosts which traits they have, if more is known of that.
+
+        Which are asked for is known only when a server asks for them.
+        """
+        if self._learned == self._reader.learned:
+            return
+        self._learned = self._reader.learned
+        for name, view in self.views.items():
+            known = self._reader.with_traits(view)
+            if known is not view:
+                self.views[name] = known
+                self.index.put(known.host, known.servers)
+        self.queue.wake_all()
+
+    def remove_host(self, name: str) -> None:
+        """A host is gone."""
+        self.views.pop(name, None)
+        for server in self.index.planned(name):
+            self.index.drop_plan(server)
+        self.index.remove(name)
+
+    def consumers(self) -> set[str]:
+        """All that have something on some host."""
+        return {consumer for view in self.views.values()
+                for consumer in view.consumers}
+
+    def classes(self) -> frozenset[str]:
+        """The resource classes that hosts have."""
+        return reader.classes(self.views.values())
+
+    def put_server(self, server: nova.NovaServer, answer: shapes.Answer,
+                   busy: bool = False) -> bool:
+        """A server that waits; returns whether it was not known.
+
+        :param busy: whether an attempt for it is under way
+        """
+        new = server.id not in self.servers
+        self.servers[server.id] = server
+        shape = self._shape(answer.shape)
+        known = self.index.exclusions.refusals(shape)
+        # Of those of one shape all but the first have the same object.
+        if known is not answer.refused:
+            self.index.exclusions.refuse(shape, answer.refused)
+            if dict(known) != dict(answer.refused):
+                self.queue.wake_shape(shape)
+        if server.id not in self.history:
+            self.history[server.id] = History(1, server.updated_at)
+        if not busy:
+            self.put_again(server.id)
+        return new
+
+    def refuse(self, server: str, host: str, name: str) -> None:
+        """A filter was found to refuse a server's shape on a host."""
+        waiting = self.waiting(server)
+        if waiting:
+            known = self.index.exclusions.refusals(waiting.shape)
+            self.index.exclusions.refuse(waiting.shape, {**known, host: name})
+
+    def offer(self, server: str, host: str, providers: Collection[str]
+              ) -> bool:
+        """Placement has room for a server's shape on these providers alone.
+
+        :param host: one that was found to have none
+        :returns: whether there is another host, to be tried at once
+        """
+        waiting = self.waiting(server)
+        if waiting is None:
+            return False
+        hosts = {name for name, view in self.views.items()
+                 if view.host.uuid in providers and name != host}
+        self.index.exclusions.offer(waiting.shape, hosts)
+        return bool(hosts)
+
+    def forget_offers(self) -> None:
+        """What Placement said is old: try again what it had no room for."""
+        if self.index.exclusions.forget_offers():
+            self.queue.wake_all()
+
+    def waiting(self, server: str) -> model.Waiting | None:
+        """A server in the words of the queue, None if it does not wait."""
+        item = self.servers.get(server)
+        answer = self._shapes.known(item) if item else None
+        if item is None or answer is None:
+            return self.queue.get(server)
+        made = shapes.waiting(
+            item, answer, self._reader.properties.get(item.project, {}))
+        history = self.history.get(server)
+        if history:
+            made = dataclasses.replace(
+                made, attempts=history.attempts + history.tries,
+                last_attempt=history.last,
+                reason=history.reason or made.reason)
+        shape = self._shape(made.shape)
+        if server in self.not_built:
+            shape = dataclasses.replace(shape, fill_only=True)
+        return dataclasses.replace(made, shape=shape)
+
+    def measure(self) -> None:
+        """Find out again what those that wait ask for, and tell all of them.
+
+        What is known of others is forgotten.
+        """
+        demands: dict[model.Demand, list[model.Waiting]] = {}
+        for waiting in self.queue:
+            demands.setdefault(waiting.demand, []).append(waiting)
+        shapes = {demand.shape for demand in demands}
+        since = time.monotonic() - self.forget_misses
+        self.misses = {key: miss for key, miss in self.misses.items()
+                       if miss[1] >= since}
+        self._least.clear()
+        for shape in shapes:
+            self._lower(shape)
+        self.index.exclusions.keep_only(shapes)
+        self.queue.keep_only(demands)
+        for demand, servers in demands.items():
+            known = self.queue.asleep(demand)
+            if known:
+                self._tell_of_demand(known, servers)
+
+    def _tell_of_demand(self, known: model.Decision,
+                        servers: Iterable[model.Waiting]) -> None:
+        """Say of servers what was decided for another of their demand."""
+        for waiting in servers:
+            last = self.told.last.get(waiting.id)
+            if last is None or not last.decision.hindrance and (
+                    last.decision.reason is not known.reason):
+                self.tell(dataclasses.replace(known, server=waiting.id))
+
+    def _lower(self, shape: model.Shape) -> None:
+        asked = dict(shape.by_host)
+        self._least = {name: min(amount, asked[name]) for name, amount
+                       in (self._least or asked).items() if name in asked}
+
+    def has_room(self, host: str) -> bool:
+        """Whether somebody that waits may find room on a host, as known.
+
+        Where that is not so, it cannot be because more of it was taken.
+        """
+        row = self.index.rows.get(host)
+        return row is not None and all(
+            self.index.free[self.index.classes[name]][row] >= amount
+            for name, amount in self._least.items()
+            if name in self.index.classes)
+
+    def requests(self, server: str) -> tuple[str, ...]:
+        """What to ask Placement for a server, () if it is not known."""
+        item = self.servers.get(server)
+        answer = self._shapes.known(item) if item else None
+        return answer.requests if answer else ()
+
+    def _shape(self, shape: model.Shape) -> model.Shape:
+        """Nobody is ended any more for a shape that was missed too often."""
+        count, since = self.misses.get(shape.key, (0, 0.0))
+        if not count or time.monotonic() - since > self.forget_misses:
+            return shape
+        return dataclasses.replace(
+            shape, fill_only=shape.fill_only or count >= self.max_misses)
+
+    def missed(self, waiting: model.Waiting, reason: model.Reason | None
+               ) -> None:
+        """Servers were ended for one that did not run."""
+        if reason is model.Reason.BUILD_FAILED:
+            # More room would not help it.
+            self.not_built.add(waiting.id)
+        count = self.misses.get(waiting.shape.key, (0, 0.0))[0] + 1
+        self.misses[waiting.shape.key] = count, time.monotonic()
+        if count >= self.max_misses:
+            LOG.warning('Nobody is ended any more for servers like %s (%s), '
+                        'of which %d did not run in spite of it.',
+                        waiting.id, waiting.flavor, count)
+
+    def put_again(self, server: str) -> None:
+        """Have the queue use what is known of a server now."""
+        waiting = self.waiting(server)
+        if waiting:
+            self._lower(waiting.shape)
+            self.queue.put(waiting, timeutils.utcnow(True))
+
+    def discard(self, server: str, planned: bool = False) -> None:
+        """A server waits no more.
+
+        :param planned: whether the room that was planned for it stays so
+        """
+        self.servers.pop(server, None)
+        self.told.last.pop(server, None)
+        self.history.pop(server, None)
+        self.not_built.discard(server)
+        plan = None if planned else self.index.plans.get(server)
+        if plan:
+            self.index.drop_plan(server)
+            row = self.index.rows.get(plan.host)
+            if row is not None:
+                self.queue.host_changed(self.index, row)
+        self.queue.discard(server)
+
+    def leave(self, server: str, decision: model.Decision | None) -> None:
+        """What was begun for a server is another's: it waits as before."""
+        if decision:
+            self.planner.undo(decision, timeutils.utcnow(True))
+        else:
+            self.index.drop_plan(server)
+        self.put_again(server)
+
+    def tell(self, decision: model.Decision) -> bool:
+        """Keep a decision; returns whether it says anything new."""
+        return self.told.tell(decision, timeutils.utcnow(True))
+
+    def say(self, waiting: model.Waiting, decision: model.Decision) -> None:
+        """Keep a decision, and log it if it says anything new."""
+        self.told.say(waiting, decision, self.options.mode,
+                      timeutils.utcnow(True))
+
+    def failed(self, server: str, reason: model.Reason | None,
+               asked: bool) -> None:
+        """Nothing came of an attempt: the server backs off.
+
+        :param asked: whether Nova was asked to build it
+        """
+        history = self.history.setdefault(server, History(1, None))
+        if asked:
+            history.attempts += 1
+        else:
+            # The first of these tries waits already.
+            history.tries += 1
+        history.last = timeutils.utcnow(True)
+        history.reason = reason
+
+    def show(self) -> None:
+        """Bring the gauges up to date."""
+        self.told.show(self.servers.values(), self.views.values(),
+                       timeutils.utcnow(True))

@@ -1,0 +1,280 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""One decision after another: the queue, the choice, and what follows from it.
+
+The service and the simulation both run this; they differ in what they do with
+a decision.
+"""
+
+import collections
+from collections.abc import Mapping
+import dataclasses
+import datetime
+
+from nova_reaper.cloud import index as index_module
+from nova_reaper.cloud import model
+from nova_reaper.decide import choose
+from nova_reaper.queue import queue as queue_module
+
+_HOUR = datetime.timedelta(hours=1)
+# What may end nobody for want of a turn looks again after it.
+_TURN = datetime.timedelta(seconds=5)
+# So many hosts are looked at faster one by one than all at once.
+_FEW = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class End:
+    """A server that was ended, or is going to be."""
+
+    server: str
+    project: str
+    time: datetime.datetime
+
+
+class Planner:
+    """Decides for the servers that wait, in their order.
+
+    :param before: who decided so far: the ends that it counts count on
+    :ivar ends: of servers that count against what may be ended in an hour
+    """
+
+    def __init__(self, index: index_module.Index, queue: queue_module.Queue,
+                 options: model.Options,
+                 before: 'Planner | None' = None) -> None:
+        self.index = index
+        self.queue = queue
+        self._options = options
+        self.ends: collections.deque[End] = (
+            before.ends if before else collections.deque())
+        self._reserved: tuple[str, str] | None = None
+        self._seen: set[str] = set()
+        self._told: dict[model.Demand, int] = {}
+
+    def next(self, now: datetime.datetime, *, everybody: bool = False,
+             may_end: bool = True
+             ) -> tuple[model.Waiting, model.Decision] | None:
+        """Decide for the next server, None if nobody is to be tried now.
+
+        The room of a decision other than "wait" is planned in the index at
+        once, so that the next decision sees it. It is the caller's to drop
+        the plan when it is carried out, or to call :meth:`undo`.
+
+        :param everybody: whether to go once through all who wait, those whose
+            demand sleeps included
+        :param may_end: whether anybody may be ended for a server now
+        """
+        waiting = self.queue.pop(now, asleep=everybody)
+        while everybody and waiting is not None:
+            if waiting.id not in self._seen:
+                self._seen.add(waiting.id)
+                break
+            # It was woken by what another left over.
+            waiting = self.queue.pop(now, asleep=True)
+        if waiting is None:
+            return None
+        seen = self.index.version
+        again = None
+        if everybody:
+            known = self.queue.asleep(waiting.demand)
+            # What was decided since may have changed why it has to sleep.
+            if known is not None and self._told.get(waiting.demand) == seen:
+                return waiting, dataclasses.replace(known, server=waiting.id)
+            self._told[waiting.demand] = seen
+        else:
+            again = self._decide_again(waiting, now)
+        if again is not None and again[0].verdict is model.Verdict.WAIT:
+            self.queue.sleep(waiting, again[0], self.index, seen, now,
+                             again[1])
+            return waiting, again[0]
+        decision = again[0] if again else self.decide(waiting, now)
+        if decision.victims and not may_end:
+            decision = model.Decision(
+                waiting.id, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
+                detail='Preemptible servers can make room for it. As many as '
+                'may be are ended for others first.')
+            self.queue.sleep(waiting, decision, self.index, seen, now,
+                             now + _TURN, complete=False)
+            return waiting, decision
+        if decision.verdict is model.Verdict.WAIT:
+            self._wait(waiting, decision, seen, now)
+        else:
+            self._plan(waiting, decision, now)
+        return waiting, decision
+
+    def decide(self, waiting: model.Waiting,
+               now: datetime.datetime) -> model.Decision:
+        """What would be decided for a server; nothing is changed by it."""
+        reserved = self._reservation()
+        if reserved is not None and reserved[0] == waiting.id:
+            reserved = None
+        return choose.decide(
+            self.index, waiting, self._options, now,
+            ends_left=self.ends_left(now),
+            reserved=reserved[1] if reserved else None)
+
+    def better(self, waiting: model.Waiting, before: model.Decision,
+               held: Mapping[str, int], now: datetime.datetime
+               ) -> model.Decision | None:
+        """A better decision than that which is planned; nothing is changed.
+
+        :param held: what is held for the server on the host of the decision,
+            as far as the index counts it as used
+        :returns: None if there is no better one
+        """
+        plan, ends = self.index.plans.get(waiting.id), self.ends
+        self.index.plan(waiting.id, before.host or '',
+                        {name: -amount for name, amount in held.items()})
+        self.ends = collections.deque(
+            end for end in ends if end.server not in before.victims)
+        try:
+            found = self.decide(waiting, now)
+            if found.verdict is model.Verdict.ROOM or found.victims and (
+                    choose.is_better(self.index, waiting, self._options, now,
+                                     found, before)):
+                return found
+            return None
+        finally:
+            self.ends = ends
+            self.index.drop_plan(waiting.id)
+            if plan:
+                self.index.plan(plan.server, plan.host, plan.resources,
+                                plan.victims)
+
+    def _decide_again(self, waiting: model.Waiting, now: datetime.datetime
+                      ) -> tuple[model.Decision, datetime.datetime | None] | (
+                          None):
+        """Decide by the hosts that have changed since its demand slept.
+
+        The others have nothing for it, so that one host that changes does not
+        cost a search over all of them for each demand.
+
+        :returns: the decision, and until when it holds if it is to wait; None
+            if all hosts have to be looked at
+        """
+        slept = self.queue.slept(waiting.demand)
+        if slept is None or self._options.reserve:
+            return None
+        seen, before, until = slept
+        rows = self.index.changed_since(seen)
+        if until is not None and until <= now:
+            return None
+        if len(rows) > len(self.index.hosts) // 8 or (
+                before.reason in model.NEVER):
+            return None
+        few = before.reason is model.Reason.NO_ROOM and len(rows) <= _FEW
+        if few and not any(
+                choose.could_help(self.index, waiting.demand, row)
+                for row in rows):
+            return dataclasses.replace(before, server=waiting.id), until
+        decision = choose.decide(
+            self.index, waiting, self._options, now,
+            ends_left=self.ends_left(now), among=rows)
+        if decision.verdict is model.Verdict.ROOM:
+            return decision, None
+        if decision.verdict is model.Verdict.PREEMPT:
+            # Why it waited is said of all hosts.
+            return dataclasses.replace(decision, reason=before.reason), None
+        if decision.hindrance is model.Hindrance.PROTECTED or (
+                decision.hindrance is not before.hindrance) or (
+                decision.reason not in (before.reason,
+                                        model.Reason.NOTHING_FITS)):
+            return None
+        return dataclasses.replace(before, server=waiting.id), until
+
+    def undo(self, decision: model.Decision, now: datetime.datetime) -> None:
+        """Nothing came of a decision: give the room and its server back."""
+        self.index.drop_plan(decision.server)
+        self.drop_ends(decision)
+        self.queue.give_back(decision.server, now)
+        row = self.index.rows.get(decision.host or '')
+        if row is not None:
+            self.queue.host_changed(self.index, row)
+
+    def drop_ends(self, decision: model.Decision) -> None:
+        """The ends of a decision are planned no more."""
+        victims = set(decision.victims)
+        left = collections.deque(
+            end for end in self.ends if end.server not in victims)
+        if len(left) < len(self.ends) and (
+                self._options.max_ends_per_project_hour):
+            # Others of these projects may be ended in their stead.
+            self.queue.wake_protected()
+        self.ends = left
+
+    def record_end(self, server: str, project: str,
+                   time: datetime.datetime) -> None:
+        """Count the end of a server that is not planned here, or no more."""
+        self.ends.append(End(server, project, time))
+
+    def ends_left(self, now: datetime.datetime) -> dict[str, int]:
+        """How many servers may still be ended, by project."""
+        most = self._options.max_ends_per_project_hour
+        self.ends = collections.deque(
+            end for end in self.ends if end.time > now - _HOUR)
+        if not most:
+            return {}
+        ended = collections.Counter(end.project for end in self.ends)
+        return {project: max(0, most - ended[project])
+                for project in self.index.slots.projects}
+
+    def _wait(self, waiting: model.Waiting, decision: model.Decision,
+              seen: int, now: datetime.datetime) -> None:
+        until = None
+        if decision.hindrance is model.Hindrance.PROTECTED:
+            until = choose.protected_until(self.index, waiting, now)
+            if self.ends and self._options.max_ends_per_project_hour:
+                free = min(end.time for end in self.ends) + _HOUR
+                until = min(until, free) if until else free
+        self.queue.sleep(waiting, decision, self.index, seen, now, until)
+        if self._options.reserve:
+            self._reserve(waiting)
+
+    def _plan(self, waiting: model.Waiting, decision: model.Decision,
+              now: datetime.datetime) -> None:
+        assert decision.host is not None
+        table = self.index.slots
+        for victim in decision.victims:
+            server = table.find(victim)
+            if server is not None:
+                self.ends.append(End(victim, server.project, now))
+        self.index.plan(waiting.id, decision.host, waiting.shape.amounts,
+                        decision.victims)
+        self.queue.grant(waiting, self.index.totals(), now)
+        if self._reserved is not None and self._reserved[0] == waiting.id:
+            self._reserved = None
+            self.queue.wake_all()
+        if decision.victims:
+            # What its victims leave over may be enough for another.
+            self.queue.host_changed(self.index,
+                                    self.index.rows[decision.host])
+
+    def _reserve(self, waiting: model.Waiting) -> None:
+        """Keep a host for the first of those that cannot be placed."""
+        reserved = self._reservation()
+        if reserved is not None:
+            holder = self.queue.get(reserved[0])
+            if holder and self.queue.rank(holder) <= self.queue.rank(waiting):
+                return
+        host = choose.worth_reserving(self.index, waiting)
+        if host is not None:
+            self._reserved = waiting.id, host
+            self.queue.wake_all()
+
+    def _reservation(self) -> tuple[str, str] | None:
+        if self._reserved is not None and (
+                self._reserved[0] not in self.queue or
+                self._reserved[1] not in self.index.rows):
+            self._reserved = None
+            self.queue.wake_all()
+        return self._reserved

@@ -1,0 +1,388 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The lists that heal what notifications did not tell.
+
+They are read by a thread of their own, and applied by the engine: a long list
+holds nobody up. What was read of a host meanwhile is newer, and stays.
+"""
+
+import collections
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import datetime
+import math
+import operator
+import time
+
+from oslo_config import cfg
+from oslo_log import log
+from oslo_utils import timeutils
+
+from nova_reaper.clients import nova
+from nova_reaper.clients import rest
+from nova_reaper.cloud import shapes
+from nova_reaper.events import reader
+
+LOG = log.getLogger(__name__)
+# What there is to read; the names of jobs, too.
+FULL = 'full list'
+WAITING = 'list of servers that wait'
+CHANGES = 'list of what has changed'
+SHAPES = 'list of what filters say'
+# Of the changes, before everything is read; of servers of one kind in a list.
+TRIES = 3
+# Seconds in which what servers ask for is asked for one list, and how many may
+# fail, and none be answered, before it is Nova that fails.
+ASKING = 60.0
+FAILURES = 5
+PAUSE = 10.0  # a flood of changes of aggregates is one
+# Between two of them so many times as long as the first has taken: Nova's
+# schedulers are asked about all hosts, and have others to serve.
+REST = 5
+# The clocks of Nova's hosts may be so much behind, and a write on its way.
+SKEW = datetime.timedelta(seconds=60)
+HOUR = datetime.timedelta(hours=1)
+NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WaitingList:
+    """All that wait: those that are PENDING, and those that are to return."""
+
+    servers: Mapping[str, nova.NovaServer]
+    answers: Mapping[str, shapes.Answer]
+    read_at: datetime.datetime
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FullList:
+    """Everything, or all that has changed of it.
+
+    :ivar hosts: None for one of which Placement knows nothing
+    :ivar read_at: when the reading began
+    """
+
+    hypervisors: Mapping[str, nova.Hypervisor]
+    hosts: Mapping[str, reader.HostView | None]
+    waiting: WaitingList
+    read_at: datetime.datetime
+    seconds: float
+
+    @property
+    def unknown(self) -> int:
+        """How many hosts Placement does not know."""
+        return sum(view is None for view in self.hosts.values())
+
+    @property
+    def bare(self) -> tuple[int, int]:
+        """How many hosts have no inventory at all, and of how many.
+
+        Of those that are up and enabled: others may have none for good
+        reason. Where no host is, of all. What was not read has not changed.
+        """
+        names = [name for name, item in self.hypervisors.items()
+                 if item.up and item.enabled] or list(self.hypervisors)
+        views = [self.hosts.get(name) for name in names]
+        return (sum(view is not None and not view.host.inventory
+                    for view in views), len(names))
+
+
+class Lists:
+    """Reads lists by the reader, and asks for the shapes on them."""
+
+    def __init__(self, source: reader.Reader, forms: shapes.Shapes) -> None:
+        self._reader = source
+        self._shapes = forms
+        # IDs of servers over which Nova failed last: their turn is the last.
+        self._failing: set[str] = set()
+
+    def read_waiting(self, classes: Collection[str]) -> WaitingList:
+        """All that wait, with what they ask for.
+
+        :param classes: the resource classes that some host has
+        """
+        begun = time.monotonic()
+        read_at = timeutils.utcnow(True)
+        servers = {server.id: server for server
+                   in self._reader.nova.servers(status='PENDING')
+                   if server.waits}
+        servers |= {server.id: server for server in self._reader.shelved()}
+        answers = self._answers(servers.values(), classes)
+        self._shapes.keep_only({self._shapes.key(server)
+                                for server in servers.values()},
+                               set(servers))
+        self._learn(answers.values())
+        return WaitingList(servers, answers, read_at,
+                           time.monotonic() - begun)
+
+    def _answers(self, servers: Iterable[nova.NovaServer],
+                 classes: Collection[str]) -> dict[str, shapes.Answer]:
+        """What servers ask for, as far as Nova says so in the time there is.
+
+        Hints, which owners may make up for each server, and servers over which
+        Nova fails must not keep all others from being known: what is left
+        over has the answer of before, if any, until the next list.
+
+        :raises: clients.RequestFailed where Nova fails over one after another,
+            and over none not
+        """
+        answers, unknown = {}, []
+        for server in servers:
+            known = self._shapes.fresh(server)
+            if known:
+                answers[server.id] = known
+            else:
+                unknown.append(server)
+        end = time.monotonic() + ASKING
+        told = False
+        failed: set[str] = set()
+        of_kind: collections.Counter[str] = collections.Counter()
+        for server in self._by_turns(unknown):
+            if time.monotonic() >= end or (
+                    failed and of_kind[self._shapes.key(server)] >= TRIES):
+                answer = self._shapes.known(server)
+            else:
+                try:
+                    answer, told = self.answer(server, classes), True
+                except (rest.RequestFailed, ValueError) as error:
+                    answer = self._shapes.known(server)
+                    failed.add(server.id)
+                    of_kind[self._shapes.key(server)] += 1
+                    LOG.warning('What server %s asks for is looked at later: '
+                                '%s', server.id, error)
+                    if len(failed) == FAILURES and not told:
+                        self._failing |= failed
+                        raise
+            if answer:
+                answers[server.id] = answer
+        self._failing = failed
+        return answers
+
+    def _by_turns(self, servers: Collection[nova.NovaServer]
+                  ) -> list[nova.NovaServer]:
+        """First those nothing is known of; of each project one after another.
+
+        Those over which Nova has failed come after all others.
+        """
+        turns: collections.Counter[str] = collections.Counter()
+        places = []
+        for server in servers:
+            turns[server.project] += 1
+            places.append((server.id in self._failing,
+                           self._shapes.known(server) is not None,
+                           turns[server.project]))
+        return [server for _place, server in sorted(
+            zip(places, servers), key=operator.itemgetter(0))]
+
+    def read_one(self, uuid: str, classes: Collection[str]
+                 ) -> tuple[nova.NovaServer, shapes.Answer] | None:
+        """One server, None if it does not wait."""
+        try:
+            server = self._reader.nova.server(uuid)
+        except rest.NotFound:
+            return None
+        if not server.waits:
+            return None
+        answer = self.answer(server, classes)
+        if answer is None:
+            return None
+        self._learn([answer])
+        return server, answer
+
+    def answer(self, server: nova.NovaServer, classes: Collection[str]
+               ) -> shapes.Answer | None:
+        """What a server asks for, None if it has just ceased to wait."""
+        known = self._shapes.fresh(server)
+        if known:
+            return known
+        try:
+            return self._shapes.ask(
+                server, self._reader.names_by_provider(), classes,
+                self._reader.shared)
+        except (rest.NotFound, rest.Conflict):
+            return None
+
+    def _learn(self, answers: Iterable[shapes.Answer]) -> None:
+        """Ask Placement for traits and aggregates that are new."""
+        expressions: set[str] = set()
+        for answer in answers:
+            expressions |= answer.shape.required | answer.shape.member_of
+        self._reader.read_having(expressions)
+
+    def read_all(self) -> FullList:
+        """Everything.
+
+        :raises: clients.RequestFailed if any part cannot be read: half a
+            list is none
+        """
+        begun = time.monotonic()
+        read_at = timeutils.utcnow(True)
+        self._reader.nova.client.look_again()
+        hypervisors = self._reader.read_hypervisors()
+        if not self._reader.hypervisors:
+            self._reader.keep_hypervisors(hypervisors)
+        self._reader.read_properties()
+        self._reader.read_preemptible()
+        self._reader.read_having(self._shapes.expressions(), again=True)
+        self._reader.read_shared(hypervisors)
+        hosts = self._reader.read_hosts(hypervisors)
+        classes = reader.classes(hosts.values())
+        self._shapes.forget()
+        waiting = self.read_waiting(classes)
+        if not waiting.servers:
+            self._look_for_those_in_error()
+        return FullList(hypervisors, self._complete(hosts), waiting, read_at,
+                        time.monotonic() - begun)
+
+    def _look_for_those_in_error(self) -> None:
+        """Nobody waits: does Nova let anybody wait at all?"""
+        found = self._reader.nova.count_not_placed(
+            timeutils.utcnow(True) - HOUR)
+        if found:
+            LOG.warning(
+                'No server waits, but %d that were created within the hour '
+                'found no host and are in ERROR: nova-conductor seems to run '
+                'without "use_pending_state = true".', found)
+
+    def read_changes(self, since: datetime.datetime,
+                     views: Mapping[str, reader.HostView],
+                     anew: bool = False) -> FullList:
+        """What has changed since everything was read, of it the waiting all.
+
+        A host has changed if one of its servers has, or it was not there, or
+        Nova says something else of it.
+
+        :param since: when that reading began
+        :param views: the hosts as they were read then
+        :param anew: whether traits, aggregates and what filters say are to be
+            asked for again, too
+        :raises: clients.RequestFailed
+        """
+        begun = time.monotonic()
+        read_at = timeutils.utcnow(True)
+        known = dict(self._reader.hypervisors)
+        hypervisors = self._reader.read_hypervisors()
+        self._reader.read_properties()
+        # A notice does not count as a change of the server.
+        self._reader.read_preemptible()
+        changed = self._reader.read_changed(since - SKEW)
+        gone = frozenset(changed)
+        names = {server.host for server in changed.values()}
+        names |= {notice.server.host for notice in self._reader.notices()}
+        names |= {name for name, view in views.items()
+                  if not view.consumers.isdisjoint(gone)}
+        names |= {name for name, item in hypervisors.items()
+                  if name not in views or known.get(name) != item}
+        if anew:
+            self._reader.read_having(self._shapes.expressions(), again=True)
+            self._shapes.forget()
+        hosts = self._reader.read_hosts(
+            {name: hypervisors[name] for name in names if name in hypervisors})
+        waiting = self.read_waiting(reader.classes(views.values()))
+        LOG.info('Of %d hosts %d have changed since %s.', len(hypervisors),
+                 len(hosts), since)
+        return FullList(hypervisors, self._complete(hosts), waiting, read_at,
+                        time.monotonic() - begun)
+
+    def _complete(self, hosts: Mapping[str, reader.HostView | None]
+                  ) -> dict[str, reader.HostView | None]:
+        """Traits that only the servers on the list asked for come later."""
+        return {name: view and self._reader.with_traits(view)
+                for name, view in hosts.items()}
+
+
+class Calendar:
+    """When which list is due, by the monotonic clock.
+
+    :ivar resume: whether others have acted since everything was read
+    :ivar read_at: when that was
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf.reaper
+        self._pending_at = self._full_at = -math.inf
+        self._full_failed = False
+        self._soon: float | None = None
+        self._not_before = -math.inf
+        self.resume = False
+        self._resume_at = -math.inf
+        self._resumed = 0
+        self._last: str | None = None
+        self.read_at = NEVER
+
+    @property
+    def pending(self) -> float:
+        """When those that wait are to be listed again."""
+        interval: float = self._conf.pending_list_interval
+        return self._pending_at + interval
+
+    @property
+    def full(self) -> float:
+        """When everything is to be listed again."""
+        due: float = self._full_at + self._conf.full_list_interval
+        return min(due, self.pending) if self._full_failed else due
+
+    def due(self, active: bool, recovered: bool) -> str | None:
+        """The list that is to be read now, None if there is none.
+
+        :param active: whether this is the reaper that acts
+        :param recovered: whether it knows what was begun by others
+        """
+        now = time.monotonic()
+        if active and self.resume and self.read_at > NEVER:
+            return CHANGES if now >= self._resume_at else None
+        if now >= self.full:
+            return FULL
+        if self._soon is not None and now >= max(self._soon,
+                                                 self._not_before):
+            return SHAPES if self.read_at > NEVER else FULL
+        known = recovered or not active and self.read_at > NEVER
+        if now >= self.pending and known:
+            return WAITING
+        return None
+
+    def began(self, name: str | None) -> None:
+        """A list is being read."""
+        self._pending_at = time.monotonic()
+        self._last = name
+        if name == FULL:
+            self._full_at = self._pending_at
+            self._full_failed = False
+            self._resumed = 0
+            self._soon = None
+        if name == CHANGES:
+            self.resume = False
+            self._resumed += 1
+        if name == SHAPES:
+            self._soon = None
+
+    def failed(self, name: str) -> None:
+        """A list could not be read: it is not waited for until the next."""
+        if name == FULL and self._last == CHANGES and self._resumed < TRIES:
+            # One error is no reason to read all hosts of a large cloud.
+            self.resume = True
+            self._resume_at = time.monotonic() + PAUSE
+        else:
+            self._full_failed = self._full_failed or name == FULL
+
+    def took(self, seconds: float) -> None:
+        """A list with what filters say has been read."""
+        self._not_before = time.monotonic() + REST * seconds
+
+    def read_soon(self) -> None:
+        """Have what filters say read again, but not more often than needed."""
+        if self._soon is None:
+            self._soon = time.monotonic() + PAUSE

@@ -1,0 +1,401 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Reads Nova and Placement, and says it in the words of cloud/model.py.
+
+What a read of a single host needs is kept from the last list: which server is
+preemptible, which provider has which trait. A hint refreshes one of them.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from concurrent import futures
+import dataclasses
+import datetime
+import functools
+import threading
+import time
+
+from oslo_config import cfg
+from oslo_log import log
+
+from nova_reaper.clients import keystone
+from nova_reaper.clients import nova
+from nova_reaper.clients import placement
+from nova_reaper.clients import rest
+from nova_reaper.cloud import flavors
+from nova_reaper.cloud import model
+
+LOG = log.getLogger(__name__)
+GONE = ('DELETED', 'SOFT_DELETED')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostView:
+    """A host, its preemptible servers, and who else has something on it.
+
+    :ivar read_at: when the reading began, by the monotonic clock
+    """
+
+    host: model.Host
+    servers: tuple[model.Server, ...]
+    consumers: frozenset[str]
+    read_at: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """A notice that a server's metadata shows."""
+
+    server: nova.NovaServer
+    waiting: str
+    terminate_at: str
+
+
+class Reader:
+    """Reads; safe for threads.
+
+    :param pool: threads for what can be asked at the same time
+    """
+
+    def __init__(self, compute: nova.Nova, room: placement.Placement,
+                 identity: keystone.Keystone,
+                 pool: futures.Executor, conf: cfg.ConfigOpts) -> None:
+        self.nova = compute
+        self._placement = room
+        self._keystone = identity
+        self._pool = pool
+        self._conf = conf.reaper
+        self._lock = threading.Lock()
+        self.hypervisors: dict[str, nova.Hypervisor] = {}
+        self.preemptible: dict[str, nova.NovaServer] = {}
+        # Names of the flavors that bear the mark now.
+        self._marked: frozenset[str] = frozenset()
+        self.properties: Mapping[str, Mapping[str, str]] = {}
+        # What was read of one server while a list of all was.
+        self._meanwhile: dict[str, nova.NovaServer | None] = {}
+        self._ended_at: dict[str, datetime.datetime] = {}
+        self._avoided: dict[str, float] = {}
+        self.shared: frozenset[str] = frozenset()
+        # Grows with each change of what is known of traits and aggregates.
+        self.learned = 0
+        self._having: dict[str, set[str]] = {}
+        self._locked: dict[str, tuple[datetime.datetime, bool]] = {}
+        self._doubled: set[str] = set()
+
+    def read_hypervisors(self) -> dict[str, nova.Hypervisor]:
+        """All hosts by name; those with several nodes are left out.
+
+        It keeps nothing: whoever asks may not believe it.
+        """
+        found: dict[str, nova.Hypervisor] = {}
+        doubled: set[str] = set()
+        for item in self.nova.hypervisors():
+            if item.host in found:
+                doubled.add(item.host)
+            found[item.host] = item
+        if doubled - self._doubled:
+            LOG.info('Hosts with several nodes (bare metal) are left alone: '
+                     '%s', ', '.join(sorted(doubled)))
+        self._doubled = doubled
+        return {name: item for name, item in found.items()
+                if name not in doubled}
+
+    def keep_hypervisors(self, found: Mapping[str, nova.Hypervisor]) -> None:
+        """Use these hosts from now on."""
+        with self._lock:
+            self.hypervisors = dict(found)
+
+    def names_by_provider(self) -> dict[str, str]:
+        """The names of all hosts by the UUID of their provider."""
+        return {item.uuid: name for name, item in self.hypervisors.items()}
+
+    def read_preemptible(self) -> dict[str, nova.NovaServer]:
+        """All servers that may be ended, and those shelved for others."""
+        found: dict[str, nova.NovaServer] = {}
+        with self._lock:
+            self._meanwhile = {}
+        marked = self._marked_flavors()
+        for flavor in marked:
+            for server in self.nova.servers(flavor=flavor.id):
+                # The one it was made with counts as well.
+                if flavors.is_preemptible(server.flavor):
+                    found[server.id] = server
+        # Who was shelved for others comes back, whatever became of its flavor.
+        for server in self.nova.servers(status='SHELVED_OFFLOADED'):
+            if flavors.SHELVED_AT in server.metadata and (
+                    flavors.is_preemptible(server.flavor)):
+                found[server.id] = server
+        with self._lock:
+            self._marked = frozenset(flavor.name for flavor in marked)
+            for server_id, newer in self._meanwhile.items():
+                found.pop(server_id, None)
+                if newer and self._counts(newer):
+                    found[server_id] = newer
+            self.preemptible, self._meanwhile = found, {}
+            self._ended_at = {uuid: time for uuid, time
+                              in self._ended_at.items() if uuid in found}
+            self._locked = {uuid: known for uuid, known
+                            in self._locked.items() if uuid in found}
+            self._avoided = {uuid: until for uuid, until
+                             in self._avoided.items() if uuid in found}
+        return found
+
+    def _marked_flavors(self) -> list[nova.Flavor]:
+        return [flavor for flavor in self.nova.flavors()
+                if flavors.is_preemptible(flavor)]
+
+    def marked(self) -> frozenset[str]:
+        """Names of the flavors that bear the mark now, as Nova says."""
+        return frozenset(flavor.name for flavor in self._marked_flavors())
+
+    def read_changed(self, since: datetime.datetime
+                     ) -> dict[str, nova.NovaServer]:
+        """All servers that have changed, those that are gone by now too."""
+        found = {server.id: server for server in self.nova.servers(
+            **{'changes-since': since.isoformat()})}
+        with self._lock:
+            for server in found.values():
+                self._keep(server.id,
+                           None if server.status in GONE else server)
+        return found
+
+    def read_properties(self) -> None:
+        """What operators have written on projects."""
+        self.properties = self._keystone.project_properties()
+
+    def read_server(self, uuid: str) -> nova.NovaServer | None:
+        """One preemptible server again; None if it is gone, or is none."""
+        try:
+            server: nova.NovaServer | None = self.nova.server(uuid)
+        except rest.NotFound:
+            server = None
+        with self._lock:
+            return self._keep(uuid, server)
+
+    def _keep(self, uuid: str, server: nova.NovaServer | None
+              ) -> nova.NovaServer | None:
+        # A list that is being read may find its flavor marked by now.
+        self._meanwhile[uuid] = server
+        if server and self._counts(server):
+            self.preemptible[uuid] = server
+            return server
+        self.preemptible.pop(uuid, None)
+        return None
+
+    def has_returned(self, uuid: str, at: datetime.datetime) -> None:
+        """One that was ended runs again: it is protected for a while."""
+        with self._lock:
+            self._ended_at[uuid] = at
+
+    def _counts(self, server: nova.NovaServer) -> bool:
+        """Whether a server may be ended, or was shelved for another."""
+        return flavors.is_preemptible(server.flavor) and (
+            server.flavor.name in self._marked or
+            flavors.SHELVED_AT in server.metadata)
+
+    def read_having(self, expressions: Iterable[str], again: bool = False
+                    ) -> bool:
+        """Which providers have the traits and aggregates that are asked for.
+
+        One request for each, not for each host.
+
+        :param expressions: of ``required`` and ``member_of`` of shapes
+        :param again: whether to ask also for those that are known, and forget
+            those that nobody asks for any more: owners make names up
+        :returns: whether anything has changed
+        """
+        # Another job may learn of more.
+        before = dict(self._having)
+        names = set(_names(expressions))
+        if again:
+            for name in before.keys() - names:
+                del self._having[name]
+        changed = False
+        for name in sorted(names):
+            if name in self._having and not again:
+                continue
+            self._having[name] = self._read_one(name)
+            changed |= before.get(name) != self._having[name]
+        self.learned += changed
+        return changed
+
+    def read_shared(self, among: Mapping[str, nova.Hypervisor]) -> None:
+        """Which resource classes sharing providers have.
+
+        :param among: all hosts, whose own providers are none
+        """
+        try:
+            self.shared = frozenset(self._placement.shared(
+                {item.uuid for item in among.values()}))
+        except rest.BadRequest:
+            # A trait that this Placement does not know.
+            self.shared = frozenset()
+
+    def _read_one(self, name: str) -> set[str]:
+        try:
+            if _is_aggregate(name):
+                return self._placement.providers(member_of=name)
+            return self._placement.providers(required=name)
+        except rest.BadRequest:
+            # A trait that nobody has made.
+            return set()
+
+    def read_host(self, name: str, among: Mapping[str, nova.Hypervisor] |
+                  None = None, before: HostView | None = None
+                  ) -> HostView | None:
+        """A host by two requests, None if it is not known or gone.
+
+        :param among: hosts that are not kept yet
+        :param before: the host as the lists read it. Its inventory changes
+            rarely, so that one request will do; the steps of an attempt ask
+            for it again before anything is done.
+        """
+        hypervisor = (among or self.hypervisors).get(name)
+        if hypervisor is None:
+            return None
+        read_at = time.monotonic()
+        if before and before.host.uuid != hypervisor.uuid:
+            before = None
+        try:
+            provider = self._placement.provider(
+                hypervisor.uuid, before.host.inventory if before else None)
+        except rest.NotFound:
+            return None
+        traits, aggregates = self._having_of(hypervisor.uuid)
+        with self._lock:
+            there = [(self.preemptible[uuid], share) for uuid, share
+                     in provider.consumers.items()
+                     if uuid in self.preemptible]
+        servers = tuple(
+            self._server(server, name, share) for server, share in there
+            if server.host == name)
+        host = model.Host(
+            name=name, inventory=provider.inventory, used=provider.used,
+            aggregates=aggregates, traits=traits,
+            disabled=not (hypervisor.up and hypervisor.enabled),
+            uuid=hypervisor.uuid, generation=provider.generation)
+        return HostView(host, servers, frozenset(provider.consumers), read_at)
+
+    def _having_of(self, provider: str
+                   ) -> tuple[frozenset[str], frozenset[str]]:
+        """The traits and the aggregates of a provider, as far as asked for."""
+        having = frozenset(name for name, uuids in list(self._having.items())
+                           if provider in uuids)
+        traits = frozenset(name for name in having if not _is_aggregate(name))
+        return traits, having - traits
+
+    def with_traits(self, view: HostView) -> HostView:
+        """The same host with the traits that are known by now."""
+        traits, aggregates = self._having_of(view.host.uuid)
+        if (traits, aggregates) == (view.host.traits, view.host.aggregates):
+            return view
+        return dataclasses.replace(view, host=dataclasses.replace(
+            view.host, traits=traits, aggregates=aggregates))
+
+    def read_hosts(self, among: Mapping[str, nova.Hypervisor]
+                   ) -> dict[str, HostView | None]:
+        """Several hosts at the same time.
+
+        :raises: clients.RequestFailed as soon as one cannot be read
+        """
+        read = functools.partial(self.read_host, among=among)
+        return dict(zip(among, self._pool.map(read, among)))
+
+    def _server(self, server: nova.NovaServer, host: str,
+                share: placement.Share) -> model.Server:
+        properties = self.properties.get(server.project, {})
+        return model.Server(
+            id=server.id, host=host, resources=share.resources,
+            project=server.project, user=server.user, name=server.name,
+            flavor=server.flavor.name, preemptible=True,
+            priority=flavors.priority(server.flavor, properties),
+            launched_at=server.launched_at,
+            last_ended_at=self._ended_at.get(server.id),
+            action=self.action(server),
+            locked=(time.monotonic() < self._avoided.get(server.id, 0) or
+                    self.locked_by_admin(server)),
+            busy=bool(server.task_state or
+                      server.status not in flavors.ENDABLE),
+            generation=share.generation)
+
+    def action(self, server: nova.NovaServer) -> model.Action:
+        """How a preemptible server is ended."""
+        return flavors.action(server, self._conf.owner_shelve_max_gb)
+
+    def avoid(self, servers: Iterable[str], seconds: float) -> None:
+        """Have servers left alone for a time."""
+        for server in servers:
+            self._avoided[server] = time.monotonic() + seconds
+
+    def locked_by_admin(self, server: nova.NovaServer) -> bool:
+        """Whether another than its owner, whom it does not help, locked it."""
+        if not server.locked:
+            return False
+        known = self._locked.get(server.id)
+        if known and known[0] == server.updated_at:
+            return known[1]
+        try:
+            locks = [action for action in self.nova.actions(server.id)
+                     if action.action == 'lock']
+        except rest.RequestFailed:
+            return True
+        by_admin = not locks or locks[-1].project != server.project
+        self._locked[server.id] = (server.updated_at, by_admin)
+        return by_admin
+
+    def notices(self) -> list[Notice]:
+        """The notices that metadata of preemptible servers shows.
+
+        Owners write metadata, too: what cannot be a notice is none, nor is one
+        for an ID that is not written as Nova writes it.
+        """
+        return [Notice(server, server.metadata[flavors.FOR],
+                       server.metadata[flavors.TERMINATE_AT])
+                for server in self._known()
+                if flavors.TERMINATE_AT in server.metadata and
+                flavors.is_id(server.metadata.get(flavors.FOR))]
+
+    def on_hosts(self, names: Collection[str]) -> list[nova.NovaServer]:
+        """The preemptible servers on some hosts."""
+        return [server for server in self._known() if server.host in names]
+
+    def shelved(self) -> list[nova.NovaServer]:
+        """Servers that the reaper has shelved, and that are to come back."""
+        return [server for server in self._known() if server.shelved and
+                flavors.SHELVED_AT in server.metadata]
+
+    def back(self) -> list[nova.NovaServer]:
+        """Servers with the mark of shelved ones that are on a host."""
+        return [server for server in self._known() if flavors.is_back(server)]
+
+    def _known(self) -> list[nova.NovaServer]:
+        # Another thread may learn of more.
+        with self._lock:
+            return list(self.preemptible.values())
+
+
+def classes(views: Iterable[HostView | None]) -> frozenset[str]:
+    """The resource classes that some of the hosts have."""
+    return frozenset(name for view in views if view
+                     for name in view.host.inventory)
+
+
+def _is_aggregate(name: str) -> bool:
+    # A UUID; no trait has a hyphen.
+    return '-' in name
+
+
+def _names(expressions: Iterable[str]) -> Iterable[str]:
+    for expression in expressions:
+        yield from expression.removeprefix('!').removeprefix('in:').split(',')

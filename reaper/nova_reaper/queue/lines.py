@@ -1,0 +1,250 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The servers that may be tried, in order, and demands that sleep."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import datetime
+import heapq
+
+import numpy as np
+
+from nova_reaper.cloud import arrays
+from nova_reaper.cloud import index as index_module
+from nova_reaper.cloud import model
+
+# Weights of the fair share are brought back to 1 before they overflow.
+_LARGEST_WEIGHT = 2.0 ** 500
+
+# When a server was created, how many were in the queue before it came, its ID,
+# and what tells this entry from a later one of the same server.
+Place = tuple[float, int, str, int]
+
+# Nobody asks for so much, and every host has more than this.
+_NEVER = 1 << 62
+_NOT_ASKED = -_NEVER
+
+
+class FairShare:
+    """What the queue gave to each project, as its dominant share.
+
+    The dominant share is the largest of a project's shares of the cloud's
+    resource classes (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011).
+    What was given long ago counts less. Instead of letting it fade, what is
+    given later weighs more, so that the order of the projects never changes
+    but when something is given.
+    """
+
+    def __init__(self, half_life: int) -> None:
+        self._half_life = half_life
+        self._begin: datetime.datetime | None = None
+        self._given: dict[str, dict[str, float]] = {}
+        self._shares: dict[str, float] = {}
+
+    def of(self, project: str) -> float:
+        """The dominant share; only the order of the values has a meaning."""
+        return self._shares.get(project, 0.0)
+
+    def give(self, project: str, resources: Mapping[str, float],
+             totals: Mapping[str, int]) -> None:
+        """Count weighted resources; negative ones take back."""
+        given = self._given.setdefault(project, {})
+        for name, amount in resources.items():
+            given[name] = given.get(name, 0.0) + amount
+        self._shares[project] = max(
+            (amount / totals[name] for name, amount in given.items()
+             if totals.get(name, 0) > 0), default=0.0)
+
+    def weight(self, now: datetime.datetime) -> float:
+        """How much what is given now counts."""
+        if not self._half_life:
+            return 1.0
+        if self._begin is None:
+            self._begin = now
+        age = (now - self._begin).total_seconds() / self._half_life
+        if 2.0 ** min(age, 1000.0) > _LARGEST_WEIGHT:
+            self._given.clear()
+            self._shares.clear()
+            self._begin, age = now, 0.0
+        return float(2.0 ** age)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Line:
+    """The servers of one demand, project and priority, as a heap.
+
+    Its first stands for all of it, so that a demand goes to sleep and wakes up
+    without a look at each of its servers.
+
+    :ivar key: the level that it belongs to
+    :ivar parked: servers that are not to be tried before the demand wakes up
+    """
+
+    key: tuple[bool, int]
+    project: str
+    demand: model.Demand
+    places: list[Place] = dataclasses.field(default_factory=list)
+    parked: list[Place] = dataclasses.field(default_factory=list)
+
+    def unpark(self) -> None:
+        """Have all of its servers stand in line again."""
+        for place in self.parked:
+            heapq.heappush(self.places, place)
+        self.parked.clear()
+
+
+class Level:
+    """The lines of one priority that may be tried now."""
+
+    def __init__(self, share: FairShare) -> None:
+        self._share = share
+        self._lines: dict[str, list[tuple[Place, Line]]] = {}
+        self._projects: list[tuple[float, Place, str]] = []
+
+    def note(self, line: Line) -> None:
+        """Take note of a line, or that another is its first."""
+        lines = self._lines.setdefault(line.project, [])
+        entry = line.places[0], line
+        heapq.heappush(lines, entry)
+        if lines[0] == entry:
+            self.reorder(line.project)
+
+    def reorder(self, project: str) -> None:
+        """Take note of another share or another oldest server."""
+        if lines := self._lines.get(project):
+            heapq.heappush(self._projects,
+                           (self._share.of(project), lines[0][0], project))
+        else:
+            self._lines.pop(project, None)
+
+    def pop(self) -> tuple[Place, Line] | None:
+        """The next in order, None if there is none.
+
+        The line has to be noted again, and may have another first by now.
+        """
+        while self._projects:
+            share, place, project = heapq.heappop(self._projects)
+            lines = self._lines.get(project)
+            # Not so if it was noted anew since.
+            if (lines and lines[0][0] == place and
+                    self._share.of(project) == share):
+                entry = heapq.heappop(lines)
+                self.reorder(project)
+                return entry
+        return None
+
+
+@dataclasses.dataclass(slots=True)
+class Sleep:
+    """With what a demand sleeps: there is nothing for it.
+
+    :ivar until: when it is to be looked at again in any case
+    :ivar seen: the version of the index of which that was found
+    :ivar complete: whether the hosts of that version have nothing for it, by
+        whatever means
+    """
+
+    decision: model.Decision
+    until: datetime.datetime | None
+    seen: int
+    complete: bool
+
+
+class Sleepers:
+    """The demands that sleep, each with its Sleep.
+
+    What they ask for stands in arrays, one for each resource class, with an
+    element for each demand.
+    """
+
+    def __init__(self, options: model.Options) -> None:
+        self._options = options
+        self._sleeps: dict[model.Demand, Sleep] = {}
+        self._columns: dict[model.Demand, int] = {}
+        self._demands: list[model.Demand | None] = []
+        self._empty: list[int] = []
+        self._asked: dict[str, arrays.Ints] = {}
+
+    def __contains__(self, demand: model.Demand) -> bool:
+        return demand in self._sleeps
+
+    def __iter__(self) -> Iterator[model.Demand]:
+        return iter(self._sleeps)
+
+    def get(self, demand: model.Demand) -> Sleep | None:
+        """With what a demand sleeps, None if it does not."""
+        return self._sleeps.get(demand)
+
+    def add(self, demand: model.Demand, sleep: Sleep) -> None:
+        """A demand that did not sleep does so from now on."""
+        self._sleeps[demand] = sleep
+        self._columns[demand] = self._ask(demand)
+
+    def pop(self, demand: model.Demand) -> Sleep | None:
+        """Wake a demand; returns with what it slept, None if it did not."""
+        sleep = self._sleeps.pop(demand, None)
+        if sleep is not None:
+            column = self._columns.pop(demand)
+            self._demands[column] = None
+            self._empty.append(column)
+            for asked in self._asked.values():
+                asked[column] = _NEVER
+        return sleep
+
+    def helped_by(self, index: index_module.Index, row: int
+                  ) -> list[model.Demand]:
+        """The demands that a host could help."""
+        if not self._sleeps:
+            return []
+        could = np.ones(len(self._demands), np.bool_)
+        for name, asked in self._asked.items():
+            could &= asked[:len(could)] <= self._most(index, row, name)
+        demands = [self._demands[column] for column in np.flatnonzero(could)]
+        return [demand for demand in demands
+                if demand and index.could_take(demand.shape, row)]
+
+    def would_help(self, index: index_module.Index, row: int,
+                   demand: model.Demand) -> bool:
+        """Whether a host could help a demand, asleep or not."""
+        return (all(self._most(index, row, name) >= amount
+                    for name, amount in demand.shape.by_host) and
+                index.could_take(demand.shape, row))
+
+    def _ask(self, demand: model.Demand) -> int:
+        """Note what a demand asks for; returns where."""
+        if not self._empty:
+            size = max(64, 2 * len(self._demands))
+            self._empty = list(range(size - 1, len(self._demands) - 1, -1))
+            self._demands.extend([None] * (size - len(self._demands)))
+            self._asked = {name: arrays.wider(asked, size, _NEVER)
+                           for name, asked in self._asked.items()}
+        column = self._empty.pop()
+        self._demands[column] = demand
+        for asked in self._asked.values():
+            asked[column] = _NOT_ASKED
+        for name, amount in demand.shape.by_host:
+            if name not in self._asked:
+                self._asked[name] = np.full(len(self._demands), _NOT_ASKED)
+            self._asked[name][column] = amount
+        return column
+
+    def _most(self, index: index_module.Index, row: int, name: str) -> int:
+        """What of a resource class a host could be made to have free."""
+        column = index.classes.get(name)
+        if column is None:
+            return index_module.NONE
+        most = int(index.free[column][row])
+        if self._options.mode is not model.Mode.FILL:
+            most += int(index.endable[column][row])
+        return most

@@ -1,0 +1,384 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Who is next: priority, then fair share between projects, then age.
+
+Of servers of the same age the one that was put first is first.
+
+Servers of one demand are decided once: when there is nothing for one of them,
+all of them sleep until something changes that could help. One that cannot be
+placed is never in the way of those behind it. Nothing here asks anybody; it
+is not safe for threads.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+import datetime
+import heapq
+
+from nova_reaper.cloud import index as index_module
+from nova_reaper.cloud import model
+from nova_reaper.queue import lines as lines_module
+
+# So many places that are nobody's any more may be left, and two for each
+# server.
+_STALE = 1000
+
+
+def due_at(waiting: model.Waiting,
+           options: model.Options) -> datetime.datetime | None:
+    """Until when a server backs off, None if it may be tried at any moment.
+
+    The first attempt is the create, which knows nothing of room to come: only
+    rebuilds that failed count. All is derived from what Nova keeps.
+    """
+    failed = waiting.attempts - 1
+    if failed < 1 or waiting.last_attempt is None:
+        return None
+    interval = options.retry_interval
+    if waiting.reason is model.Reason.BUILD_FAILED:
+        interval = options.build_failed_retry_interval
+    # An exponent that large is capped in any case.
+    interval = min(interval << min(failed - 1, 32),
+                   max(interval, options.max_retry_interval))
+    return waiting.last_attempt + datetime.timedelta(seconds=interval)
+
+
+def deadline(waiting: model.Waiting,
+             options: model.Options) -> datetime.datetime | None:
+    """When a server is given up, None for never."""
+    timeout = waiting.pending_timeout
+    if timeout is None:
+        timeout = options.pending_timeout
+    if not timeout or waiting.shelved:
+        return None
+    return waiting.created_at + datetime.timedelta(seconds=timeout)
+
+
+class Queue:
+    """The servers that wait."""
+
+    def __init__(self, options: model.Options) -> None:
+        self._options = options
+        self.share = lines_module.FairShare(options.fair_share_half_life)
+        self._servers: dict[str, model.Waiting] = {}
+        self._arrivals: dict[str, int] = {}
+        self._arrival = 0
+        self._tokens: dict[str, int] = {}
+        self._token = 0
+        self._stale = 0
+        self._out: set[str] = set()
+        self._levels: dict[tuple[bool, int], lines_module.Level] = {}
+        self._later: list[tuple[datetime.datetime, str, int]] = []
+        self._totals: Mapping[str, int] = {}
+        self._grants: dict[str, tuple[str, dict[str, float]]] = {}
+        self._lines: dict[model.Demand, dict[
+            tuple[bool, int, str], lines_module.Line]] = {}
+        self._sleeping = lines_module.Sleepers(options)
+        self._slept: dict[model.Demand, lines_module.Sleep] = {}
+        self._alarms: list[tuple[datetime.datetime, int, model.Demand]] = []
+
+    def __len__(self) -> int:
+        return len(self._servers)
+
+    def __contains__(self, server: str) -> bool:
+        return server in self._servers
+
+    def __iter__(self) -> Iterator[model.Waiting]:
+        return iter(self._servers.values())
+
+    def get(self, server: str) -> model.Waiting | None:
+        """The server that waits under an ID."""
+        return self._servers.get(server)
+
+    def in_order(self) -> list[model.Waiting]:
+        """All that wait, in the order of now; what is given will change it."""
+        return sorted(self._servers.values(), key=self.rank)
+
+    def rank(self, waiting: model.Waiting
+             ) -> tuple[bool, int, float, datetime.datetime, int]:
+        """Where a server stands, the smaller the sooner."""
+        return (waiting.shelved, -waiting.priority,
+                self.share.of(waiting.project), waiting.created_at,
+                self._arrivals.get(waiting.id, self._arrival))
+
+    def put(self, waiting: model.Waiting, now: datetime.datetime) -> None:
+        """Add a server, or say anew what is known of it.
+
+        One that was taken out and not given back yet stays out.
+        """
+        before = self._servers.get(waiting.id)
+        if before == waiting:
+            return
+        if before is None:
+            self._arrival += 1
+            self._arrivals[waiting.id] = self._arrival
+        self._servers[waiting.id] = waiting
+        if waiting.id not in self._out:
+            self._enqueue(waiting, now)
+        if self._stale > _STALE + 2 * len(self._servers):
+            self._compact()
+
+    def discard(self, server: str) -> None:
+        """Forget a server: it runs, is gone or was given up."""
+        self._servers.pop(server, None)
+        self._arrivals.pop(server, None)
+        self._stale += self._tokens.pop(server, None) is not None
+        self._grants.pop(server, None)
+        self._out.discard(server)
+
+    def pop(self, now: datetime.datetime,
+            asleep: bool = False) -> model.Waiting | None:
+        """Take out the next server that may be tried, None if there is none.
+
+        It is out until it is given back, put to sleep or discarded.
+
+        :param asleep: whether to return those as well whose demand sleeps;
+            they sleep on
+        """
+        self._release(now)
+        for key in sorted(self._levels):
+            level = self._levels[key]
+            while (entry := level.pop()) is not None:
+                place, line = entry
+                if not line.places or line.places[0] != place:
+                    continue
+                _created, _arrival, server, token = place
+                sleeps = line.demand in self._sleeping
+                if self._tokens.get(server) == token:
+                    if sleeps and not asleep:
+                        # All of the line is noted when it wakes up.
+                        continue
+                    heapq.heappop(line.places)
+                    if sleeps:
+                        line.parked.append(place)
+                    else:
+                        self._out.add(server)
+                    self._note(line)
+                    return self._servers[server]
+                heapq.heappop(line.places)
+                self._note(line)
+            del self._levels[key]
+        return None
+
+    def give_back(self, server: str, now: datetime.datetime) -> None:
+        """Nothing came of it: it waits again, and was given nothing."""
+        project, resources = self._grants.pop(server, ('', {}))
+        if resources:
+            self.share.give(project, {name: -amount for name, amount
+                                      in resources.items()}, self._totals)
+            self._reorder(project)
+        if server in self._out:
+            self._out.discard(server)
+            if server in self._servers:
+                self._enqueue(self._servers[server], now)
+
+    def grant(self, waiting: model.Waiting, totals: Mapping[str, int],
+              now: datetime.datetime) -> None:
+        """Count what a server is given for the fair share of its project.
+
+        :param totals: the capacity of the cloud, by resource class
+        """
+        weight = self.share.weight(now)
+        resources = {name: amount * weight
+                     for name, amount in waiting.shape.resources}
+        self._totals = totals
+        self._grants[waiting.id] = waiting.project, resources
+        self.share.give(waiting.project, resources, totals)
+        self._reorder(waiting.project)
+
+    def asleep(self, demand: model.Demand) -> model.Decision | None:
+        """Why a demand sleeps, None if it does not."""
+        sleep = self._sleeping.get(demand)
+        return sleep.decision if sleep else None
+
+    def slept(self, demand: model.Demand
+              ) -> tuple[int, model.Decision, datetime.datetime | None] | None:
+        """With what a demand slept until some hosts changed.
+
+        :returns: the version of the index whose hosts have nothing for it,
+            the decision, and when it was to be looked at again; None if all
+            hosts are to be looked at
+        """
+        slept = self._slept.get(demand)
+        return (slept.seen, slept.decision, slept.until) if slept else None
+
+    def sleep(self, waiting: model.Waiting, decision: model.Decision,
+              index: index_module.Index, seen: int, now: datetime.datetime,
+              until: datetime.datetime | None = None,
+              complete: bool = True) -> bool:
+        """There is nothing for a server, and so for none of its demand.
+
+        :param seen: the version of the index that was decided by. If a host
+            has changed since then that could help, nobody sleeps
+        :param until: when to look again, should nothing change
+        :param complete: whether hosts that do not change will not do then
+        :returns: whether it sleeps
+        """
+        self._out.discard(waiting.id)
+        demand = waiting.demand
+        if any(self._sleeping.would_help(index, row, demand)
+               for row in index.changed_since(seen)):
+            self._enqueue(waiting, now)
+            return False
+        sleep = self._sleeping.get(demand)
+        if sleep is None:
+            sleep = lines_module.Sleep(decision, until, seen, complete)
+            self._sleeping.add(demand, sleep)
+            self._slept.pop(demand, None)
+        sleep.decision, sleep.until = decision, until
+        if until is not None:
+            self._token += 1
+            heapq.heappush(self._alarms, (until, self._token, demand))
+        if waiting.id in self._servers:
+            self._line(waiting).parked.append(self._place(waiting))
+        return True
+
+    def host_changed(self, index: index_module.Index, row: int) -> int:
+        """Wake the demands that a changed host could help.
+
+        :returns: how many those are
+        """
+        demands = self._sleeping.helped_by(index, row)
+        for demand in demands:
+            self._slept_until_now(demand)
+        return len(demands)
+
+    def wake(self, demand: model.Demand) -> None:
+        """Look at the servers of a demand again."""
+        self._slept.pop(demand, None)
+        if self._sleeping.pop(demand) is None:
+            return
+        for line in list(self._lines.get(demand, {}).values()):
+            line.unpark()
+            self._note(line)
+
+    def wake_shape(self, shape: model.Shape) -> None:
+        """Look at all demands of a shape again: filters say otherwise now."""
+        for demand in [one for one in (*self._sleeping, *self._slept)
+                       if one.shape == shape]:
+            self.wake(demand)
+
+    def keep_only(self, demands: Collection[model.Demand]) -> None:
+        """Forget demands that nobody waits with any more."""
+        for demand in [one for one in (*self._sleeping, *self._slept)
+                       if one not in demands]:
+            self.wake(demand)
+
+    def wake_protected(self) -> None:
+        """Wake those for whom protected servers would have had to end."""
+        for demand in [*self._sleeping, *self._slept]:
+            sleep = self._sleeping.get(demand) or self._slept[demand]
+            if sleep.decision.hindrance is model.Hindrance.PROTECTED:
+                self.wake(demand)
+
+    def wake_all(self) -> None:
+        """Look at everything again."""
+        for demand in [*self._sleeping, *self._slept]:
+            self.wake(demand)
+
+    def expired(self, now: datetime.datetime) -> list[model.Waiting]:
+        """Those that wait past their deadline and are not taken out."""
+        result = []
+        for waiting in self._servers.values():
+            end = deadline(waiting, self._options)
+            if (end is not None and end <= now and
+                    waiting.id not in self._out):
+                result.append(waiting)
+        return result
+
+    def _enqueue(self, waiting: model.Waiting,
+                 now: datetime.datetime) -> None:
+        due = due_at(waiting, self._options)
+        if due is None or due <= now:
+            self._push(waiting)
+            return
+        heapq.heappush(self._later, (due, waiting.id,
+                                     self._new_token(waiting.id)))
+
+    def _slept_until_now(self, demand: model.Demand) -> None:
+        """Wake a demand for the hosts alone that have changed meanwhile."""
+        sleep = self._sleeping.get(demand)
+        self.wake(demand)
+        if len(self._slept) > len(self._servers):
+            # Nobody waits for some of these any more.
+            self._slept.clear()
+        if sleep and sleep.complete:
+            self._slept[demand] = sleep
+
+    def _push(self, waiting: model.Waiting) -> None:
+        line, place = self._line(waiting), self._place(waiting)
+        heapq.heappush(line.places, place)
+        if line.places[0] == place:
+            self._note(line)
+
+    def _place(self, waiting: model.Waiting) -> lines_module.Place:
+        return (waiting.created_at.timestamp(), self._arrivals[waiting.id],
+                waiting.id, self._new_token(waiting.id))
+
+    def _line(self, waiting: model.Waiting) -> lines_module.Line:
+        level = waiting.shelved, -waiting.priority
+        lines = self._lines.setdefault(waiting.demand, {})
+        key = (*level, waiting.project)
+        if key not in lines:
+            lines[key] = lines_module.Line(level, waiting.project,
+                                           waiting.demand)
+        return lines[key]
+
+    def _note(self, line: lines_module.Line) -> None:
+        """Have a line stand where its first server does."""
+        while line.places and (
+                self._tokens.get(line.places[0][2]) != line.places[0][3]):
+            heapq.heappop(line.places)
+        if line.places:
+            level = self._levels.get(line.key)
+            if level is None:
+                level = self._levels[line.key] = lines_module.Level(self.share)
+            level.note(line)
+        elif not line.parked:
+            lines = self._lines.get(line.demand, {})
+            lines.pop((*line.key, line.project), None)
+            if not lines:
+                self._lines.pop(line.demand, None)
+
+    def _compact(self) -> None:
+        """Drop the places of servers that wait no more, or elsewhere."""
+        self._stale = 0
+        for line in [line for lines in self._lines.values()
+                     for line in lines.values()]:
+            for places in (line.places, line.parked):
+                places[:] = [place for place in places
+                             if self._tokens.get(place[2]) == place[3]]
+            heapq.heapify(line.places)
+            self._note(line)
+
+    def _new_token(self, server: str) -> int:
+        self._stale += server in self._tokens
+        self._token += 1
+        self._tokens[server] = self._token
+        return self._token
+
+    def _release(self, now: datetime.datetime) -> None:
+        while self._later and self._later[0][0] <= now:
+            _due, server, token = heapq.heappop(self._later)
+            if self._tokens.get(server) == token:
+                self._push(self._servers[server])
+        while self._alarms and self._alarms[0][0] <= now:
+            until, _token, demand = heapq.heappop(self._alarms)
+            sleep = self._sleeping.get(demand)
+            if sleep is not None and sleep.until == until:
+                self.wake(demand)
+
+    def _reorder(self, project: str) -> None:
+        for level in self._levels.values():
+            level.reorder(project)

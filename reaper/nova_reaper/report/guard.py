@@ -1,0 +1,241 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""How far the reaper may go at the moment, and why not further."""
+
+import datetime
+import time
+
+from oslo_config import cfg
+from oslo_log import log
+
+from nova_reaper.act import holds
+from nova_reaper.clients import nova
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
+from nova_reaper.events import bus
+from nova_reaper.report import answers
+from nova_reaper.report import metrics
+
+LOG = log.getLogger(__name__)
+# Seconds that the clock here may differ from Nova's.
+CLOCK_OFF = 30
+
+
+class Guard:
+    """Judges what was read, and gives the mode that is in force.
+
+    A list that cannot be true must not make the reaper act: too short a list
+    of hosts would have it end servers for room that is there.
+
+    :ivar active: whether this is the reaper that acts
+    :ivar listed_at: when the queue was last compared with Nova
+    :ivar started: since when it is the active one, by the monotonic clock
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
+                 held: holds.Holds, meters: metrics.Metrics) -> None:
+        self._conf = conf
+        self._nova = compute
+        self._holds = held
+        self._metrics = meters
+        self.active = True
+        self._disbelief: str | None = None
+        self._told: str | None = None
+        self._degraded: set[str] = set()
+        self.listed_at: datetime.datetime | None = None
+        self.last_event: float | None = None
+        self.started = time.monotonic()
+        self.failures: dict[str, str] = {}
+        self._hosts: int | None = None
+        self._doubted: list[int] = []
+        self._full_at: float | None = None
+        self._has_route: bool | None = None
+
+    @property
+    def configured(self) -> model.Mode:
+        """The mode that the operator wants."""
+        return model.Mode(self._conf.reaper.mode)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it only observes, None if nothing speaks against it."""
+        off = self._nova.client.clock_off
+        if abs(off) > CLOCK_OFF:
+            # How long a server has run or waited would not be true.
+            return (f'The clock of this machine is {abs(off):.0f} s '
+                    f'{"behind" if off > 0 else "ahead of"} Nova\'s.')
+        return self._disbelief
+
+    @property
+    def mode(self) -> model.Mode:
+        """The mode that is in force."""
+        if not self.active or self.reason or self._full_at is None:
+            return model.Mode.OBSERVE
+        if self.configured == model.Mode.PREEMPT and not self.may_end:
+            return model.Mode.FILL
+        return self.configured
+
+    @property
+    def may_end(self) -> bool:
+        """Whether what is known is fresh, and Nova can be asked first."""
+        age = time.monotonic() - (self._full_at or 0.0)
+        return bool(self._has_route) and self._holds.kept and age <= max(
+            self._conf.reaper.max_index_age,
+            2 * self._conf.reaper.full_list_interval)
+
+    def judge(self, hosts: int, unknown: int,
+              bare: tuple[int, int] = (0, 0), whole: bool = True) -> bool:
+        """Whether a list is believed.
+
+        :param hosts: how many it has
+        :param unknown: of how many of them Placement knows nothing
+        :param bare: how many of them have no inventory at all, and how many
+            should have one
+        :param whole: whether all of them have been read for it
+        """
+        # What a list of changes has not read it cannot clear.
+        doubt = (None if whole else self._disbelief) or self._doubt(
+            hosts, unknown, *bare)
+        self.failures.clear()
+        try:
+            self._has_route = self._nova.has_pending_route
+        except rest.RequestFailed:
+            pass
+        if doubt is None:
+            if self._disbelief:
+                LOG.info('What was read is believed again: %d hosts.', hosts)
+            self._disbelief, self._doubted = None, []
+            self._hosts, self._full_at = hosts, time.monotonic()
+        else:
+            self._disbelief = doubt
+        if self.reason != self._told and self.reason:
+            LOG.error('The reaper only observes now: %s', self.reason)
+        self._told = self.reason
+        self.show()
+        self.tell()
+        return doubt is None
+
+    def _doubt(self, hosts: int, unknown: int, bare: int, of: int
+               ) -> str | None:
+        if not hosts:
+            self._doubted = []
+            return 'The full list of hosts is empty.'
+        share = self._conf.reaper.safeguard_shrink_percent
+        if unknown * 100 > hosts * share:
+            return (f'Placement knows nothing of {unknown} of {hosts} hosts '
+                    f'that Nova has.')
+        if bare * 100 > of * share:
+            return (f'Placement knows of no inventory of {bare} of {of} '
+                    'hosts.')
+        before = self._hosts
+        if before is None or (before - hosts) * 100 <= before * share:
+            return None
+        if self._doubted and self._doubted[-1] != hosts:
+            self._doubted = []
+        self._doubted.append(hosts)
+        if len(self._doubted) >= self._conf.reaper.safeguard_lists:
+            return None
+        return f'The full list of hosts shrank from {before} to {hosts}.'
+
+    def failed(self, what: str, why: str) -> None:
+        """Something could not be read."""
+        if what in ('full list', 'list of servers that wait', 'sweep'):
+            self.failures[what] = why
+
+    def event(self, kind: bus.Kind) -> None:
+        """A notification has come, with a hint of this kind."""
+        self._metrics.events.labels(kind.value).inc()
+        self.last_event = time.monotonic()
+        self._metrics.last_event.set_to_current_time()
+
+    def show(self) -> None:
+        """Bring the gauges up to date."""
+        self._metrics.active.set(int(self.active))
+        self._metrics.safeguard.set(int(self.reason is not None))
+        for mode in model.Mode:
+            self._metrics.mode.labels(mode.value).set(
+                int(mode == self.mode))
+
+    def tell(self) -> None:
+        """Log once that less is done than could be, and when that is over."""
+        if not self.active:
+            # It does not listen.
+            self.started = time.monotonic()
+            return
+        checks = [self._check_notifications()]
+        if self._has_route is not None:
+            checks.append(self._check_nova())
+        for check in checks:
+            if check.status == 'ok' and check.name in self._degraded:
+                self._degraded.discard(check.name)
+                LOG.info('Not degraded any more: %s: %s', check.name,
+                         check.detail)
+            elif check.status != 'ok' and check.name not in self._degraded:
+                self._degraded.add(check.name)
+                LOG.warning('Degraded: %s: %s', check.name, check.detail)
+
+    def health(self, coordination: str | None = None) -> answers.Health:
+        """What /healthz answers."""
+        self.show()
+        checks = []
+        if coordination:
+            checks.append(answers.Check('coordination', 'degraded',
+                                     coordination))
+        if self.active:
+            checks += [self._check_nova(), self._check_lists(),
+                       self._check_notifications()]
+        return answers.Health(self.active, self.mode, self.configured,
+                           self.reason, checks)
+
+    def _check_nova(self) -> answers.Check:
+        if self._has_route is None:
+            return answers.Check('nova', 'degraded', 'not asked yet')
+        version = self._nova.client.microversion
+        if self._has_route and not self._holds.kept:
+            return answers.Check(
+                'nova', 'degraded', 'rooms that are held are not kept: '
+                'nova-scheduler or nova-conductor may be without '
+                'nova-pending; no room is held, and nobody is ended')
+        if self._has_route:
+            return answers.Check('nova', 'ok', f'microversion {version}')
+        return answers.Check(
+            'nova', 'degraded', f'microversion {version}: rooms are not held '
+            f'and nobody is ended, both need {nova.PENDING_ROUTE}')
+
+    def _check_lists(self) -> answers.Check:
+        failure = next(iter(list(self.failures.values())), None)
+        if self._full_at is None:
+            status = 'failed' if failure else 'degraded'
+            return answers.Check('lists', status,
+                              failure or 'the first is being read')
+        age = time.monotonic() - self._full_at
+        detail = f'last full list {age:.0f} s ago'
+        if age > 3 * self._conf.reaper.full_list_interval + 60:
+            return answers.Check('lists', 'failed', detail)
+        if failure:
+            return answers.Check('lists', 'degraded', f'{detail}; {failure}')
+        return answers.Check('lists', 'ok', detail)
+
+    def _check_notifications(self) -> answers.Check:
+        group = self._conf.notifications
+        if not group.enabled:
+            return answers.Check('notifications', 'degraded', 'turned off: '
+                                 'the reaper lives from its lists')
+        age = time.monotonic() - max(self.last_event or 0.0, self.started)
+        if age <= group.silence:
+            return answers.Check('notifications', 'ok', 'none so far'
+                              if self.last_event is None
+                              else f'last one {age:.0f} s ago')
+        return answers.Check(
+            'notifications', 'degraded', f'none for {age:.0f} s: the reaper '
+            f'lives from its lists')

@@ -1,0 +1,351 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What is served over HTTP, and who may ask for it."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+import json
+import threading
+from typing import Any
+from urllib import parse
+
+from cheroot.ssl import builtin
+from cheroot import wsgi
+from keystonemiddleware import auth_token
+from oslo_config import cfg
+from oslo_context import context as oslo_context
+from oslo_log import log
+from oslo_policy import policy
+import prometheus_client
+import webob
+from webob import exc
+
+from nova_reaper.report import answers
+from nova_reaper.report import metrics
+
+LOG = log.getLogger(__name__)
+
+LIST = 'pending:list'
+LIST_ALL = 'pending:list:all_projects'
+SHOW = 'pending:show'
+SHOW_HOST = 'pending:show:host'
+DRY_RUN = 'pending:dry_run'
+NOTICES = 'notices:list'
+
+READER = 'rule:project_reader_or_admin'
+ADMIN = 'rule:admin_or_service'
+PAGE = 1000
+# Bytes of the head of a request, and of a body that nothing here reads.
+LONGEST = 64 * 1024
+
+StartResponse = Callable[..., Any]
+WsgiApp = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
+
+
+def _rule(name: str, check: str, text: str, path: str
+          ) -> policy.DocumentedRuleDefault:
+    return policy.DocumentedRuleDefault(
+        name, check, text, [{'method': 'GET', 'path': path}])
+
+
+def list_rules() -> Iterable[policy.RuleDefault]:
+    """All rules, for the generators of oslo.policy."""
+    return [
+        policy.RuleDefault(
+            'admin_or_service', 'role:admin or role:service',
+            'Administrators, and other services.'),
+        policy.RuleDefault(
+            'project_reader_or_admin', 'rule:admin_or_service or '
+            '(role:reader and project_id:%(project_id)s)',
+            'Whoever may read in the project that the server belongs to.'),
+        _rule(LIST, READER, 'List the servers of a project that wait.',
+              '/v1/pending'),
+        _rule(LIST_ALL, ADMIN, 'List the servers of all projects.',
+              '/v1/pending'),
+        _rule(SHOW, READER, 'Show why a server waits.',
+              '/v1/pending/{server_id}'),
+        _rule(SHOW_HOST, ADMIN,
+              'See hosts, and the servers that have to go for another.',
+              '/v1/pending/{server_id}'),
+        _rule(DRY_RUN, ADMIN, 'See who would be ended for a server.',
+              '/v1/pending/{server_id}?dry_run=true'),
+        _rule(NOTICES, READER, 'List the servers of a project that are '
+              'under notice.', '/v1/notices')]
+
+
+def enforcer(conf: cfg.ConfigOpts) -> policy.Enforcer:
+    """An enforcer that knows all rules."""
+    made = policy.Enforcer(conf)
+    made.register_defaults(list_rules())
+    return made
+
+
+def generator_enforcer() -> policy.Enforcer:
+    """An enforcer for ``oslopolicy-policy-generator``."""
+    conf = cfg.ConfigOpts()
+    conf([], project='nova-reaper')
+    return enforcer(conf)
+
+
+class Api:
+    """The WSGI application below /v1; it needs a token that was checked."""
+
+    def __init__(self, conf: cfg.ConfigOpts, source: answers.Source) -> None:
+        self._source = source
+        self._enforcer = enforcer(conf)
+
+    def __call__(self, environ: dict[str, Any],
+                 start_response: StartResponse) -> Iterable[bytes]:
+        request = webob.Request(environ)
+        try:
+            body = self._answer(request)
+            response = _json(200, body)
+        except exc.HTTPException as error:
+            response = _error(error.code, error.title, error.detail or '')
+        except UnicodeDecodeError:
+            response = _error(400, 'Bad Request', 'Paths and queries are '
+                              'encoded in UTF-8.')
+        except Exception:
+            LOG.exception('%s %s failed.', request.method, request.path)
+            response = _error(500, 'Internal Server Error',
+                              'The log of nova-reaper says more.')
+        answered: Iterable[bytes] = response(environ, start_response)
+        return answered
+
+    def _answer(self, request: webob.Request) -> dict[str, Any]:
+        if request.method != 'GET':
+            raise exc.HTTPMethodNotAllowed('Only GET is known here.')
+        if not self._source.health().active:
+            # It does not know who is under notice, and must not say nobody.
+            raise exc.HTTPServiceUnavailable(
+                'This reaper stands by: ask the active one.')
+        path = request.path_info.rstrip('/')
+        if path == '/v1/pending':
+            return self._list(request)
+        if path == '/v1/notices':
+            return self._notices(request)
+        head, _, server = path.rpartition('/')
+        if head == '/v1/pending':
+            return self._show(request, server)
+        raise exc.HTTPNotFound('There is nothing at this path.')
+
+    def _list(self, request: webob.Request) -> dict[str, Any]:
+        query = _query(request, 'all_projects', 'project_id', 'reason',
+                       'limit', 'marker')
+        project = self._project(request, query, LIST)
+        everything = self._may(request, SHOW_HOST, project)
+        entries = [
+            entry for entry in self._source.entries()
+            if project in (None, entry.waiting.project) and (
+                'reason' not in query or _reason(entry) == query['reason'])]
+        limit = _limit(query)
+        if 'marker' in query:
+            at = next((number for number, entry in enumerate(entries)
+                       if entry.waiting.id == query['marker']), None)
+            if at is None:
+                raise exc.HTTPBadRequest(
+                    'The server of the marker does not wait any more.')
+            entries = entries[at + 1:]
+        health, as_of = self._source.health(), self._source.as_of()
+        body: dict[str, Any] = {
+            'pending': [entry.to_dict(everything)
+                        for entry in entries[:limit]],
+            'mode': health.mode.value,
+            'configured_mode': health.configured_mode.value,
+            'as_of': answers.text(as_of)}
+        if len(entries) > limit:
+            following = query | {'marker': entries[limit - 1].waiting.id}
+            body['pending_links'] = [{
+                'rel': 'next', 'href': request.path_url + '?' +
+                parse.urlencode(following)}]
+        return body
+
+    def _show(self, request: webob.Request, server: str) -> dict[str, Any]:
+        query = _query(request, 'dry_run')
+        entry = self._source.entry(server)
+        if entry is None or not self._may(request, SHOW,
+                                          entry.waiting.project):
+            raise exc.HTTPNotFound(f'Server {server} does not wait.')
+        project = entry.waiting.project
+        body: dict[str, Any] = {'pending': entry.to_dict(
+            self._may(request, SHOW_HOST, project))}
+        if _boolean(query, 'dry_run'):
+            if not self._may(request, DRY_RUN, project):
+                raise exc.HTTPForbidden(
+                    'dry_run is for administrators of the cloud.')
+            dry_run = self._source.dry_run(server)
+            if dry_run is None:
+                raise exc.HTTPServiceUnavailable(
+                    'The room on the hosts is not known yet. Ask again.')
+            body['dry_run'] = dry_run.to_dict()
+        return body
+
+    def _notices(self, request: webob.Request) -> dict[str, Any]:
+        query = _query(request, 'all_projects', 'project_id')
+        project = self._project(request, query, NOTICES)
+        everything = self._may(request, SHOW_HOST, project)
+        return {'notices': [
+            notice.to_dict(everything) for notice in self._source.notices()
+            if project in (None, notice.project)]}
+
+    def _project(self, request: webob.Request, query: dict[str, str],
+                 rule: str) -> str | None:
+        """The project whose servers are asked for, None for all."""
+        own: str | None = _context(request).project_id
+        project = query.get('project_id', own)
+        everywhere = _boolean(query, 'all_projects')
+        if everywhere or project is None:
+            if not self._may(request, LIST_ALL, own):
+                raise exc.HTTPForbidden(
+                    'Servers of all projects are for administrators.')
+            return query.get('project_id')
+        if not self._may(request, rule, project):
+            raise exc.HTTPForbidden(
+                'This needs the role reader in the project.')
+        return project
+
+    def _may(self, request: webob.Request, rule: str, project: str | None
+             ) -> bool:
+        return bool(self._enforcer.authorize(
+            rule, {'project_id': project}, _context(request)))
+
+
+def _context(request: webob.Request) -> oslo_context.RequestContext:
+    return oslo_context.RequestContext.from_environ(
+        request.environ, overwrite=False)
+
+
+def _query(request: webob.Request, *known: str) -> dict[str, str]:
+    query = dict(request.GET)
+    for key in query:
+        if key not in known:
+            raise exc.HTTPBadRequest(f'There is no query key "{key}" here; '
+                                     f'there are {", ".join(known)}.')
+    return query
+
+
+def _boolean(query: dict[str, str], key: str) -> bool:
+    value = query.get(key, 'false').lower()
+    if value not in ('true', 'false', '1', '0'):
+        raise exc.HTTPBadRequest(f'{key} is true or false.')
+    return value in ('true', '1')
+
+
+def _limit(query: dict[str, str]) -> int:
+    value = query.get('limit', str(PAGE))
+    if not value.isdecimal() or len(value) > len(str(PAGE)) or (
+            not 1 <= int(value) <= PAGE):
+        raise exc.HTTPBadRequest(f'limit is a number from 1 to {PAGE}.')
+    return int(value)
+
+
+def _reason(entry: answers.Entry) -> str | None:
+    return entry.decision.word if entry.decision else None
+
+
+def _json(status: int, body: dict[str, Any]) -> webob.Response:
+    return webob.Response(
+        status=status, content_type='application/json', charset='utf-8',
+        text=json.dumps(body))
+
+
+def _error(code: int, title: str, message: str) -> webob.Response:
+    return _json(code, {'error': {'code': code, 'title': title,
+                                  'message': message}})
+
+
+class Root:
+    """What needs no token, before what does."""
+
+    def __init__(self, api: WsgiApp, source: answers.Source,
+                 meters: metrics.Metrics) -> None:
+        self._api = api
+        self._source = source
+        self._metrics = meters
+
+    def __call__(self, environ: dict[str, Any],
+                 start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get('PATH_INFO', '').rstrip('/')
+        if path.startswith('/v1/'):
+            return self._api(environ, start_response)
+        if path == '/healthz':
+            health = self._source.health()
+            response = _json(503 if health.status == 'failed' else 200,
+                             health.to_dict())
+        elif path == '/metrics':
+            response = webob.Response(
+                body=self._metrics.text(),
+                headers={'Content-Type':
+                         prometheus_client.CONTENT_TYPE_LATEST})
+        elif path in ('', '/v1'):
+            version = {'id': 'v1', 'status': 'CURRENT', 'links': [
+                {'rel': 'self',
+                 'href': webob.Request(environ).host_url + '/v1/'}]}
+            response = _json(200, {'version': version} if path else
+                             {'versions': [version]})
+        else:
+            response = _error(404, 'Not Found',
+                              'There is nothing at this path.')
+        answered: Iterable[bytes] = response(environ, start_response)
+        return answered
+
+
+def application(conf: cfg.ConfigOpts, source: answers.Source,
+                meters: metrics.Metrics) -> WsgiApp:
+    """All that the reaper answers, with Keystone in front of /v1."""
+    api = auth_token.AuthProtocol(
+        Api(conf, source), {'oslo_config_config': conf})
+    return Root(api, source, meters)
+
+
+class Server:
+    """Serves an application in threads of its own.
+
+    :raises: OSError if the port is in use; ValueError if the certificate or
+        its key cannot be read
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, app: WsgiApp) -> None:
+        group = conf.http
+        self._server = wsgi.Server(
+            (group.listen, group.port), app, numthreads=group.threads,
+            server_name='nova-reaper')
+        self._server.max_request_header_size = LONGEST
+        self._server.max_request_body_size = LONGEST
+        if group.certificate:
+            try:
+                self._server.ssl_adapter = builtin.BuiltinSSLAdapter(
+                    group.certificate, group.private_key)
+            except OSError as error:
+                raise ValueError(
+                    f'[http] certificate {group.certificate}, private_key '
+                    f'{group.private_key}: {error.strerror or error}'
+                ) from error
+        self._thread = threading.Thread(
+            target=self._server.serve, name='http', daemon=True)
+
+    def start(self) -> int:
+        """Listen; returns the port."""
+        self._server.prepare()
+        self._thread.start()
+        port: int = self._server.bind_addr[1]
+        return port
+
+    def use(self, app: WsgiApp) -> None:
+        """Serve another application from now on."""
+        self._server.wsgi_app = app
+
+    def stop(self) -> None:
+        """Answer what is being asked, and close."""
+        self._server.stop()
+        self._thread.join(5)

@@ -1,0 +1,230 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What would happen, from a file and without a cloud."""
+
+import datetime
+import json
+import os
+import pathlib
+import sys
+from typing import Any
+from typing import TextIO
+
+import prettytable
+import yaml
+
+from nova_reaper.cloud import index as index_module
+from nova_reaper.cloud import model
+from nova_reaper.decide import plan
+from nova_reaper.queue import queue as queue_module
+from nova_reaper.simulate import fields
+from nova_reaper.simulate import snapshot
+
+# Of objects and lists within each other; a cloud has few.
+_DEEPEST = 100
+
+
+def simulate(cloud: snapshot.Snapshot) -> list[model.Decision]:
+    """Decide once for each server that waits, in the order of the reaper.
+
+    Each decision sees what those before it took and freed. Those that would
+    not be tried now, because they back off or are given up, come last.
+    """
+    index = index_module.Index(cloud.options)
+    servers: dict[str, list[model.Server]] = {}
+    for server in cloud.servers:
+        servers.setdefault(server.host, []).append(server)
+    for host in cloud.hosts:
+        index.put(host, servers.get(host.name, ()))
+    for shape, by_host in cloud.refusals.items():
+        index.exclusions.refuse(shape, by_host)
+    queue = queue_module.Queue(cloud.options)
+    late = []
+    for waiting in cloud.waiting:
+        end = queue_module.deadline(waiting, cloud.options)
+        if end is not None and end <= cloud.now:
+            late.append((waiting, end))
+        else:
+            queue.put(waiting, cloud.now)
+    planner = plan.Planner(index, queue, cloud.options)
+    decisions = []
+    while (step := planner.next(cloud.now, everybody=True)) is not None:
+        decisions.append(step[1])
+    done = {decision.server for decision in decisions}
+    for waiting in queue.in_order():
+        due = queue_module.due_at(waiting, cloud.options)
+        if waiting.id not in done and due is not None:
+            decisions.append(_not_tried(
+                waiting, model.Hindrance.BACK_OFF,
+                f'It is tried again at {due:%Y-%m-%dT%H:%M:%SZ}.'))
+    for waiting, end in sorted(late, key=lambda one: queue.rank(one[0])):
+        decisions.append(_not_tried(
+            waiting, model.Hindrance.DEADLINE,
+            f'It has waited past {end:%Y-%m-%dT%H:%M:%SZ}, when it is given '
+            'up.'))
+    return decisions
+
+
+def _not_tried(waiting: model.Waiting, hindrance: model.Hindrance,
+               detail: str) -> model.Decision:
+    return model.Decision(
+        waiting.id, model.Verdict.WAIT, detail=detail, hindrance=hindrance,
+        reason=waiting.reason or model.Reason.UNKNOWN)
+
+
+def run(path: str, as_json: bool, now: datetime.datetime) -> int:
+    """Simulate what is in a file and print it; returns the exit code.
+
+    :param path: the file, "-" for standard input
+    """
+    try:
+        cloud = snapshot.parse(load(read(path)), now)
+    except fields.BadInput as error:
+        return tell(f'nova-reaper simulate: {error}')
+    except OSError as error:
+        return tell(f'nova-reaper simulate: {path}: {error.strerror}')
+    if sys.stdout is None:
+        return tell('nova-reaper simulate: there is no standard output')
+    decisions = simulate(cloud)
+    if as_json:
+        print(json.dumps({'decisions': [decision.to_dict()
+                                        for decision in decisions]},
+                         indent=2))
+    else:
+        print(table(decisions))
+    return 0
+
+
+def tell(what: str) -> int:
+    """Tell what is wrong, if anybody can be told; returns the exit code."""
+    if sys.stderr:
+        try:
+            print(what, file=sys.stderr, flush=True)
+        except OSError:
+            give_up(sys.stderr)
+    return 2
+
+
+def give_up(output: TextIO) -> None:
+    """See that what could not be written is not tried again at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+
+
+def table(decisions: list[model.Decision]) -> str:
+    """The decisions for human beings."""
+    result = prettytable.PrettyTable(
+        ['Server', 'Verdict', 'Host', 'Victims', 'Reason', 'Detail'])
+    result.align = 'l'
+    for decision in decisions:
+        result.add_row([_shown(decision.server), decision.verdict.value,
+                        _shown(decision.host or ''),
+                        '\n'.join(map(_shown, decision.victims)),
+                        decision.word or '', _shown(decision.detail)])
+    return str(result.get_string())
+
+
+def _shown(text: str) -> str:
+    """A text in which nothing tells a terminal what to do."""
+    return ''.join(one if one.isprintable() else
+                   one.encode('unicode_escape').decode() for one in text)
+
+
+def read(path: str) -> str:
+    """The text of a file, "-" for standard input.
+
+    :raises fields.BadInput: if it is no text
+    """
+    try:
+        if path == '-':
+            if sys.stdin is None:
+                raise fields.BadInput('', 'there is no standard input')
+            return sys.stdin.buffer.read().decode()
+        return pathlib.Path(path).read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise fields.BadInput('', f'is no UTF-8: {error}')
+
+
+def load(text: str) -> Any:
+    """What a text says, be it JSON or YAML.
+
+    :raises fields.BadInput: if it is neither
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys)
+    except RecursionError:
+        raise fields.BadInput('', 'is nested too deeply')
+    except ValueError as error:
+        if isinstance(error, fields.BadInput):
+            raise
+        not_json = error
+    try:
+        _see_depth(text)
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise fields.BadInput('', 'is nested too deeply')
+    except fields.BadInput:
+        raise
+    # All but the first for a tag that the value after it does not fit.
+    except (yaml.YAMLError, ValueError, AttributeError, ArithmeticError,
+            LookupError, TypeError) as error:
+        if text.lstrip()[:1] in '{[':
+            raise fields.BadInput('', f'is no JSON: {not_json}')
+        why = (' '.join(str(error).split())
+               if isinstance(error, yaml.YAMLError)
+               else 'a tag does not fit the value after it')
+        raise fields.BadInput('', f'is neither JSON nor YAML: {why}')
+
+
+def _see_depth(text: str) -> None:
+    """Refuse what a parser in C would use up the stack of the process for."""
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        depth += (isinstance(event, yaml.CollectionStartEvent) -
+                  isinstance(event, yaml.CollectionEndEvent))
+        if depth > _DEEPEST:
+            raise fields.BadInput('', 'is nested too deeply')
+
+
+def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    try:
+        result = dict(pairs)
+    except TypeError:
+        raise fields.BadInput('', 'has an object with a key that is no text')
+    if len(result) < len(pairs):
+        keys = [key for key, _value in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise fields.BadInput('', f'has the key {twice!r} twice in one '
+                              'object')
+    return result
+
+
+class _Loader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore
+    """YAML as JSON would say it: times stay strings, keys are there once."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, regexp) for tag, regexp in resolvers
+                if tag != 'tag:yaml.org,2002:timestamp']
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    # What is written overrides what is merged.
+    _unique_keys([(loader.construct_object(key, deep=True), None)
+                  for key, _value in node.value
+                  if key.tag != 'tag:yaml.org,2002:merge'])
+    loader.flatten_mapping(node)
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+_Loader.add_constructor('tag:yaml.org,2002:map', _construct_mapping)

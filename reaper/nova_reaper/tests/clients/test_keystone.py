@@ -1,0 +1,320 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Whose token a rebuild is asked with, and what follows if there is none."""
+
+from typing import Any
+from unittest import mock
+
+from keystoneauth1 import exceptions
+from keystoneauth1 import loading
+from keystoneauth1 import session
+from requests_mock.contrib import fixture
+
+from nova_reaper.act.attempt import Outcome
+from nova_reaper.act.attempt import Result
+from nova_reaper.act.attempt import Step
+from nova_reaper.clients import keystone
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
+from nova_reaper import tests
+from nova_reaper.tests import acting
+from nova_reaper.tests import fakes
+
+
+class RebuildTestCase(acting.ActingTestCase):
+    """A server waits, and there is room."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+        self.waiting = self.nova.add_server('w', 4)
+
+    def needs_owner(self, outcome: Outcome, detail: str) -> None:
+        self.assertEqual(
+            (Result.REFUSED, model.Hindrance.NEEDS_OWNER),
+            (outcome.result, outcome.hindrance))
+        self.assertIn(detail, outcome.detail)
+        self.assertEqual({}, self.room.has(self.waiting))
+        self.assertEqual('PENDING', self.nova.servers[self.waiting]['status'])
+
+    def test_with_a_token_of_its_project(self) -> None:
+        self.nova.to_make.add(self.waiting)
+        self.assertEqual(Result.ACTIVE,
+                         self.outcome(self.begin(self.waiting)).result)
+        self.assertEqual(['owner'], self.nova.rebuilt_by)
+
+    def test_its_project_is_that_of_the_reaper(self) -> None:
+        own = self.nova.add_server('o', 4, project=fakes.SERVICE)
+        self.nova.to_make.add(own)
+        self.assertEqual(Result.ACTIVE, self.outcome(self.begin(own)).result)
+
+    def test_no_token(self) -> None:
+        self.nova.no_token_of.add('owner')
+        self.assertEqual(Result.ACTIVE,
+                         self.outcome(self.begin(self.waiting)).result)
+        self.assertEqual([fakes.SERVICE], self.nova.rebuilt_by)
+
+    def test_no_token_and_volumes(self) -> None:
+        self.nova.no_token_of.add('owner')
+        self.nova.to_make.add(self.waiting)
+        outcome = self.outcome(self.begin(self.waiting))
+        self.needs_owner(outcome, 'no access to the project')
+        self.assertEqual([], self.actions())
+
+    def test_nova_does_not_say_that_it_needs_one(self) -> None:
+        self.nova.says_token = False
+        self.nova.no_token_of.add('owner')
+        self.nova.to_make.add(self.waiting)
+        self.needs_owner(self.outcome(self.begin(self.waiting)),
+                         'made when it is built')
+        self.assertEqual(['rebuild'], self.actions())
+        # Now that is known.
+        self.needs_owner(self.outcome(self.begin(self.waiting)),
+                         'no access to the project')
+        self.assertEqual(['rebuild'], self.actions())
+
+    def test_a_boot_volume_shows(self) -> None:
+        self.nova.says_token = False
+        self.nova.no_token_of.add('owner')
+        for volumes, result in ([], Result.REFUSED), (
+                [{'id': 'v'}], Result.ACTIVE):
+            server = self.nova.add_server('w', 4, image=False)
+            self.nova.servers[server][
+                'os-extended-volumes:volumes_attached'] = volumes
+            self.assertEqual(result, self.outcome(self.begin(server)).result)
+
+    def test_the_role_is_taken_away(self) -> None:
+        current = self.at(Step.REBUILD, self.begin(self.waiting))
+        self.nova.owners._login('owner')
+        self.nova.no_token_of.add('owner')
+        self.assertEqual(Result.ACTIVE, self.outcome(current).result)
+        self.assertEqual([fakes.SERVICE], self.nova.rebuilt_by)
+        self.assertEqual({}, dict(self.nova.owners._logins))
+
+    def test_locked(self) -> None:
+        self.nova.servers[self.waiting]['locked'] = True
+        self.assertEqual(Result.ACTIVE,
+                         self.outcome(self.begin(self.waiting)).result)
+        self.assertEqual([fakes.SERVICE], self.nova.rebuilt_by)
+
+    def test_locked_and_volumes(self) -> None:
+        self.nova.servers[self.waiting]['locked'] = True
+        self.nova.to_make.add(self.waiting)
+        self.needs_owner(self.outcome(self.begin(self.waiting)), 'is locked')
+        self.assertEqual([], self.actions())
+
+    def test_a_role_that_may_not(self) -> None:
+        self.nova.before.append(('rebuild', 'action', lambda: self.nova.error(
+            403, "Policy doesn't allow it to be performed.")))
+        self.assertEqual(Result.ACTIVE,
+                         self.outcome(self.begin(self.waiting)).result)
+        self.assertEqual([fakes.SERVICE], self.nova.rebuilt_by)
+
+    def test_the_quota_is_that_of_any_token(self) -> None:
+        self.nova.before.append(('rebuild', 'action', lambda: self.nova.error(
+            403, 'Quota exceeded for cores')))
+        self.assertEqual(model.Reason.QUOTA,
+                         self.outcome(self.begin(self.waiting)).reason)
+        self.assertEqual([], self.actions())
+
+    def test_keystone_does_not_answer(self) -> None:
+        self.nova.to_make.add(self.waiting)
+        current = self.at(Step.REBUILD, self.begin(self.waiting))
+        self.nova.owners._logins.clear()
+        failure = rest.Unavailable('keystone', 'token', 'no answer')
+        with mock.patch.object(self.nova.owners, '_log_in',
+                               side_effect=failure):
+            again = self.actor.advance(current)
+        self.assertEqual(Step.WATCH, getattr(again, 'step'))
+        self.now += 5
+        assert not isinstance(again, Outcome)
+        self.assertEqual(Result.ACTIVE, self.outcome(again).result)
+
+
+class VictimsTestCase(acting.ActingTestCase):
+    """Nobody is ended for a server that only its owner can rebuild."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 4)
+        self.waiting = self.nova.add_server('w', 4)
+        self.victim = self.nova.add_server('v', 4, 'h1', preemptible=True)
+        self.nova.to_make.add(self.waiting)
+
+    def is_alone(self) -> None:
+        self.assertEqual({'VCPU': 4, 'MEMORY_MB': 4096},
+                         self.room.has(self.victim))
+        self.assertEqual({}, self.room.has(self.waiting))
+        self.assertEqual({}, self.nova.servers[self.victim]['metadata'])
+        self.assertEqual([], self.actions())
+
+    def test_one_is_ended_with_a_token(self) -> None:
+        outcome = self.outcome(
+            self.begin(self.waiting, victims=(self.victim,)))
+        self.assertEqual(Result.ACTIVE, outcome.result)
+
+    def test_none_without(self) -> None:
+        self.nova.no_token_of.add('owner')
+        outcome = self.outcome(
+            self.begin(self.waiting, victims=(self.victim,)))
+        self.assertEqual(model.Hindrance.NEEDS_OWNER, outcome.hindrance)
+        self.is_alone()
+
+    def test_none_without_and_nova_does_not_say_so(self) -> None:
+        self.nova.says_token = False
+        self.nova.no_token_of.add('owner')
+        self.nova.servers[self.waiting]['image'] = ''
+        outcome = self.outcome(
+            self.begin(self.waiting, victims=(self.victim,)))
+        self.assertEqual(model.Hindrance.NEEDS_OWNER, outcome.hindrance)
+        self.is_alone()
+
+    def test_the_role_is_taken_away_in_the_grace(self) -> None:
+        current = self.at(Step.SWAP, self.begin(
+            self.waiting, victims=(self.victim,)))
+        self.assertIn('reaper:for',
+                      self.nova.servers[self.victim]['metadata'])
+        self.nova.no_token_of.add('owner')
+        outcome = self.outcome(current)
+        self.assertEqual(model.Hindrance.NEEDS_OWNER, outcome.hindrance)
+        self.is_alone()
+
+    def test_locked_in_the_grace(self) -> None:
+        current = self.at(Step.SWAP, self.begin(
+            self.waiting, victims=(self.victim,)))
+        self.nova.servers[self.waiting]['locked'] = True
+        outcome = self.outcome(current)
+        self.assertEqual(model.Hindrance.NEEDS_OWNER, outcome.hindrance)
+        self.is_alone()
+
+
+class KeptTestCase(tests.TestCase):
+    """Tokens are asked for as seldom as that is right."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.now = 0.0
+        self.nova = mock.Mock()
+        self.log_in = mock.Mock()
+        self.owners = keystone.Owners(self.nova, 'service', self.log_in,
+                                    lambda: self.now)
+
+    def test_once(self) -> None:
+        self.owners.rebuild('s', 'p')
+        self.owners.rebuild('t', 'p')
+        self.log_in.assert_called_once_with('p')
+        self.assertEqual([], self.nova.rebuild.mock_calls)
+
+    def test_refused_ones_after_a_time(self) -> None:
+        self.log_in.side_effect = rest.Forbidden('keystone', 'x', 'No.')
+        for now, calls in (0, 1), (keystone.AGAIN - 1, 1), (keystone.AGAIN, 2):
+            self.now = now
+            self.owners.rebuild('s', 'p')
+            self.assertEqual(calls, self.log_in.call_count)
+        self.assertEqual(3, self.nova.rebuild.call_count)
+
+    def test_not_more_than_so_many(self) -> None:
+        for number in range(keystone.KEPT + 10):
+            self.owners.rebuild('s', f'p{number}')
+        self.assertEqual(keystone.KEPT, len(self.owners._logins))
+
+    def test_not_more_servers_than_so_many(self) -> None:
+        self.log_in.side_effect = rest.Forbidden('keystone', 'x', 'No.')
+        self.nova.rebuild.side_effect = rest.Forbidden(
+            'nova', 'x', fakes.VOLUMES, 403)
+        with mock.patch.object(keystone, 'REMEMBERED', 3):
+            for number in range(5):
+                self.assertRaises(rest.Forbidden, self.owners.rebuild,
+                                  f's{number}', 'p')
+        self.assertEqual(['s2', 's3', 's4'], list(self.owners._refused))
+
+
+class LogInTestCase(tests.TestCase):
+    """Keystone is asked for a token of another project."""
+
+    URL = 'http://keystone/v3'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.requests: Any = self.useFixture(fixture.Fixture())
+        self.requests.get(self.URL, json={'version': {
+            'id': 'v3.14', 'status': 'stable',
+            'links': [{'rel': 'self', 'href': self.URL}]}})
+        self.token('p2')
+
+    def token(self, project: str | None) -> None:
+        self.requests.post(
+            f'{self.URL}/auth/tokens', headers={'X-Subject-Token': 't'},
+            status_code=201, json={'token': {
+                'issued_at': '2026-11-22T10:00:00.000000Z',
+                'expires_at': '2036-11-22T10:00:00.000000Z',
+                'methods': ['password'],
+                'user': {'id': 'u', 'name': 'u', 'domain': {
+                    'id': 'default', 'name': 'Default'}},
+                'project': {'id': project, 'name': 'p', 'domain': {
+                    'id': 'default', 'name': 'Default'}}}})
+
+    def log_in(self, auth_type: str = 'password', **options: Any) -> Any:
+        conf = fakes.configuration()
+        conf.set_override('auth_type', auth_type, group='nova_reaper')
+        conf.register_opts(loading.get_auth_plugin_conf_options(auth_type),
+                           group='nova_reaper')
+        for name, value in options.items():
+            conf.set_override(name, value, group='nova_reaper')
+        return keystone.log_in(conf, session.Session(), 'p2')
+
+    def password(self) -> Any:
+        return self.log_in(auth_url=self.URL, username='reaper',
+                           password='secret', user_domain_id='default',
+                           project_name='service',
+                           project_domain_id='default')
+
+    def test_the_project_is_named(self) -> None:
+        auth = self.password()
+        asked = self.requests.last_request.json()['auth']
+        self.assertEqual({'project': {'id': 'p2'}}, asked['scope'])
+        self.assertEqual('reaper', asked['identity']['password']['user'][
+            'name'])
+        self.assertEqual('t', auth.get_token(session.Session()))
+
+    def test_no_role(self) -> None:
+        self.requests.post(
+            f'{self.URL}/auth/tokens', status_code=401,
+            headers={'Content-Type': 'application/json'}, json={'error': {
+                'code': 401, 'message': 'User u has no access to p2.'}})
+        error = self.assertRaises(rest.Forbidden, self.password)
+        self.assertIn('no access to p2', error.message)
+
+    def test_no_answer(self) -> None:
+        self.requests.post(f'{self.URL}/auth/tokens', status_code=503)
+        self.assertRaises(rest.Unavailable, self.password)
+        self.requests.post(f'{self.URL}/auth/tokens',
+                           exc=exceptions.ConnectFailure)
+        self.assertRaises(rest.Unavailable, self.password)
+
+    def test_too_many_requests(self) -> None:
+        self.requests.post(f'{self.URL}/auth/tokens', status_code=429)
+        self.assertRaises(rest.Unavailable, self.password)
+
+    def test_an_auth_type_without_projects(self) -> None:
+        error = self.assertRaises(rest.Forbidden, self.log_in,
+                                  'http_basic')
+        self.assertIn('knows no projects', error.message)
+
+    def test_a_credential_is_bound_to_a_project(self) -> None:
+        self.token('p1')
+        error = self.assertRaises(
+            rest.Forbidden, self.log_in, 'v3applicationcredential',
+            auth_url=self.URL, application_credential_id='a',
+            application_credential_secret='secret')
+        self.assertIn('bound to project p1', error.message)

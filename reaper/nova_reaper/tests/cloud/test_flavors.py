@@ -1,0 +1,75 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What owners write into the metadata of their servers protects nobody."""
+
+from nova_reaper.cloud import model
+from nova_reaper.tests import fakes
+from nova_reaper.tests import test_engine
+
+
+class OwnersMarksTestCase(test_engine.EngineTestCase):
+    """The preemptible server bears marks of the reaper's that are none."""
+
+    def serve(self, **marks: str) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.add_server(
+            's', 8, 'h1', preemptible=True, metadata={
+                f'reaper:{name}': value for name, value in marks.items()})
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.assertTrue(self.engine.recovered)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_for_another(self) -> None:
+        self.serve(**{'for': 'x'})
+
+    def test_for_the_name_of_a_route(self) -> None:
+        self.serve(**{'for': 'detail', 'terminate_at': 'x'})
+
+    def test_for_another_that_is_there(self) -> None:
+        self.nova.add_host('h2', 1)
+        other = self.nova.add_server('o', 1, 'h2')
+        self.serve(**{'for': other, 'terminate_at': 'x'})
+
+    def test_for_one_whose_id_is_written_otherwise(self) -> None:
+        other = self.nova.add_server('o', 99).upper()
+        self.nova.add_host('h1', 8)
+        self.nova.add_server('s', 8, 'h1', preemptible=True, metadata={
+            'reaper:for': other, 'reaper:terminate_at': 'x'})
+        self.engine._reader.read_preemptible()
+        self.assertEqual([], self.engine._reader.notices())
+
+    def test_one_that_waits_itself(self) -> None:
+        self.conf.set_override('mode', 'fill', 'reaper')
+        self.nova.add_host('h1', 8)
+        self.turns(3)
+        waiting = self.nova.add_server('w', 8)
+        held = self.room.holds.take(waiting, {
+            self.nova.hosts['h1']: {'VCPU': 8, 'MEMORY_MB': 8192}})
+        self.nova.add_server('x', 1, preemptible=True, metadata={
+            'reaper:for': waiting, 'reaper:terminate_at': 'x'})
+        self.engine._reader.read_preemptible()
+        read = self.engine._lists.read_one(waiting, {})
+        assert read
+        self.engine.world.put_server(*read)
+        found = self.engine._recovery.look(
+            {waiting}, {waiting}, (), 0, model.Mode.FILL)
+        self.assertEqual([waiting],
+                         [current.id for current in found.attempts])
+        self.assertEqual(held, self.room.holds.find(waiting))
+
+    def test_an_answer_of_half_a_server(self) -> None:
+        other = fakes.new_id()
+        answer = self.nova._answer(server={'id': other, 'status': 'UNKNOWN'})
+        self.nova.before += [('GET', other, lambda: answer)] * 9
+        self.serve(**{'for': other, 'terminate_at': 'x'})

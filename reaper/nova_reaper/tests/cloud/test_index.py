@@ -1,0 +1,236 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import dataclasses
+import random
+from typing import Any
+
+import hypothesis
+from hypothesis import strategies
+
+from nova_reaper.cloud import arrays
+from nova_reaper.cloud import index as index_module
+from nova_reaper.cloud import model
+from nova_reaper import tests
+from nova_reaper.tests import brute_force
+
+OPTIONS = model.Options()
+
+
+class IndexTestCase(tests.TestCase):
+    """What is known of hosts, and how it changes."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.index = index_module.Index(OPTIONS)
+
+    def put(self, name: str = 'h1', total: int = 8, used: int = 0,
+            servers: tuple[model.Server, ...] = (), **others: object) -> int:
+        host = model.Host(name, {'VCPU': model.Inventory(total)},
+                          {'VCPU': used})
+        return self.index.put(
+            dataclasses.replace(host, **others), servers)  # type: ignore
+
+    def server(self, name: str, vcpus: int = 1, host: str = 'h1'
+               ) -> model.Server:
+        return model.Server(name, host, {'VCPU': vcpus}, preemptible=True)
+
+    def free(self, name: str = 'h1') -> int:
+        return int(self.index.free[self.index.classes['VCPU']][
+            self.index.rows[name]])
+
+    def fits(self, **others: Any) -> set[str]:
+        shape = brute_force.waiting({'VCPU': 1}, **others).shape
+        mask = self.index.fits(shape)
+        return {name for name, row in self.index.rows.items() if mask[row]}
+
+    def test_usage_counts_once(self) -> None:
+        self.put(used=3, servers=(self.server('s1', 3),))
+        self.assertEqual(5, self.free())
+        self.put(used=3, servers=(self.server('s1', 3),))
+        self.assertEqual(5, self.free())
+
+    def test_more_used_than_there_is(self) -> None:
+        self.put(used=9)
+        self.assertEqual(-1, self.free())
+
+    def test_version_and_what_changed(self) -> None:
+        first = self.put()
+        seen = self.index.version
+        self.assertEqual([], self.index.changed_since(seen))
+        second = self.put('h2')
+        self.assertEqual([second], self.index.changed_since(seen))
+        self.assertNotEqual(first, second)
+
+    def test_server_that_moved(self) -> None:
+        self.put(servers=(self.server('s1'),))
+        self.put('h2', servers=(self.server('s1', host='h2'),))
+        self.put()
+        found = self.index.slots.find('s1')
+        assert found is not None
+        self.assertEqual('h2', found.host)
+        self.assertEqual(1, len(self.index.slots))
+
+    def test_removed_host(self) -> None:
+        self.put(servers=(self.server('s1'),))
+        self.put('h2')
+        self.assertEqual({'h1', 'h2'}, self.fits())
+        self.index.remove('h1')
+        self.index.remove('h9')
+        self.assertEqual({'h2'}, self.fits())
+        self.assertEqual({'VCPU': 8, 'MEMORY_MB': 0, 'DISK_GB': 0},
+                         self.index.totals())
+        self.assertEqual(0, len(self.index.slots))
+        self.put()
+        self.assertEqual({'h1', 'h2'}, self.fits())
+
+    def test_many_hosts_and_classes(self) -> None:
+        for number in range(300):
+            self.put(f'h{number}', used=number % 8, inventory={
+                'VCPU': model.Inventory(8),
+                f'CUSTOM_{number % 3}': model.Inventory(1)})
+        shape = model.Shape.of({'CUSTOM_1': 1, 'VCPU': 8})
+        self.assertEqual(100, self.index.fits(shape).sum())
+        self.assertEqual(8 - 299 % 8, self.free('h299'))
+        self.assertEqual(8, self.free('h0'))
+
+    def test_traits_and_aggregates(self) -> None:
+        self.put('h1', traits=frozenset('A'), aggregates=frozenset({'az1'}))
+        self.put('h2', traits=frozenset('AB'), aggregates=frozenset({'az2'}))
+        self.put('h3')
+        for required, expected in (
+                (['A'], {'h1', 'h2'}), (['!A'], {'h3'}),
+                (['A', '!B'], {'h1'}), (['in:B,C'], {'h2'}),
+                (['!in:B,C'], {'h1', 'h3'}), (['A', '!A'], set())):
+            self.assertEqual(expected, self.fits(required=required))
+        for member_of, expected in (
+                (['az1'], {'h1'}), (['in:az1,az2'], {'h1', 'h2'}),
+                (['!az1'], {'h2', 'h3'}), (['!in:az1,az2'], {'h3'})):
+            self.assertEqual(expected, self.fits(member_of=member_of))
+
+    def test_what_fits_follows_the_hosts(self) -> None:
+        self.put('h1')
+        self.put('h2')
+        self.assertEqual(set(), self.fits(required=['A']))
+        self.put('h1', traits=frozenset('A'))
+        self.assertEqual({'h1'}, self.fits(required=['A']))
+        self.put('h2', traits=frozenset('A'))
+        self.put('h1')
+        self.assertEqual({'h2'}, self.fits(required=['A']))
+
+    def test_units(self) -> None:
+        self.put(inventory={'VCPU': model.Inventory(
+            64, min_unit=2, max_unit=8, step_size=3)})
+        fitting = [amount for amount in range(1, 20) if self.index.fits(
+            model.Shape.of({'VCPU': amount})).any()]
+        self.assertEqual([3, 6], fitting)
+
+    def test_refusals(self) -> None:
+        self.put('h1')
+        shape = model.Shape.of({'VCPU': 1})
+        self.assertIsNone(self.index.exclusions.refused(shape))
+        self.index.exclusions.refuse(shape, {'h1': 'F', 'h2': 'F'})
+        refused = self.index.exclusions.refused(shape)
+        assert refused is not None
+        self.assertEqual(1, refused.sum())
+        row = self.put('h2')
+        refused = self.index.exclusions.refused(shape)
+        assert refused is not None
+        self.assertTrue(refused[row])
+        self.index.exclusions.refuse(shape, {})
+        self.assertIsNone(self.index.exclusions.refused(shape))
+
+    def test_plan_outlives_a_refresh(self) -> None:
+        servers = self.server('s1', 3), self.server('s2', 2)
+        for _ in range(2):
+            self.put(used=5, servers=servers)
+            self.index.plan('w1', 'h1', {'VCPU': 4}, ['s1'])
+            self.assertEqual(8 - 5 + 3 - 4, self.free())
+            self.assertEqual(2, self.index.endable[
+                self.index.classes['VCPU']][self.index.rows['h1']])
+        # Its victim is gone, and so is what it had.
+        self.put(used=2, servers=servers[1:])
+        self.assertEqual(8 - 2 - 4, self.free())
+        # Placement has the allocation, and the plan is carried out.
+        self.index.drop_plan('w1')
+        self.put(used=6, servers=servers[1:])
+        self.assertEqual(2, self.free())
+        self.index.drop_plan('w1')
+
+    def test_plan_that_comes_to_nothing(self) -> None:
+        self.put(used=3, servers=(self.server('s1', 3),))
+        self.index.plan('w1', 'h1', {'VCPU': 8}, ['s1'])
+        self.index.drop_plan('w1')
+        self.assertEqual(5, self.free())
+        self.assertEqual(3, self.index.endable[self.index.classes['VCPU']][
+            self.index.rows['h1']])
+
+
+class SlotsTestCase(tests.TestCase):
+    """The arrays are those of an index that was made anew."""
+
+    @hypothesis.settings(max_examples=40)
+    @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
+    def test_any_history_leads_to_the_same(self, seed: int) -> None:
+        rand = random.Random(seed)
+        index = index_module.Index(OPTIONS)
+        now: dict[str, tuple[model.Host, list[model.Server]]] = {}
+        for step in range(rand.randint(1, 60)):
+            name = f'h{rand.randrange(8)}'
+            if rand.random() < 0.15:
+                index.remove(name)
+                now.pop(name, None)
+                continue
+            servers = [model.Server(
+                f'{name}-{step}-{number}', name,
+                brute_force.random_resources(rand, 4), preemptible=True)
+                for number in range(rand.choice((0, 1, 3, 12)))]
+            host = brute_force.world({name: {
+                'VCPU': 50, 'MEMORY_MB': 9999, 'DISK_GB': 99}},
+                servers).hosts[0]
+            now[name] = host, servers
+            index.put(host, servers)
+        fresh = index_module.Index(OPTIONS)
+        for host, servers in now.values():
+            fresh.put(host, servers)
+        self.assertEqual(fresh.rows.keys(), index.rows.keys())
+        self.assertEqual(len(fresh.slots), len(index.slots))
+        self.assertEqual(fresh.slots.endable.sum(), index.slots.endable.sum())
+        for name, row in index.rows.items():
+            self.assertEqual(
+                [server.id for server in fresh.slots.of_host(
+                    fresh.rows[name])],
+                [server.id for server in index.slots.of_host(row)])
+            for resource, column in index.classes.items():
+                if resource not in fresh.classes:
+                    continue
+                other, to = fresh.classes[resource], fresh.rows[name]
+                self.assertEqual(fresh.free[other][to],
+                                 index.free[column][row])
+                self.assertEqual(fresh.endable[other][to],
+                                 index.endable[column][row])
+
+    def test_gaps_are_closed(self) -> None:
+        index = index_module.Index(OPTIONS)
+        for count in range(1, 200):
+            for number in range(4):
+                index.put(model.Host(f'h{number}', {}), [model.Server(
+                    f'{number}-{at}', f'h{number}', {'VCPU': 1},
+                    preemptible=True) for at in range(count)])
+        self.assertEqual(4 * 199, len(index.slots))
+        self.assertEqual(4 * 199, index.slots.endable.sum())
+        self.assertLess(len(index.slots.servers), 20000)
+
+    def test_times(self) -> None:
+        self.assertEqual(0, arrays.to_micros(None))
+        self.assertEqual(brute_force.NOW, arrays.from_micros(
+            arrays.to_micros(brute_force.NOW)))

@@ -1,0 +1,247 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Options, what follows from them, and from what operators write elsewhere."""
+
+import dataclasses
+import pathlib
+import threading
+from typing import Any
+from unittest import mock
+
+import fixtures
+from oslo_config import cfg
+from oslo_utils import timeutils
+
+from nova_reaper.clients import nova
+from nova_reaper.cloud import flavors
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper import conf as reaper_conf
+from nova_reaper.report import http
+from nova_reaper import tests
+from nova_reaper.tests import fakes
+
+
+class ConfTestCase(tests.TestCase):
+    """The configuration."""
+
+    def test_the_default_observes(self) -> None:
+        conf = fakes.configuration()
+        self.assertEqual(model.Options(), reaper_conf.options(conf))
+        self.assertEqual('observe', conf.reaper.mode)
+
+    def test_each_option_of_the_model_is_one(self) -> None:
+        conf = fakes.configuration()
+        for field in dataclasses.fields(model.Options):
+            self.assertIn(field.name, conf.reaper)
+
+    def test_each_option_has_help(self) -> None:
+        for _, options in reaper_conf.list_opts():
+            for option in options:
+                self.assertTrue(option.help, option.name)
+
+    def test_what_may_change_does(self) -> None:
+        fixed = {option.name for option in reaper_conf.reaper.reaper_opts
+                 if not option.mutable}
+        self.assertEqual({'workers'}, fixed)
+
+    def test_other_values_are_taken_over_or_refused_as_a_whole(self) -> None:
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        file.write_text('[reaper]\nmode = fill\n')
+        conf = fakes.configuration(file)
+        for wrong in ('scorers = luck', 'max_misses = 0', 'reserve = often',
+                      'max_rebuilds =', 'reserve ='):
+            file.write_text(f'[reaper]\nmode = preempt\n{wrong}\n')
+            self.assertRaises(cfg.Error, reaper_conf.mutate, conf)
+            self.assertEqual('fill', conf.reaper.mode)
+        file.write_text('[reaper]\nmode = preempt\nscorers = youngest\n')
+        reaper_conf.mutate(conf)
+        self.assertEqual(('preempt', ['youngest']),
+                         (conf.reaper.mode, conf.reaper.scorers))
+
+    def test_what_is_looked_up_during_a_change(self) -> None:
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        file.write_text('[reaper]\nmode = preempt\n')
+        conf = fakes.configuration(file)
+        group = conf.reaper
+        found, changed = threading.Event(), threading.Event()
+        look_up = cfg.ConfigOpts._do_get
+
+        def look_up_slowly(*args: Any) -> Any:
+            answer = look_up(*args)
+            if threading.current_thread() is reader:
+                found.set()
+                changed.wait(60)
+            return answer
+
+        reader = threading.Thread(target=lambda: group.mode)
+        with mock.patch.object(cfg.ConfigOpts, '_do_get', look_up_slowly):
+            reader.start()
+            found.wait(60)
+            file.write_text('[reaper]\nmode = observe\n')
+            reaper_conf.mutate(conf)
+            changed.set()
+            reader.join()
+        self.assertEqual('observe', group.mode)
+        self.assertEqual('observe', conf['reaper']['mode'])
+
+    def test_what_may_not_change_is_as_it_was(self) -> None:
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        file.write_text('[reaper]\nworkers = 3\n')
+        conf = fakes.configuration(file)
+        for mode in ('fill', 'observe'):
+            file.write_text(f'[reaper]\nworkers = 4\nmode = {mode}\n')
+            reaper_conf.mutate(conf)
+            self.assertEqual((3, mode),
+                             (conf.reaper.workers, conf.reaper.mode))
+
+    def refused(self, *lines: str) -> None:
+        file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
+        for line in lines:
+            file.write_text(line)
+            conf = fakes.configuration(file)
+            error = self.assertRaises(cfg.Error, reaper_conf.check, conf)
+            self.assertIn(line.split()[1], str(error))
+
+    def test_nothing_is_no_value(self) -> None:
+        self.refused(*(
+            f'[{group}]\n{option.dest} =\n'
+            for group, options in reaper_conf.OPTIONS.items()
+            for option in options
+            if isinstance(option.default, bool | int | float)))
+
+    def test_numbers_that_are_too_large(self) -> None:
+        for option in reaper_conf.reaper.reaper_opts:
+            if isinstance(option, cfg.IntOpt):
+                self.refused(
+                    f'[reaper]\n{option.dest} = {option.type.max + 1}\n')
+        self.refused(
+            '[reaper]\npending_timeout = 400000000000\n',
+            '[http]\nthreads = 257\n', '[nova]\nrate_limit = nan\n',
+            '[placement]\nrate_limit = inf\n',
+            '[notifications]\nsilence = 400000000000\n',
+            '[notifications]\nbatch_timeout = 1e300\n',
+            '[coordination]\ncheck_interval = 1e300\n')
+
+    def test_the_generator_takes_them(self) -> None:
+        groups = [group for group, _ in reaper_conf.list_opts()]
+        self.assertEqual(sorted(set(groups)), sorted(groups))
+
+    def test_the_generator_has_the_defaults(self) -> None:
+        conf = fakes.configuration()
+        for group, options in reaper_conf.list_opts():
+            names = {option.dest for option in options}
+            self.assertLessEqual(
+                set(reaper_conf.DEFAULTS.get(group, ())), names)
+            for option in options:
+                if option.dest in conf[group]:
+                    self.assertEqual(conf[group][option.dest], option.default,
+                                     f'[{group}] {option.dest}')
+
+    def test_rules(self) -> None:
+        enforcer = http.generator_enforcer()
+        self.assertIn('pending:list', enforcer.registered_rules)
+
+
+class FactsTestCase(tests.TestCase):
+    """What extra specs, metadata and queries mean."""
+
+    def flavor(self, **specs: str) -> nova.Flavor:
+        return nova.Flavor('m', 2, 1024, 10, 1, 512, {
+            key.replace('__', ':'): value for key, value in specs.items()})
+
+    def server(self, flavor: nova.Flavor, image: str = 'i',
+               **metadata: str) -> nova.NovaServer:
+        now = timeutils.utcnow(True)
+        return nova.NovaServer(
+            's', 'n', 'p', 'u', 'ACTIVE', 'active', None, 'h', flavor, image,
+            now, now, None, {key.replace('__', ':'): value
+                             for key, value in metadata.items()}, False)
+
+    def test_preemptible(self) -> None:
+        for value, wanted in (('true', True), ('True', True), (' TRUE', True),
+                              ('false', False), ('yes', False), ('', False),
+                              ('1', False)):
+            self.assertEqual(wanted, flavors.is_preemptible(
+                self.flavor(reaper__preemptible=value)), value)
+        self.assertFalse(flavors.is_preemptible(self.flavor()))
+
+    def test_amounts_that_are_none(self) -> None:
+        wanted = flavors.resources(self.server(self.flavor(**{
+            'resources__CUSTOM_A': '²', 'resources__CUSTOM_B': '9' * 30})))
+        self.assertNotIn('CUSTOM_A', wanted)
+        self.assertEqual(flavors.LARGEST, wanted['CUSTOM_B'])
+        shape = shapes.shape('resources=VCPU:9223372036854775808', '', {})
+        self.assertEqual((('VCPU', flavors.LARGEST),), shape.resources)
+
+    def test_priority(self) -> None:
+        project = {'reaper:priority': '7', 'reaper:pending_timeout': '60'}
+        self.assertEqual(0, flavors.priority(self.flavor(), {}))
+        self.assertEqual(7, flavors.priority(self.flavor(), project))
+        self.assertEqual(-3, flavors.priority(
+            self.flavor(reaper__priority='-3'), project))
+        self.assertEqual(7, flavors.priority(
+            self.flavor(reaper__priority='much'), project))
+        self.assertEqual(60, flavors.pending_timeout(self.flavor(), project))
+        self.assertEqual(60, flavors.pending_timeout(
+            self.flavor(reaper__pending_timeout='-1'), project))
+        self.assertEqual(0, flavors.pending_timeout(
+            self.flavor(reaper__pending_timeout='0'), project))
+
+    def test_action(self) -> None:
+        def action(server: nova.NovaServer) -> model.Action:
+            return flavors.action(server, 40)
+
+        self.assertEqual('delete', action(self.server(self.flavor())))
+        self.assertEqual('shelve', action(self.server(self.flavor(), '')))
+        self.assertEqual('shelve', action(self.server(
+            self.flavor(), reaper__action='shelve')))
+        self.assertEqual('delete', action(self.server(
+            self.flavor(), reaper__action='never')))
+        large = dataclasses.replace(self.flavor(), disk=30, ephemeral=11)
+        self.assertEqual('delete', action(self.server(
+            large, reaper__action='shelve')))
+        self.assertEqual('shelve', action(self.server(
+            large, '', reaper__action='shelve')))
+        self.assertEqual('shelve', action(self.server(dataclasses.replace(
+            large, extra_specs={'reaper:action': 'shelve'}))))
+        self.assertEqual('delete', action(self.server(
+            self.flavor(reaper__action='delete'), '',
+            reaper__action='shelve')))
+
+    def test_resources(self) -> None:
+        self.assertEqual(
+            {'VCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 12},
+            flavors.resources(self.server(self.flavor())))
+        self.assertEqual(
+            {'PCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 2, 'CUSTOM_X': 3},
+            flavors.resources(self.server(self.flavor(
+                hw__cpu_policy='dedicated', resources__CUSTOM_X='3'), '')))
+
+    def test_shape(self) -> None:
+        shape = shapes.shape(
+            'resources=VCPU%3A2%2CMEMORY_MB%3A512&required=A%2C%21B&'
+            'member_of=in%3Ax%2Cy&member_of=z&in_tree=uuid&limit=1000', 'k',
+            {'uuid': 'h1'})
+        self.assertEqual(model.Shape.of(
+            {'VCPU': 2, 'MEMORY_MB': 512}, required=frozenset({'A', '!B'}),
+            member_of=frozenset({'in:x,y', 'z'}), host='h1', key='k'), shape)
+        for more in ('resources_PORT=X%3A1', 'resources1=VGPU%3A1',
+                     'required_PORT=T'):
+            self.assertTrue(shapes.shape(f'resources=VCPU%3A1&{more}', '',
+                                        {}).fill_only, more)
+        self.assertTrue(shapes.shape('resources=VGPU%3A1', '', {}).fill_only)

@@ -1,0 +1,171 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Notifications are hints, whatever is in them."""
+
+import time
+from typing import Any
+
+from oslo_config import cfg
+import oslo_messaging
+from oslo_messaging import conffixture
+
+from nova_reaper import conf as reaper_conf
+from nova_reaper.events import bus
+from nova_reaper.events.bus import Kind
+from nova_reaper import tests
+
+
+def payload(**data: Any) -> dict[str, Any]:
+    return {'nova_object.name': 'SomePayload', 'nova_object.data': data}
+
+
+def instance(host: str | None = 'h1', preemptible: bool = False,
+             **data: Any) -> dict[str, Any]:
+    specs = {'reaper:preemptible': 'true'} if preemptible else {}
+    return payload(uuid='s1', host=host,
+                   flavor=payload(extra_specs=specs), **data)
+
+
+def update(old: str, new: str, task: str | None = None,
+           host: str | None = None) -> dict[str, Any]:
+    return instance(host, state_update=payload(
+        old_state=old, state=new, old_task_state=None, new_task_state=task))
+
+
+class HintsTestCase(tests.TestCase):
+    """What each notification hints at."""
+
+    def hints(self, event_type: str, data: Any,
+              publisher: str = 'nova-compute:h1') -> list[tuple[str, ...]]:
+        return [(hint.kind.value, hint.host, hint.server)
+                for hint in bus.hints(event_type, publisher, data)]
+
+    def test_it_waits(self) -> None:
+        self.assertEqual([('waits', '', 's1')], self.hints(
+            'compute_task.build_instances.error',
+            payload(instance_uuid='s1', state='pending')))
+        self.assertEqual([('waits', '', 's1')], self.hints(
+            'instance.update', update('building', 'pending')))
+
+    def test_it_is_in_error(self) -> None:
+        self.assertEqual([('ignored', '', '')], self.hints(
+            'compute_task.build_instances.error',
+            payload(instance_uuid='s1', state='error')))
+        self.assertEqual(
+            [('server', 'h1', 's1'), ('host', 'h1', '')], self.hints(
+                'instance.update', update('active', 'error', host='h1')))
+
+    def test_it_waits_no_more(self) -> None:
+        self.assertEqual([('server', '', 's1')], self.hints(
+            'instance.update', update('pending', 'building')))
+        self.assertEqual([('ignored', '', '')], self.hints(
+            'instance.update', update('pending', 'pending', 'rebuilding')))
+
+    def test_room(self) -> None:
+        for name in ('delete', 'shelve_offload'):
+            self.assertEqual(
+                [('ended', 'h1', 's1'), ('host', 'h1', '')],
+                self.hints(f'instance.{name}.end', instance()))
+        for name in ('create', 'unshelve', 'live_migration_post_dest'):
+            self.assertEqual(
+                [('server', 'h1', 's1'), ('taken', 'h1', '')],
+                self.hints(f'instance.{name}.end', instance()))
+
+    def test_both_ends_of_a_move(self) -> None:
+        self.assertEqual(
+            [('server', 'h2', 's1'), ('host', 'h1', ''), ('host', 'h2', '')],
+            self.hints('instance.resize_confirm.end', instance('h2')))
+
+    def test_deleted_by_the_api(self) -> None:
+        self.assertEqual([('ended', '', 's1')], self.hints(
+            'instance.delete.end', instance(None), 'nova-api:c1'))
+
+    def test_a_soft_delete_frees_nothing(self) -> None:
+        self.assertEqual([('server', 'h1', 's1')], self.hints(
+            'instance.soft_delete.end', instance()))
+
+    def test_services_aggregates_flavors(self) -> None:
+        self.assertEqual(
+            [('host', 'h1', ''), ('shape', 'h1', '')],
+            self.hints('service.update', payload(binary='nova-compute',
+                                                 host='h1')))
+        self.assertEqual([('ignored', '', '')], self.hints(
+            'service.update', payload(binary='nova-conductor', host='h1')))
+        self.assertEqual([('shape', '', '')], self.hints(
+            'aggregate.update_metadata.end', payload(name='a')))
+        self.assertEqual([('ignored', '', '')], self.hints(
+            'aggregate.update_metadata.start', payload(name='a')))
+        self.assertEqual([('shape', '', '')], self.hints(
+            'flavor.update', payload(name='f')))
+
+    def test_preemptible(self) -> None:
+        hint, _ = bus.hints('instance.create.end', 'nova-compute:h1',
+                               instance(preemptible=True))
+        self.assertTrue(hint.preemptible)
+
+    def test_nonsense(self) -> None:
+        for data in ({}, {'nova_object.data': None}, None, 'x', payload(),
+                     {'instance_id': 's1'}):
+            for name in ('instance.update', 'instance.delete.end',
+                         'service.update',
+                         'compute_task.build_instances.error'):
+                self.assertEqual([('ignored', '', '')],
+                                 self.hints(name, data))
+
+
+class MailboxTestCase(tests.TestCase):
+    """A flood of the same is one."""
+
+    def test_the_first_of_the_same_stays(self) -> None:
+        box = bus.Mailbox()
+        box.put([bus.Hint(Kind.HOST, 'h1', at=float(at))
+                 for at in range(1, 1000)])
+        hint, = box.take(0)
+        self.assertEqual(1.0, hint.at)
+        self.assertEqual([], box.take(0))
+
+
+class ListenerTestCase(tests.TestCase):
+    """From the bus to the mailbox."""
+
+    def test_what_is_sent_arrives(self) -> None:
+        conf = cfg.ConfigOpts()
+        reaper_conf.register_opts(conf)
+        conf([], default_config_files=[])
+        fixture = self.useFixture(conffixture.ConfFixture(
+            conf, transport_url='fake:/'))
+        self.assertIsNotNone(fixture)
+        conf.set_override('transport_url', 'fake:/', 'notifications')
+        box = bus.Mailbox()
+        kinds: list[str] = []
+        listener = bus.listener(conf, box,
+                                   lambda kind: kinds.append(kind.value))
+        listener.start()
+        self.addCleanup(listener.wait)
+        self.addCleanup(listener.stop)
+        notifier = oslo_messaging.Notifier(
+            oslo_messaging.get_notification_transport(conf, url='fake:/'),
+            'nova-compute:h1', driver='messaging',
+            topics=['reaper_notifications'])
+        for _ in range(3):
+            notifier.info({}, 'instance.delete.end', instance())
+            notifier.error({}, 'compute_task.build_instances.error',
+                           payload(instance_uuid='s2', state='pending'))
+            notifier.info({}, 'volume.usage', payload())
+        found: set[tuple[str, str]] = set()
+        end = time.monotonic() + 30
+        while len(found) < 3 and time.monotonic() < end:
+            found |= {(hint.kind.value, hint.server or hint.host)
+                      for hint in box.take(1)}
+        self.assertEqual(
+            {('ended', 's1'), ('host', 'h1'), ('waits', 's2')}, found)

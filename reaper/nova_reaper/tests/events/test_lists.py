@@ -1,0 +1,170 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import datetime
+from typing import Any
+from unittest import mock
+
+from nova_reaper.clients import nova
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper.events import lists
+from nova_reaper.events import reader
+from nova_reaper import tests
+from nova_reaper.tests import fakes
+from nova_reaper.tests import test_engine
+
+NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
+
+
+class FailsOverOneTestCase(test_engine.EngineTestCase):
+    """Nova cannot say why one of the servers waits."""
+
+    mode = 'fill'
+
+    def fail(self, server: str, status: int = 500) -> None:
+        self.nova.before += 1000 * [
+            ('GET', f'{server}/pending', lambda: self.nova.error(status))]
+
+    def test_from_the_start(self) -> None:
+        self.nova.add_host('h1', 64)
+        self.fail(self.nova.add_server('bad', 4))
+        good = self.nova.add_server('good', 2)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(good))
+
+    def test_later(self) -> None:
+        self.nova.add_host('h1', 64)
+        self.turns(10)
+        bad = self.nova.add_server('bad', 4)
+        self.fail(bad, 504)
+        good = self.nova.add_server('good', 2)
+        self.turns(30, 10)
+        self.assertEqual('ACTIVE', self.status(good))
+        self.nova.before.clear()
+        self.turns(30, 10)
+        self.assertEqual('ACTIVE', self.status(bad))
+
+    def test_its_answer_of_before_holds(self) -> None:
+        self.nova.add_host('h1', 2)
+        waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+        self.fail(waiting)
+        self.turns(20, 61)
+        self.nova.before.clear()
+        self.nova.add_host('h2', 4)
+        self.fail(waiting)
+        read = self.engine._lists.read_all()
+        self.assertIn(waiting, read.waiting.answers)
+
+    def test_others_of_its_kind_are_asked_for(self) -> None:
+        self.nova.add_host('h1', 64)
+        self.fail(self.nova.add_server('bad', 4))
+        good = self.nova.add_server('good', 4)
+        self.turns(30, 10)
+        self.assertEqual('ACTIVE', self.status(good))
+
+    def test_over_one_after_another(self) -> None:
+        self.nova.add_host('h1', 64)
+        for number in range(lists.FAILURES):
+            self.fail(self.nova.add_server(f'bad{number}', number + 1))
+        self.assertRaises(rest.Unavailable, self.engine._lists.read_all)
+        # Others have their turn before them next time.
+        good = self.nova.add_server('good', 20)
+        read = self.engine._lists.read_all()
+        self.assertEqual({good}, set(read.waiting.answers))
+        self.turns(30, 10)
+        self.assertEqual('ACTIVE', self.status(good))
+
+
+class ManyKindsTestCase(tests.TestCase):
+    """So many different servers that a list cannot ask for all of them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.offset = 0.0
+        self.useFixture(fakes.Clock(lambda: self.offset))
+        self.nova = mock.Mock(spec=nova.Nova)
+        self.nova.pending.side_effect = self.pending
+        self.source = mock.Mock(spec=reader.Reader)
+        self.source.nova, self.source.hypervisors = self.nova, {}
+        self.source.shared = frozenset()
+        self.source.shelved.return_value = []
+        self.shapes = shapes.Shapes(self.nova)
+        self.lists = lists.Lists(self.source, self.shapes)
+        self.asked: list[str] = []
+
+    def pending(self, server: str) -> nova.Pending:
+        self.asked.append(server)
+        self.offset += lists.ASKING / 10
+        return nova.Pending(
+            NOW, 1, NOW, model.Reason.NO_ROOM, '', '',
+            requests=('resources=VCPU:1',), hosts=())
+
+    def wait(self, *servers: tuple[str, str]) -> None:
+        self.nova.servers.return_value = [
+            nova.NovaServer(
+                name, name, project, 'u', 'PENDING', 'pending', None, '',
+                nova.Flavor('m1', 1, 512, 1), 'img', NOW, NOW, None, {},
+                False, kind=name) for name, project in servers]
+
+    def read(self) -> Any:
+        self.asked.clear()
+        return self.lists.read_waiting({'VCPU': 0})
+
+    def test_every_project_has_its_turn(self) -> None:
+        many = [(f'a{number}', 'a') for number in range(30)]
+        self.wait(*many, ('b1', 'b'), ('c1', 'c'))
+        found = self.read()
+        self.assertEqual(['a0', 'b1', 'c1', 'a1'], self.asked[:4])
+        self.assertEqual(set(self.asked), set(found.answers))
+        self.assertLess(len(self.asked), 15)
+        first = set(self.asked)
+        self.read()
+        # It goes on where it had to stop.
+        self.assertEqual(set(), first & set(self.asked))
+
+    def test_what_is_not_known_comes_first(self) -> None:
+        self.wait(*((f'a{number}', 'a') for number in range(8)))
+        self.read()
+        self.shapes.forget()
+        self.wait(*((f'a{number}', 'a') for number in range(9)))
+        found = self.read()
+        self.assertEqual('a8', self.asked[0])
+        self.assertEqual(9, len(found.answers))
+
+
+class NamesTestCase(test_engine.EngineTestCase):
+    """Servers ask for traits that their owners have made up."""
+
+    mode = 'fill'
+
+    def test_they_are_asked_for_no_longer_than_a_server_waits(self) -> None:
+        self.nova.add_host('h1', 4)
+        for number in range(5):
+            self.nova.asks_also = f'&required=CUSTOM_MADE_UP_{number}'
+            waiting = self.nova.add_server('w', 4, foo=str(number))
+            self.turns(2, 61)
+            self.nova.delete(waiting)
+        self.nova.asks_also = '&required=CUSTOM_LAST'
+        last = self.nova.add_server('w', 4)
+        self.turns(40, 61)
+        self.room.adapter.log.clear()
+        self.turns(11, 61)
+        asked = [path for _, path in self.room.adapter.log
+                 if 'CUSTOM' in path]
+        self.assertEqual([], [path for path in asked if 'MADE_UP' in path])
+        self.assertNotEqual([], [path for path in asked if 'LAST' in path])
+        self.room.set_traits(self.nova.hosts['h1'], 'CUSTOM_LAST')
+        self.turns(20, 61)
+        self.assertEqual('ACTIVE', self.status(last))

@@ -1,0 +1,532 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""A cloud in this process: a real Placement, and a Nova that is none.
+
+The Nova here does what the reaper sees of the real one: it answers the same
+routes in the same form, and moves allocations in Placement as Nova does.
+"""
+
+from collections.abc import Callable
+import datetime
+from email import utils
+import json
+import pathlib
+import re
+import time
+from typing import Any
+from urllib import parse
+
+import fixtures
+from keystoneauth1 import plugin
+from oslo_utils import timeutils
+from oslo_utils import uuidutils
+from placement import deploy
+from placement.tests.functional.fixtures import placement as placement_fixture
+import webob
+
+from nova_reaper.act import holds
+from nova_reaper.clients import keystone
+from nova_reaper.clients import nova
+from nova_reaper.clients import placement
+from nova_reaper.clients import rest
+from nova_reaper import conf as reaper_conf
+
+#: How to log in where nobody listens.
+LOGIN = '''
+[nova_reaper]
+auth_type = password
+auth_url = http://127.0.0.1:9/v3
+username = reaper
+password = secret
+'''
+
+SERVICE = 'service-project'
+# As Nova says it.
+VOLUMES = (
+    'Instance x has volumes that are made when it is built, and they would '
+    'belong to the project of this request: rebuild it with a token of the '
+    'project that it belongs to.')
+# The tasks that the API sets before it tells the host.
+TASKS = {'os-stop': 'powering-off', 'forceDelete': 'deleting',
+         'shelve': 'shelving'}
+NOW = timeutils.utcnow(True).strftime('%Y-%m-%dT%H:%M:%SZ')
+
+
+def new_id() -> str:
+    return str(uuidutils.generate_uuid())
+
+
+class Answer:
+    """As much of a requests.Response as clients/rest.py looks at."""
+
+    def __init__(self, status: int, content: bytes, reason: str = '') -> None:
+        self.status_code = status
+        self.content = content
+        self.reason = reason
+        self.headers: dict[str, str] = {}
+
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+
+class EndpointData:
+    url = 'http://nova/v2.1'
+
+    def __init__(self, newest: str) -> None:
+        self.max_microversion = rest.parse_microversion(newest)
+
+
+class InProcess:
+    """An adapter that calls a WSGI application.
+
+    :ivar lost: status that is answered to a request with a method, after it
+        has been done
+    """
+
+    def __init__(self, app: Any, newest: str) -> None:
+        self.app = app
+        self.newest = newest
+        self.log: list[tuple[str, str]] = []
+        self.lost: dict[str, int] = {}
+
+    def get_endpoint_data(self) -> EndpointData:
+        return EndpointData(self.newest)
+
+    def request(self, path: str, method: str, *, json: Any = None,
+                microversion: str | None = None, **_: Any) -> Answer:
+        self.log.append((method, path))
+        request = webob.Request.blank(path, method=method)
+        request.headers['X-Auth-Token'] = 'admin'
+        request.headers['OpenStack-API-Version'] = f'placement {microversion}'
+        if json is not None:
+            request.json = json
+            request.content_type = 'application/json'
+        response = request.get_response(self.app)
+        status = self.lost.pop(method, response.status_code)
+        return Answer(status, response.body, response.status)
+
+
+class Clock(fixtures.Fixture):
+    """Lets time pass: both clocks are so many seconds ahead."""
+
+    def __init__(self, offset: Callable[[], float]) -> None:
+        self._offset = offset
+
+    def _setUp(self) -> None:
+        monotonic, utcnow = time.monotonic, timeutils.utcnow
+
+        def ahead(with_timezone: bool = False) -> datetime.datetime:
+            now: datetime.datetime = utcnow(with_timezone)
+            return now + datetime.timedelta(seconds=self._offset())
+
+        self.useFixture(fixtures.MockPatch(
+            'time.monotonic', lambda: monotonic() + self._offset()))
+        self.useFixture(fixtures.MockPatch(
+            'oslo_utils.timeutils.utcnow', ahead))
+
+
+class PlacementFixture(fixtures.Fixture):
+    """A real Placement on SQLite, and a client of it."""
+
+    def _setUp(self) -> None:
+        fixture = self.useFixture(placement_fixture.PlacementFixture(
+            use_intercept=False))
+        self.adapter = InProcess(
+            deploy.loadapp(fixture.conf_fixture.conf), placement.NEWEST)
+        self.client = rest.Client(
+            'placement', self.adapter,
+            oldest=placement.OLDEST, newest=placement.NEWEST)
+        self.placement = placement.Placement(self.client)
+        self.holds = holds.Holds(self.placement, SERVICE, 'reaper')
+
+    def add_host(self, name: str, parent: str | None = None,
+                 **inventory: int) -> str:
+        provider = new_id()
+        self.client.request('POST', '/resource_providers', json={
+            'name': name, 'uuid': provider, 'parent_provider_uuid': parent})
+        self.set_inventory(provider, **inventory)
+        return provider
+
+    def set_inventory(self, provider: str, **inventory: int) -> None:
+        self._put(provider, 'inventories', {
+            key: {'total': value} for key, value in inventory.items()})
+
+    def add_sharing(self, *hosts: str, **inventory: int) -> str:
+        """A provider that shares what it has with hosts."""
+        provider, aggregate = self.add_host('shares'), new_id()
+        self.set_inventory(provider, **inventory)
+        self.set_traits(provider, placement.SHARES)
+        for uuid in (provider, *hosts):
+            self._put(uuid, 'aggregates', [aggregate])
+        return provider
+
+    def set_traits(self, provider: str, *traits: str) -> None:
+        for trait in traits:
+            if trait.startswith('CUSTOM_'):
+                self.client.request('PUT', f'/traits/{trait}')
+        self._put(provider, 'traits', list(traits))
+
+    def _put(self, provider: str, what: str, value: Any) -> None:
+        self.client.request(
+            'PUT', f'/resource_providers/{provider}/{what}', json={
+                'resource_provider_generation':
+                    self.placement.provider(provider).generation,
+                what: value})
+
+    def allocate(self, consumer: str, provider: str, project: str,
+                 **resources: int) -> None:
+        # As Nova does: at a microversion that has no consumer types.
+        self.client.request(
+            'PUT', f'/allocations/{consumer}', microversion='1.36', json={
+                'allocations': {provider: {'resources': resources}},
+                'project_id': project, 'user_id': 'user',
+                'consumer_generation': None})
+
+    def has(self, consumer: str) -> dict[str, int]:
+        """What a consumer has, of all providers together."""
+        amounts = self.placement.consumer(consumer).amounts
+        return dict(next(iter(amounts.values()), {}))
+
+
+class Token(plugin.BaseAuthPlugin):
+    """A token of a project."""
+
+    def __init__(self, project: str) -> None:
+        super().__init__()
+        self.project = project
+
+
+class Nova:
+    """Answers the reaper's requests; servers are what the API shows.
+
+    :ivar auth: the token that it is asked with; with_auth() sets another
+    :ivar no_token_of: projects of which Keystone gives the reaper no token
+    :ivar to_make: servers that volumes are made for when they are built
+    :ivar says_token: whether the answer for one that waits says so
+    :ivar before: called before a request that matches; what it returns, if
+        anything, is the answer
+    :ivar refused_by: the filter that refuses a host, by its name
+    :ivar ignores_holds: whether its scheduler looks for room beside a hold
+    :ivar clock_off: by how many seconds its clock is ahead
+    :ivar slow: what is asked to end does so only with finish()
+    :ivar disabled: names of the hosts that are
+    :ivar cell_down: IDs of servers whose cell Nova cannot reach
+    :ivar no_bus: no host is told of what is asked for
+    """
+
+    def __init__(self, room: PlacementFixture, newest: str = '2.107') -> None:
+        self.room = room
+        self.servers: dict[str, dict[str, Any]] = {}
+        self.gone: list[dict[str, Any]] = []
+        self.hosts: dict[str, str] = {}
+        self.flavors: dict[str, dict[str, Any]] = {}
+        self.refused_by: dict[str, str] = {}
+        self.reason: dict[str, str] = {}
+        self.unavailable: dict[str, str] = {}
+        self.message = 'No valid host was found. '
+        self.before: list[tuple[str, str, Callable[[], Answer | None]]] = []
+        self.calls: list[tuple[str, str]] = []
+        self.slow = False
+        self.no_bus = False
+        self.cell_down: set[str] = set()
+        self.disabled: set[str] = set()
+        self.clock_off = 0.0
+        self.auth = Token(SERVICE)
+        self.rebuilt_by: list[str] = []
+        self.no_token_of: set[str] = set()
+        self.to_make: set[str] = set()
+        self.says_token = True
+        self.asks_also = ''
+        self.builds = 'ACTIVE'
+        self.ignores_holds = False
+        self.adapter = self.session = self
+        self.newest = newest
+        self.client = rest.Client(
+            'nova', self,
+            oldest=nova.OLDEST, newest=nova.NEWEST)
+        self.nova = nova.Nova(self.client)
+        self.owners = keystone.Owners(self.nova, SERVICE, self.log_in)
+
+    def log_in(self, project: str) -> Token:
+        if project in self.no_token_of:
+            raise rest.Forbidden(
+                'keystone', 'token', 'The user has no access to the project.',
+                401)
+        return Token(project)
+
+    # What the adapter and its session do.
+
+    def get_endpoint_data(self) -> EndpointData:
+        return EndpointData(self.newest)
+
+    def get_project_id(self) -> str:
+        return self.auth.project
+
+    def get(self, url: str, **_: Any) -> Answer:
+        return self._answer(version={
+            'id': 'v2.1', 'status': 'CURRENT', 'version': self.newest,
+            'min_version': '2.1', 'links': [{'rel': 'self', 'href': url}]})
+
+    def request(self, path: str, method: str, **more: Any) -> Answer:
+        answer = self._answered(path, method, **more)
+        answer.headers['Date'] = utils.formatdate(
+            time.time() + self.clock_off, usegmt=True)
+        return answer
+
+    def _answered(self, path: str, method: str, *, json: Any = None,
+                  **_: Any) -> Answer:
+        if self.auth.project in self.no_token_of:
+            return self.error(401, 'The request needs authentication.')
+        route, _sep, query = path.partition('?')
+        what = next(iter(json)) if method == 'POST' and json else ''
+        for index, (verb, pattern, call) in enumerate(self.before):
+            if verb in (method, what) and re.search(pattern, path):
+                del self.before[index]
+                answer = call()
+                if answer is not None:
+                    return answer
+                break
+        if what and route.endswith('/action'):
+            self.calls.append((what, route.split('/')[2]))
+        return self._route(method, route, dict(parse.parse_qsl(query)), json)
+
+    def _route(self, method: str, route: str, query: dict[str, str],
+               body: Any) -> Answer:
+        parts = route.strip('/').split('/')
+        if 'changes-since' in query:
+            # That of the servers which are gone is shown as well.
+            return self._answer(servers=[
+                server for server in [*self.servers.values(), *self.gone]
+                if server['updated'] >= query['changes-since'] and
+                query.get('status') in (None, server['status'])])
+        if parts == ['servers']:
+            return self._answer(servers=[
+                {'id': server} for server in self.servers])
+        if parts == ['servers', 'detail']:
+            return self._answer(servers=[
+                self._shown(server) for server in self.servers.values()
+                if server['id'] in self.cell_down or
+                query.get('status') in (None, server['status']) and
+                query.get('flavor') in (
+                    None, server['flavor']['original_name'])])
+        if parts == ['flavors', 'detail']:
+            return self._answer(flavors=list(self.flavors.values()))
+        if parts == ['os-hypervisors', 'detail']:
+            return self._answer(hypervisors=[
+                {'id': provider, 'hypervisor_hostname': name, 'state': 'up',
+                 'status': 'disabled' if name in self.disabled else 'enabled',
+                 'service': {'host': name}}
+                for name, provider in self.hosts.items()])
+        server = self.servers.get(parts[1])
+        if server is None:
+            return self.error(404, 'Instance could not be found.')
+        if len(parts) == 2:
+            return self._answer(server=self._shown(server))
+        if server['id'] in self.cell_down:
+            return self.error(500, 'Unexpected API Error.')
+        answer: Answer = getattr(self, '_' + parts[2].replace('-', '_'))(
+            method, server, parts[3:], body)
+        return answer
+
+    def _shown(self, server: dict[str, Any]) -> dict[str, Any]:
+        """What Nova knows of a server; of a cell that is down that is little.
+        """
+        if server['id'] not in self.cell_down:
+            return server
+        return {'id': server['id'], 'status': 'UNKNOWN', 'links': [],
+                'tenant_id': server['tenant_id'],
+                'created': server['created']}
+
+    def _answer(self, **body: Any) -> Answer:
+        return Answer(200, json.dumps(body).encode())
+
+    def error(self, status: int, message: str = 'no') -> Answer:
+        return Answer(status, json.dumps(
+            {'error': {'code': status, 'message': message}}).encode())
+
+    def _pending(self, method: str, server: dict[str, Any],
+                 rest: list[str], body: Any) -> Answer:
+        if server['status'] != 'PENDING':
+            return self.error(404, 'It does not wait.')
+        wanted = server['flavor']
+        says = ({'rebuild_forbidden': 'Its volumes are of its project.'}
+                if self.says_token and server['id'] in self.to_make else {})
+        return self._answer(pending=says | {
+            'since': NOW, 'attempts': 1, 'last_attempt': NOW,
+            'reason': self.reason.get(server['id'], 'no_room'),
+            'message': self.message, 'advice': 'Wait.',
+            'unavailable': self.unavailable.get(server['id']),
+            'requests': [parse.urlencode({'resources': ','.join([
+                f'VCPU:{wanted["vcpus"]}', f'MEMORY_MB:{wanted["ram"]}',
+                *(f'{name.removeprefix("resources:")}:{value}'
+                  for name, value in wanted['extra_specs'].items()
+                  if name.startswith('resources:'))])}) + self.asks_also],
+            'hosts': [{'host': name, 'uuid': provider,
+                       'refused_by': self.refused_by.get(name)}
+                      for name, provider in self.hosts.items()]})
+
+    def _os_instance_actions(self, method: str, server: dict[str, Any],
+                             rest: list[str], body: Any) -> Answer:
+        return self._answer(instanceActions=server.get('actions', []))
+
+    def _metadata(self, method: str, server: dict[str, Any],
+                  rest: list[str], body: Any) -> Answer:
+        # A task is no reason to Nova.
+        if server['status'] in ('PENDING', 'ERROR', 'SHELVED_OFFLOADED'):
+            return self.error(409, 'Not in this state.')
+        if method == 'DELETE':
+            if server['metadata'].pop(rest[0], None) is None:
+                return self.error(404, 'No such key.')
+            return Answer(204, b'')
+        server['metadata'].update(body['metadata'])
+        return self._answer(metadata=server['metadata'])
+
+    def _action(self, method: str, server: dict[str, Any],
+                rest: list[str], body: Any) -> Answer:
+        name, value = next(iter(body.items()))
+        if name in TASKS and server['OS-EXT-STS:task_state']:
+            # What the released API says to it.
+            return (Answer(202, b'') if name == 'forceDelete' else
+                    self.error(409, 'Not in this state.'))
+        if name in TASKS and self.no_bus:
+            server['OS-EXT-STS:task_state'] = TASKS[name]
+            return self.error(500, 'Unexpected API Error.')
+        return {'rebuild': self._rebuild, 'os-resetState': self._reset,
+                'os-stop': self._stop, 'os-start': self._start,
+                'forceDelete': self._end, 'shelve': self._end,
+                'unshelve': self._unshelve}[name](server, value)
+
+    # What becomes of servers.
+
+    def _rebuild(self, server: dict[str, Any], value: Any) -> Answer:
+        if server['status'] != 'PENDING':
+            return self.error(409, 'It does not wait.')
+        if server['locked'] and self.auth.project != SERVICE:
+            return self.error(409, 'Instance x is locked')
+        if server['id'] in self.to_make and (
+                self.auth.project != server['tenant_id']):
+            return self.error(403, VOLUMES)
+        self.rebuilt_by.append(self.auth.project)
+        return self._build(server)
+
+    def _unshelve(self, server: dict[str, Any], value: Any) -> Answer:
+        provider = self.hosts[value['host']]
+        try:
+            self.room.allocate(
+                server['id'], provider, server['tenant_id'],
+                VCPU=server['flavor']['vcpus'],
+                MEMORY_MB=server['flavor']['ram'])
+        except rest.Conflict:
+            return Answer(202, b'')
+        return self._build(server)
+
+    def _build(self, server: dict[str, Any]) -> Answer:
+        consumer = self.room.placement.consumer(server['id'])
+        if self.ignores_holds and consumer.is_hold:
+            return Answer(202, b'')
+        if self.builds != 'ACTIVE' or not consumer.amounts:
+            server['status'] = self.builds.replace('ACTIVE', 'PENDING')
+            return Answer(202, b'')
+        # As claim_resources: the owner's name, the type as it was.
+        self.room.placement.write([placement.Consumer(
+            consumer.id, consumer.amounts, server['tenant_id'], 'user',
+            'INSTANCE', consumer.generation)])
+        server['status'] = 'ACTIVE'
+        server['OS-EXT-SRV-ATTR:host'] = next(
+            name for name, item in self.hosts.items()
+            if item in consumer.amounts)
+        return Answer(202, b'')
+
+    def _reset(self, server: dict[str, Any], value: Any) -> Answer:
+        server['status'] = value['state'].upper()
+        server['OS-EXT-STS:task_state'] = None
+        return Answer(202, b'')
+
+    def _stop(self, server: dict[str, Any], value: Any) -> Answer:
+        server['status'] = 'SHUTOFF'
+        return Answer(202, b'')
+
+    def _start(self, server: dict[str, Any], value: Any) -> Answer:
+        server['status'] = 'ACTIVE'
+        return Answer(202, b'')
+
+    def _end(self, server: dict[str, Any], value: Any) -> Answer:
+        name = self.calls[-1][0]
+        server['ending'] = name
+        server['OS-EXT-STS:task_state'] = TASKS[name]
+        if not self.slow:
+            self.finish(server['id'])
+        return Answer(202, b'')
+
+    def finish(self, server: str) -> None:
+        """A server leaves its host, and takes its allocation with it."""
+        consumer = self.room.placement.consumer(server)
+        if consumer.amounts:
+            self.room.placement.write([consumer.with_amounts({})])
+        item = self.servers[server]
+        item['OS-EXT-STS:task_state'] = None
+        if item.get('ending') == 'shelve':
+            item['status'] = 'SHELVED_OFFLOADED'
+            item['OS-EXT-SRV-ATTR:host'] = None
+        else:
+            del self.servers[server]
+
+    def delete(self, server: str) -> None:
+        """Its owner deletes a server."""
+        self.servers[server]['updated'] = (
+            timeutils.utcnow(True).strftime('%Y-%m-%dT%H:%M:%SZ'))
+        self.gone.append(self.servers[server] | {'status': 'DELETED'})
+        self.finish(server)
+
+    def add_host(self, name: str, vcpus: int, ram: int = 0) -> None:
+        self.hosts[name] = self.room.add_host(
+            name, VCPU=vcpus, MEMORY_MB=ram or vcpus * 1024)
+
+    def add_server(self, name: str, vcpus: int, host: str | None = None, *,
+                   status: str = '', preemptible: bool = False,
+                   project: str = 'owner', image: bool = True,
+                   metadata: dict[str, str] | None = None,
+                   **specs: str) -> str:
+        """A server on a host, or one that waits."""
+        if preemptible:
+            specs['reaper:preemptible'] = 'true'
+        called = f'm{vcpus}{"p" * preemptible}'
+        flavor = {
+            'vcpus': vcpus, 'ram': vcpus * 1024, 'disk': 0, 'ephemeral': 0,
+            'swap': 0, 'extra_specs': specs,
+            'original_name': called}
+        self.flavors[called] = flavor | {'id': called, 'name': called}
+        server = new_id()
+        self.servers[server] = {
+            'id': server, 'name': name, 'tenant_id': project,
+            'user_id': 'user',
+            'status': status or ('ACTIVE' if host else 'PENDING'),
+            'OS-EXT-STS:vm_state': 'active', 'OS-EXT-STS:task_state': None,
+            'OS-EXT-SRV-ATTR:host': host, 'flavor': flavor,
+            'image': {'id': 'image'} if image else '', 'created': NOW,
+            'updated': NOW, 'OS-SRV-USG:launched_at': None,
+            'metadata': dict(metadata or {}), 'locked': False}
+        if host:
+            self.room.allocate(server, self.hosts[host], project,
+                               VCPU=vcpus, MEMORY_MB=vcpus * 1024)
+        return server
+
+
+def configuration(*files: pathlib.Path, **options: Any
+                  ) -> reaper_conf.Configuration:
+    """A configuration of files, with these options of the group reaper."""
+    conf = reaper_conf.Configuration()
+    conf([], project='nova-reaper', default_config_files=[*map(str, files)])
+    for name, value in options.items():
+        conf.set_override(name, value, group='reaper')
+    return conf

@@ -1,0 +1,118 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What keeps the reaper from something is logged once, and seen to end."""
+
+from unittest import mock
+
+import fixtures
+from keystoneauth1 import exceptions
+
+from nova_reaper.cloud import model
+from nova_reaper.events import bus
+from nova_reaper.tests import fakes
+from nova_reaper.tests import test_engine
+
+
+class DegradedTestCase(test_engine.EngineTestCase):
+    """A host, and a preemptible server that leaves no room on it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger())
+        self.nova.add_host('h1', 8)
+        self.victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+
+    def said(self, text: str) -> int:
+        """How many lines of the log have a text."""
+        return int(self.log.output.count(text))
+
+    def test_nova_is_upgraded(self) -> None:
+        self.nova.newest = '2.106'
+        waiting = self.nova.add_server('w', 8)
+        self.turns(30, 61)
+        self.assertEqual(model.Mode.FILL, self.engine.guard.mode)
+        self.assertEqual('ACTIVE', self.status(self.victim))
+        begins = 'Degraded: nova: microversion 2.106: rooms are not held'
+        over = 'Not degraded any more: nova: microversion 2.107'
+        self.assertEqual((1, 0), (self.said(begins), self.said(over)))
+        self.nova.newest = '2.107'
+        self.turns(40, 61)
+        self.assertEqual((None, 'ACTIVE'), (self.status(self.victim),
+                                            self.status(waiting)))
+        self.assertEqual((1, 1), (self.said(begins), self.said(over)))
+
+    def test_nova_is_one_that_can_be_used_by_now(self) -> None:
+        # As the session has it, for as long as it lives.
+        known = fakes.EndpointData('2.104')
+        waiting = self.nova.add_server('w', 8)
+        with mock.patch.object(self.nova, 'get_endpoint_data',
+                               lambda: known):
+            self.nova.newest = '2.104'
+            self.turns(3)
+            self.assertEqual('PENDING', self.status(waiting))
+            self.nova.newest = '2.107'
+            self.turns(20, 61)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_nova_does_not_say_its_version(self) -> None:
+        waiting = self.nova.add_server('w', 8)
+        with mock.patch.object(self.nova, 'get', side_effect=(
+                exceptions.DiscoveryFailure('no'))):
+            self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_notifications_fall_silent(self) -> None:
+        begins = 'Degraded: notifications: none for '
+        over = 'Not degraded any more: notifications: last one'
+        for count in (1, 2):
+            self.engine.guard.event(bus.Kind.HOST)
+            self.turns(13, 61)
+            self.assertEqual(count - 1, self.said(begins))
+            self.turns(25, 61)
+            self.assertEqual((count, count - 1),
+                             (self.said(begins), self.said(over)))
+            self.engine.guard.event(bus.Kind.HOST)
+            for _ in range(2):
+                self.engine.guard.tell()
+            self.assertEqual((count, count),
+                             (self.said(begins), self.said(over)))
+
+    def test_who_stands_by_does_not_listen(self) -> None:
+        guard = self.engine.guard
+        guard.event(bus.Kind.HOST)
+        for _ in range(2):
+            guard.active = False
+            self.offset += 10000
+            guard.tell()
+            guard.active = True
+            guard.tell()
+            self.assertEqual('ok', guard._check_notifications().status)
+        self.assertEqual(0, self.said('Degraded'))
+        self.offset += 10000
+        guard.tell()
+        self.assertEqual(1, self.said('Degraded'))
+
+    def test_notifications_are_turned_off(self) -> None:
+        self.conf.set_override('enabled', False, 'notifications')
+        self.turns(30, 61)
+        self.assertEqual(1, self.said('Degraded: notifications: turned off'))
+
+    def test_what_could_not_be_read_once(self) -> None:
+        self.turns(5)
+        for what in ('sweep', 'list of servers that wait'):
+            self.engine.guard.failed(what, 'no answer')
+            check = self.engine.guard._check_lists()
+            self.assertEqual('degraded', check.status)
+            self.turns(12, 61)
+            check = self.engine.guard._check_lists()
+            self.assertEqual('ok', check.status, check.detail)

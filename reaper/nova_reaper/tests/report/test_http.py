@@ -1,0 +1,277 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What is answered, and to whom."""
+
+import datetime
+import pathlib
+from typing import Any
+
+import fixtures
+from keystonemiddleware import opts
+from oslo_config import cfg
+import requests
+import webob
+
+from nova_reaper.cloud import model
+from nova_reaper.report import answers
+from nova_reaper.report import http
+from nova_reaper.report import metrics
+from nova_reaper import tests
+from nova_reaper.tests import fakes
+
+TIME = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
+
+
+def with_keystone() -> cfg.ConfigOpts:
+    conf = fakes.configuration()
+    for group, options in opts.list_auth_token_opts():
+        conf.register_opts(options, group=group)
+    conf.set_override('www_authenticate_uri', 'http://keystone',
+                      'keystone_authtoken')
+    return conf
+
+
+class Source:
+    """A queue of four: three of project p1, one of p2."""
+
+    def __init__(self) -> None:
+        self.room = True
+        self.active = True
+        self.checks = [answers.Check('nova', 'ok', 'microversion 2.107')]
+
+    def entries(self) -> list[answers.Entry]:
+        return [answers.Entry(
+            model.Waiting(f's{number}', model.Shape.of({'VCPU': 1}), TIME,
+                          project), number, 4, None, None, 'waiting',
+            model.Decision(f's{number}', model.Verdict.PREEMPT, 'h1', ('v1',),
+                           model.Reason.NO_ROOM, 'One would have to go.'),
+            TIME) for number, project in enumerate(
+                ('p1', 'p2', 'p1', 'p1'), 1)]
+
+    def entry(self, server: str) -> answers.Entry | None:
+        return next((entry for entry in self.entries()
+                     if entry.waiting.id == server), None)
+
+    def notices(self) -> list[answers.NoticeEntry]:
+        return [answers.NoticeEntry('v1', 'n', 'p2', model.Action.DELETE, TIME,
+                                 's1', 'h1')]
+
+    def dry_run(self, server: str) -> answers.DryRun | None:
+        if not self.room:
+            return None
+        return answers.DryRun(
+            model.Decision(server, model.Verdict.PREEMPT, 'h1', ('v1',)),
+            [model.Server('v1', 'h1', {'VCPU': 1}, 'p2')])
+
+    def health(self) -> answers.Health:
+        return answers.Health(self.active, model.Mode.FILL, model.Mode.PREEMPT,
+                           None, self.checks)
+
+    def as_of(self) -> datetime.datetime | None:
+        return TIME
+
+
+class ApiTestCase(tests.TestCase):
+    """The application behind the check of the token."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.source = Source()
+        self.api = http.Api(fakes.configuration(), self.source)
+
+    def get(self, path: str, status: int = 200, roles: str = 'member,reader',
+            project: str = 'p1', method: str = 'GET') -> Any:
+        request = webob.Request.blank(path, method=method, headers={
+            'X-Project-Id': project, 'X-User-Id': 'u', 'X-Roles': roles,
+            'X-Identity-Status': 'Confirmed'})
+        response = request.get_response(self.api)
+        self.assertEqual(status, response.status_int, response.text)
+        return response.json
+
+    def ids(self, path: str, **who: str) -> list[str]:
+        return [item['server'] for item
+                in self.get(path, **who)['pending']]  # type: ignore[arg-type]
+
+    def test_owners_see_their_own(self) -> None:
+        answer = self.get('/v1/pending')
+        self.assertEqual(['s1', 's3', 's4'],
+                         [item['server'] for item in answer['pending']])
+        self.assertEqual([1, 3, 4],
+                         [item['position'] for item in answer['pending']])
+        self.assertEqual(('fill', 'preempt', '2026-11-22T12:00:00Z'),
+                         (answer['mode'], answer['configured_mode'],
+                          answer['as_of']))
+
+    def test_owners_see_neither_hosts_nor_victims(self) -> None:
+        for item in (self.get('/v1/pending')['pending'][0],
+                     self.get('/v1/pending/s1')['pending']):
+            self.assertNotIn('host', item)
+            self.assertNotIn('victims', item)
+            self.assertEqual('no_room', item['reason'])
+
+    def test_of_others(self) -> None:
+        self.get('/v1/pending/s2', 404)
+        self.get('/v1/pending?project_id=p2', 403)
+        self.get('/v1/pending?all_projects=true', 403)
+        self.get('/v1/pending/s1?dry_run=true', 403)
+
+    def test_without_the_role(self) -> None:
+        self.get('/v1/pending', 403, roles='')
+        self.get('/v1/pending/s1', 404, roles='')
+
+    def test_administrators_see_all(self) -> None:
+        self.assertEqual(
+            ['s1', 's2', 's3', 's4'],
+            self.ids('/v1/pending?all_projects=1', roles='admin'))
+        self.assertEqual(
+            ['s2'], self.ids('/v1/pending?project_id=p2', roles='service'))
+        item = self.get('/v1/pending/s2', roles='admin')['pending']
+        self.assertEqual(('h1', ['v1']), (item['host'], item['victims']))
+
+    def test_pages(self) -> None:
+        answer = self.get('/v1/pending?limit=2')
+        self.assertEqual(['s1', 's3'],
+                         [item['server'] for item in answer['pending']])
+        following = answer['pending_links'][0]['href']
+        self.assertEqual(['s4'], self.ids(following))
+        self.assertNotIn('pending_links', self.get(following))
+
+    def test_by_reason(self) -> None:
+        self.assertEqual([], self.ids('/v1/pending?reason=quota'))
+        self.assertEqual(3, len(self.ids('/v1/pending?reason=no_room')))
+
+    def test_bad_requests(self) -> None:
+        for query in ('limit=0', 'limit=1001', 'limit=x', 'marker=gone',
+                      'limit=' + '1' * 5000, 'colour=red', 'colour=%ff',
+                      'all_projects=perhaps'):
+            answer = self.get(f'/v1/pending?{query}', 400)
+            self.assertEqual(400, answer['error']['code'])
+        self.get('/v1/pending', 405, method='POST')
+        self.get('/v1/other', 404)
+        self.get('/v1/pending/unknown', 404)
+        self.get('/v1/pending/%ff', 400)
+
+    def test_dry_run(self) -> None:
+        answer = self.get('/v1/pending/s1?dry_run=true', roles='admin')
+        self.assertEqual(['v1'], answer['dry_run']['victims'])
+        self.assertEqual({'VCPU': 1},
+                         answer['dry_run']['servers'][0]['resources'])
+        self.source.room = False
+        self.get('/v1/pending/s1?dry_run=true', 503, roles='admin')
+
+    def test_notices(self) -> None:
+        self.assertEqual([], self.get('/v1/notices')['notices'])
+        notice, = self.get('/v1/notices', project='p2')['notices']
+        self.assertEqual(
+            {'server', 'name', 'project_id', 'action', 'terminate_at'},
+            set(notice))
+        notice, = self.get('/v1/notices?all_projects=true',
+                           roles='admin')['notices']
+        self.assertEqual(('s1', 'h1'), (notice['for'], notice['host']))
+
+    def test_one_that_stands_by(self) -> None:
+        self.source.active = False
+        for path in ('/v1/pending', '/v1/pending/s1', '/v1/notices'):
+            answer = self.get(path, 503)
+            self.assertIn('stands by', answer['error']['message'])
+
+    def test_a_fault_says_nothing_of_itself(self) -> None:
+        del self.source.room
+        answer = self.get('/v1/pending/s1?dry_run=true', 500, roles='admin')
+        self.assertNotIn('room', answer['error']['message'])
+
+
+class RootTestCase(tests.TestCase):
+    """What needs no token, and what does."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.source = Source()
+        conf = with_keystone()
+        self.app = http.application(conf, self.source, metrics.Metrics())
+
+    def get(self, path: str) -> Any:
+        return webob.Request.blank(path).get_response(self.app)
+
+    def test_no_token(self) -> None:
+        for path in ('/v1/pending', '/v1/pending/s1', '/v1/notices'):
+            self.assertEqual(401, self.get(path).status_int)
+
+    def test_health(self) -> None:
+        response = self.get('/healthz')
+        self.assertEqual((200, 'ok'),
+                         (response.status_int, response.json['status']))
+        self.source.checks.append(answers.Check('lists', 'degraded', ''))
+        self.assertEqual(200, self.get('/healthz').status_int)
+        self.source.checks.append(answers.Check('lists', 'failed', ''))
+        self.assertEqual(503, self.get('/healthz').status_int)
+
+    def test_one_that_stands_by(self) -> None:
+        self.source.active = False
+        response = self.get('/healthz')
+        self.assertEqual((200, False),
+                         (response.status_int, response.json['active']))
+        # What a load balancer looks for is in the documentation.
+        self.assertIn('"active": false', response.text)
+        self.assertEqual(200, self.get('/metrics').status_int)
+
+    def test_metrics(self) -> None:
+        response = self.get('/metrics')
+        self.assertIn('nova_reaper_active', response.text)
+        self.assertTrue(response.content_type.startswith('text/plain'))
+
+    def test_versions(self) -> None:
+        [version] = self.get('/').json['versions']
+        self.assertEqual(version, self.get('/v1/').json['version'])
+        self.assertEqual(404, self.get('/v2').status_int)
+
+
+class ServerTestCase(tests.TestCase):
+    """Over a socket."""
+
+    def start(self) -> str:
+        conf = with_keystone()
+        conf.set_override('port', 0, 'http')
+        server = http.Server(conf, http.application(
+            conf, Source(), metrics.Metrics()))
+        port = server.start()
+        self.addCleanup(server.stop)
+        return f'http://127.0.0.1:{port}'
+
+    def test_it_answers_and_ends(self) -> None:
+        url = self.start()
+        self.assertEqual(200, requests.get(
+            f'{url}/healthz', timeout=10).status_code)
+        self.assertEqual(401, requests.get(
+            f'{url}/v1/pending', timeout=10).status_code)
+
+    def test_what_is_too_long_is_not_read(self) -> None:
+        url = self.start()
+        for answer in (
+                requests.get(f'{url}/{"a" * http.LONGEST}', timeout=10),
+                requests.get(f'{url}/healthz', timeout=10, headers={
+                    'X-Auth-Token': 'a' * http.LONGEST}),
+                requests.post(f'{url}/healthz', timeout=10,
+                              data='a' * (http.LONGEST + 1))):
+            self.assertIn(answer.status_code, (413, 414))
+
+    def test_a_certificate_that_is_none_is_named(self) -> None:
+        conf = fakes.configuration()
+        directory = self.useFixture(fixtures.TempDir()).path
+        for name in ('certificate', 'private_key'):
+            file = pathlib.Path(directory, name)
+            file.write_text('none')
+            conf.set_override(name, str(file), 'http')
+        error = self.assertRaises(ValueError, http.Server, conf, None)
+        self.assertIn(conf.http.certificate, str(error))
+        self.assertIn(conf.http.private_key, str(error))
