@@ -22,8 +22,10 @@ from typing import Any
 from keystoneauth1 import loading
 from oslo_config import cfg
 from oslo_log import log
+import sqlalchemy as sa
 
 from nova_reaper.cloud import model
+from nova_reaper.conf import journal
 from nova_reaper.conf import reaper
 
 LOG = log.getLogger(__name__)
@@ -118,6 +120,7 @@ OPTIONS: dict[str, list[cfg.Opt]] = {
     'notifications': notifications_opts,
     'coordination': coordination_opts,
     'http': http_opts,
+    'journal': journal.journal_opts,
     'nova': _client_opts(rate_limit=50, concurrency=10),
     'placement': _client_opts(rate_limit=200, concurrency=10),
     'keystone': _client_opts(rate_limit=10, concurrency=2),
@@ -141,6 +144,7 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
     """Register all options of nova-reaper with conf."""
     for group, opts in OPTIONS.items():
         conf.register_opts(opts, group=group)
+    journal.register_opts(conf)
     loading.register_auth_conf_options(conf, AUTH_GROUP)
     loading.register_session_conf_options(conf, AUTH_GROUP)
     for group in SERVICES:
@@ -159,6 +163,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     listed = [(group, opts + loading.get_adapter_conf_options(
         include_deprecated=False) if group in SERVICES else opts)
               for group, opts in OPTIONS.items()]
+    listed += journal.list_opts()
     listed.append((AUTH_GROUP, list({opt.dest: opt for opt in auth}.values())))
     for group, opts in listed:
         cfg.set_defaults(opts, **DEFAULTS.get(group, {}))
@@ -236,6 +241,19 @@ def check(conf: cfg.ConfigOpts) -> None:
             if isinstance(value, float) and not math.isfinite(value):
                 raise cfg.ConfigFileValueError(
                     f'[{group}] {opt.dest} has to be a number, not {value}')
+    group = conf.current if isinstance(conf, Configuration) else conf.reaper
+    try:
+        sa.make_url(conf.database.connection or '')
+    except sa.exc.ArgumentError:
+        # Its text has the password.
+        raise cfg.ConfigFileValueError(
+            '[database] connection has to be a URL as SQLAlchemy reads it, '
+            'like mysql+pymysql://USER:PASSWORD@HOST/nova_reaper') from None
+    if group.hook_secret:
+        try:
+            reaper.hook_key(group.hook_secret)
+        except ValueError as error:
+            raise cfg.ConfigFileValueError(str(error)) from None
     if conf.http.private_key and not conf.http.certificate:
         raise cfg.ConfigFileValueError(
             '[http] private_key is nothing without certificate')
@@ -283,6 +301,7 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
         mode=model.Mode(group.mode),
         min_run_time=group.min_run_time,
         max_ends_per_project_hour=group.max_ends_per_project_hour,
+        max_ends_per_hour=group.max_ends_per_hour,
         repeat_protection=group.repeat_protection,
         pending_timeout=group.pending_timeout,
         retry_interval=group.retry_interval,

@@ -17,9 +17,11 @@ a decision.
 """
 
 import collections
+from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import datetime
+from typing import Any
 
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
@@ -97,7 +99,8 @@ class Planner:
             self.queue.sleep(waiting, again[0], self.index, seen, now,
                              again[1])
             return waiting, again[0]
-        decision = again[0] if again else self.decide(waiting, now)
+        decision = (self._bounded(again[0], now) if again
+                    else self.decide(waiting, now))
         if decision.victims and not may_end:
             decision = model.Decision(
                 waiting.id, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
@@ -118,10 +121,48 @@ class Planner:
         reserved = self._reservation()
         if reserved is not None and reserved[0] == waiting.id:
             reserved = None
-        return choose.decide(
+        return self._bounded(choose.decide(
             self.index, waiting, self._options, now,
             ends_left=self.ends_left(now),
-            reserved=reserved[1] if reserved else None)
+            reserved=reserved[1] if reserved else None), now)
+
+    def _bounded(self, decision: model.Decision, now: datetime.datetime
+                 ) -> model.Decision:
+        """The decision, if no more are ended by it in an hour than may be."""
+        if len(decision.victims) <= self._left(now):
+            return decision
+        return model.Decision(
+            decision.server, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
+            detail='Preemptible servers can make room for it. As many as may '
+            'be were ended in the last hour.',
+            hindrance=model.Hindrance.PROTECTED)
+
+    def runner_up(self, waiting: model.Waiting, before: model.Decision,
+                  now: datetime.datetime) -> dict[str, Any]:
+        """What would be decided without the host of a decision.
+
+        :returns: the host, the victims, and the scorer that told both apart;
+            {} if no other host could be made free
+        """
+        row = self.index.rows.get(before.host or '')
+        found = choose.decide(
+            self.index, waiting, self._options, now,
+            ends_left=self.ends_left(now),
+            among=[other for other in self.index.rows.values()
+                   if other != row])
+        if not found.victims:
+            return {}
+        plan = self.index.plans.get(waiting.id)
+        self.index.drop_plan(waiting.id)
+        try:
+            decided = choose.decided_by(self.index, waiting, self._options,
+                                        now, before, found)
+        finally:
+            if plan:
+                self.index.plan(plan.server, plan.host, plan.resources,
+                                plan.victims)
+        return {'host': found.host, 'victims': list(found.victims),
+                'decided_by': decided}
 
     def better(self, waiting: model.Waiting, before: model.Decision,
                held: Mapping[str, int], now: datetime.datetime
@@ -206,8 +247,7 @@ class Planner:
         victims = set(decision.victims)
         left = collections.deque(
             end for end in self.ends if end.server not in victims)
-        if len(left) < len(self.ends) and (
-                self._options.max_ends_per_project_hour):
+        if len(left) < len(self.ends) and self._capped:
             # Others of these projects may be ended in their stead.
             self.queue.wake_protected()
         self.ends = left
@@ -217,23 +257,39 @@ class Planner:
         """Count the end of a server that is not planned here, or no more."""
         self.ends.append(End(server, project, time))
 
+    def remember(self, ends: Iterable[tuple[str, str, datetime.datetime]]
+                 ) -> None:
+        """Count ends of before this process began."""
+        self.ends.extendleft(End(*end) for end in ends)
+
     def ends_left(self, now: datetime.datetime) -> dict[str, int]:
         """How many servers may still be ended, by project."""
-        most = self._options.max_ends_per_project_hour
-        self.ends = collections.deque(
-            end for end in self.ends if end.time > now - _HOUR)
-        if not most:
+        most = self._options.max_ends_per_project_hour or model.MAX_INT
+        left = self._left(now)
+        if not self._capped:
             return {}
         ended = collections.Counter(end.project for end in self.ends)
-        return {project: max(0, most - ended[project])
+        return {project: min(left, max(0, most - ended[project]))
                 for project in self.index.slots.projects}
+
+    @property
+    def _capped(self) -> bool:
+        return bool(self._options.max_ends_per_project_hour or
+                    self._options.max_ends_per_hour)
+
+    def _left(self, now: datetime.datetime) -> int:
+        """How many servers of all projects may still be ended."""
+        self.ends = collections.deque(
+            end for end in self.ends if end.time > now - _HOUR)
+        most = self._options.max_ends_per_hour or model.MAX_INT
+        return max(0, most - len(self.ends))
 
     def _wait(self, waiting: model.Waiting, decision: model.Decision,
               seen: int, now: datetime.datetime) -> None:
         until = None
         if decision.hindrance is model.Hindrance.PROTECTED:
             until = choose.protected_until(self.index, waiting, now)
-            if self.ends and self._options.max_ends_per_project_hour:
+            if self.ends and self._capped:
                 free = min(end.time for end in self.ends) + _HOUR
                 until = min(until, free) if until else free
         self.queue.sleep(waiting, decision, self.index, seen, now, until)
