@@ -95,6 +95,8 @@ class RebuildInCell0Task(base.TaskBase):
         if not self.is_mine:
             LOG.info('The server was deleted, or its build was taken over.',
                      instance=self.instance)
+            # A nova-api that dies as it deletes the server leaves a hold.
+            self._delete_lost_allocations()
             return
         self.build_request = current
         self._notify()

@@ -593,7 +593,14 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
         with mock.patch.object(scheduler_rpcapi.SchedulerAPI,
                                'select_held_destination', pause):
             self.rebuild(self.server)
-            self.waits_again()
+            self._wait_for_assert(lambda: self.assertTrue(asked))
+        # No scheduler has answered: recovery returns the server.
+        self._wait_for_assert(lambda: self.assertEqual(
+            (1, 0), recover_builds.recover(
+                nova_context.get_admin_context(),
+                report.SchedulerReportClient(), -1, None)))
+        self.wait_for(self.server, 'PENDING')
+        self.assertEqual({}, self.held()['allocations'])
         return lambda: self.assertRaises(
             messaging.ExpectedException,
             self.scheduler.manager.select_held_destination, *asked[0])
