@@ -24,6 +24,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from nova_reaper.cloud import model
+from nova_reaper.conf import journal
 from nova_reaper.conf import reaper
 
 LOG = log.getLogger(__name__)
@@ -118,6 +119,7 @@ OPTIONS: dict[str, list[cfg.Opt]] = {
     'notifications': notifications_opts,
     'coordination': coordination_opts,
     'http': http_opts,
+    'journal': journal.journal_opts,
     'nova': _client_opts(rate_limit=50, concurrency=10),
     'placement': _client_opts(rate_limit=200, concurrency=10),
     'keystone': _client_opts(rate_limit=10, concurrency=2),
@@ -141,6 +143,7 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
     """Register all options of nova-reaper with conf."""
     for group, opts in OPTIONS.items():
         conf.register_opts(opts, group=group)
+    journal.register_opts(conf)
     loading.register_auth_conf_options(conf, AUTH_GROUP)
     loading.register_session_conf_options(conf, AUTH_GROUP)
     for group in SERVICES:
@@ -159,6 +162,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     listed = [(group, opts + loading.get_adapter_conf_options(
         include_deprecated=False) if group in SERVICES else opts)
               for group, opts in OPTIONS.items()]
+    listed += journal.list_opts()
     listed.append((AUTH_GROUP, list({opt.dest: opt for opt in auth}.values())))
     for group, opts in listed:
         cfg.set_defaults(opts, **DEFAULTS.get(group, {}))

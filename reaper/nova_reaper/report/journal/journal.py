@@ -1,0 +1,227 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Takes records from the threads that act, and has them written.
+
+A thread of its own writes them: a database that is slow or gone holds up
+neither the engine nor a server. What cannot be written waits, in memory and
+so many records at the most, and is written when the database is back.
+
+A record of what is about to be done can be waited for. It is in the database
+then before the deed, so that a process that is killed in between has not
+ended a server of which nothing is known; recall.py finds it there. It is
+waited for only while the database keeps up.
+"""
+
+import collections
+from collections.abc import Callable
+import datetime
+import itertools
+import threading
+import time
+
+from oslo_config import cfg
+from oslo_db import exception as db_exception
+from oslo_log import log
+from oslo_utils import timeutils
+
+from nova_reaper.report.journal import store as store_module
+from nova_reaper.report.journal.record import Kind
+from nova_reaper.report.journal.record import Record
+
+LOG = log.getLogger(__name__)
+# So many records wait to be written; what comes then is lost.
+WAITING = 10000
+# Of one transaction.
+BATCH = 100
+# Seconds that a record is waited for.
+PATIENCE = 1.0
+# Seconds between two looks whether the reaper is to pause.
+POLL = 2.0
+# Seconds between two tries of a database that fails, at the most.
+LONGEST = 30.0
+# Seconds between two purges.
+PURGE = 3600.0
+# What is wrong with a record, and not with the database.
+UNFIT = (db_exception.DBDataError, db_exception.DBInvalidUnicodeParameter,
+         ValueError, TypeError)
+
+
+class Journal:
+    """Writes records, and knows whether the reaper is to pause.
+
+    :param tell: is told of each record, and does not wait
+    :ivar error: why the database could not be used last, None if it could
+    :ivar lost: how many records were not written, and never will be
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, store: store_module.Store,
+                 tell: Callable[[Record], None]) -> None:
+        self._conf = conf.journal
+        self.store = store
+        self._tell = tell
+        self._rows: collections.deque[Record] = collections.deque()
+        self._changed = threading.Condition()
+        self._written = 0
+        self._late = False
+        self._size = BATCH
+        self._failures = 0
+        self._look_at = self._purge_at = 0.0
+        self._stopping = threading.Event()
+        self._switch: Record | None = None
+        self._thread: threading.Thread | None = None
+        self.error: str | None = None
+        self.lost = 0
+        #: Set when the database has been asked for the first time.
+        self.asked = threading.Event()
+
+    def start(self) -> None:
+        """Begin to write, in a thread that the process does not wait for."""
+        self._thread = threading.Thread(target=self._run, name='journal',
+                                        daemon=True)
+        self._thread.start()
+
+    @property
+    def pause(self) -> Record | None:
+        """The pause that is in force, None if there is none."""
+        switch = self._switch
+        return switch if switch and switch.kind is Kind.PAUSE else None
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait to be written."""
+        return len(self._rows)
+
+    def write(self, *records: Record, wait: bool = False) -> None:
+        """Have records written, and others told of them.
+
+        :param wait: whether to wait a moment until they are written. A thread
+            that owns the engine does not.
+        """
+        for record in records:
+            self._tell(record)
+        with self._changed:
+            for record in records:
+                if len(self._rows) >= WAITING:
+                    self._lose(record, f'{WAITING} others wait to be')
+                else:
+                    self._rows.append(record)
+            last = self._written + len(self._rows)
+            self._changed.notify_all()
+            if wait and not self._late and self.error is None and (
+                    not self._changed.wait_for(
+                        lambda: self._written >= last, PATIENCE)):
+                # One that waits tells enough, until all is written.
+                self._late = True
+
+    def switch(self, kind: Kind, by: str, why: str) -> Record:
+        """Pause or resume, for this reaper at once; returns what stands.
+
+        :raises: what the database does; nothing has changed then
+        """
+        before = self.store.switch()
+        if (before.kind if before else Kind.RESUME) is not kind:
+            before = Record(kind, detail={'by': by, 'why': why})
+            self.store.add([before])
+            LOG.warning('%s by %s: %s', kind.value.capitalize(), by, why)
+        self._switch = before
+        return before or Record(kind)
+
+    def flush(self, timeout: float) -> int:
+        """Wait until all is written, at most so many seconds.
+
+        :returns: how many records are not
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not self._rows, timeout)
+            return len(self._rows)
+
+    def stop(self) -> None:
+        """End the thread; what is not written is lost."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread:
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.work()
+            if self.error:
+                self._stopping.wait(min(LONGEST, 0.5 * 2 ** min(
+                    self._failures, 10)))
+                continue
+            with self._changed:
+                if not self._rows and not self._stopping.is_set():
+                    self._changed.wait(POLL)
+
+    def work(self) -> None:
+        """Write what waits, look for a pause, delete what is old; once."""
+        with self._changed:
+            batch = list(itertools.islice(self._rows, self._size))
+        try:
+            if batch:
+                self.store.add(batch)
+            if time.monotonic() >= self._look_at:
+                self._switch = self.store.switch()
+                self._purge()
+                self._look_at = time.monotonic() + POLL
+        except Exception as error:
+            # Libraries raise what they like for a wrong URL.
+            self._failed(batch, error)
+        else:
+            self._take(len(batch))
+            self._size, self._failures = BATCH, 0
+            if self.error:
+                LOG.info('The journal is written again.')
+            self.error = None
+        self.asked.set()
+
+    def _take(self, count: int) -> None:
+        with self._changed:
+            for _ in range(count):
+                self._rows.popleft()
+            self._written += count
+            self._late = self._late and bool(self._rows)
+            self._changed.notify_all()
+
+    def _failed(self, batch: list[Record], error: Exception) -> None:
+        # It may hold the password of the URL.
+        why = type(error).__name__
+        if isinstance(error, UNFIT) and len(batch) == 1:
+            self._lose(batch[0], why)
+            self._take(1)
+            return
+        if not self.error:
+            LOG.error('The journal cannot be written or read at the moment '
+                      '(%s); its database is [database] connection. The '
+                      'reaper goes on.', why)
+            LOG.debug('The journal: %s', error)
+        self.error, self._size, self._look_at = why, 1, 0.0
+        self._failures += 1
+
+    def _lose(self, record: Record, why: str) -> None:
+        self.lost += 1
+        LOG.error('The journal is without this record: %s of server %s for '
+                  '%s: %s', record.kind.value, record.server, record.waiting,
+                  why)
+
+    def _purge(self) -> None:
+        days = self._conf.retention_days
+        if not days or time.monotonic() < self._purge_at:
+            return
+        gone = self.store.purge(
+            timeutils.utcnow(True) - datetime.timedelta(days=days),
+            self._conf.purge_batch)
+        # The next batch is deleted with the next look.
+        if gone < self._conf.purge_batch:
+            self._purge_at = time.monotonic() + PURGE

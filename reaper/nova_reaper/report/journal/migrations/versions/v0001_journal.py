@@ -1,0 +1,56 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The table of the journal."""
+
+from alembic import op
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+revision = '0001'
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Make the table.
+
+    MySQL commits each statement by itself: a part may be there already, of an
+    upgrade that was interrupted or is done by another reaper.
+    """
+    op.create_table(
+        'journal',
+        sa.Column('number', sa.BigInteger().with_variant(
+            sa.Integer(), 'sqlite'), primary_key=True, autoincrement=True),
+        sa.Column('id', sa.String(36), nullable=False),
+        sa.Column('at', sa.DateTime().with_variant(
+            mysql.DATETIME(fsp=6), 'mysql', 'mariadb'), nullable=False),
+        sa.Column('kind', sa.String(16), nullable=False),
+        sa.Column('server_id', sa.String(36), nullable=False),
+        sa.Column('project_id', sa.String(64), nullable=False),
+        sa.Column('for_id', sa.String(36), nullable=False),
+        sa.Column('for_project_id', sa.String(64), nullable=False),
+        sa.Column('host', sa.String(255), nullable=False),
+        sa.Column('result', sa.String(32), nullable=False),
+        sa.Column('detail', sa.Text(), nullable=False),
+        sa.UniqueConstraint('id', name='journal_id'),
+        if_not_exists=True)
+    there = {index['name']
+             for index in sa.inspect(op.get_bind()).get_indexes('journal')}
+    for name, columns in (('journal_at', ['at']),
+                          ('journal_kind_at', ['kind', 'at']),
+                          ('journal_project', ['project_id', 'number']),
+                          ('journal_server', ['server_id', 'number']),
+                          ('journal_for', ['for_id', 'number'])):
+        if name not in there:
+            op.create_index(name, 'journal', columns)
