@@ -19,6 +19,7 @@ and what those find comes back as a call that the one thread makes.
 
 from concurrent import futures
 import dataclasses
+import datetime
 import functools
 import math
 import threading
@@ -42,9 +43,16 @@ from nova_reaper.events import jobs
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import guard
+from nova_reaper.report.journal import journal
+from nova_reaper.report.journal import recall
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
+# Names of jobs, and seconds until the first is tried again, and for which it
+# is waited for.
+JOURNAL, CLOSE = 'journal', 'open records'
+RECALL = 30.0
+PATIENCE = 15.0
 DECISIONS = 200  # in one turn; then hints are looked at again
 
 
@@ -59,8 +67,7 @@ class Engine:
                  forms: shapes.Shapes, actor: steps.Actor,
                  finder: recovery.Recovery, safe: guard.Guard,
                  known: world.World, meters: metrics.Metrics,
-                 pool: futures.Executor, announcer: attempts.GivenUp
-                 ) -> None:
+                 pool: futures.Executor, book: journal.Journal) -> None:
         self._conf = conf
         self._reader = source
         self._recovery = finder
@@ -74,7 +81,7 @@ class Engine:
         self.lock = threading.RLock()
         self.observed: dict[str, model.Decision] = {}
         self.outcomes = attempts.Outcomes(conf, source, known, meters,
-                                          announcer)
+                                          book)
         # Those that attempts wait for must not stand in line behind others.
         self._hosts = jobs.Hosts(source, known, self.jobs, self._refreshed,
                                   few)
@@ -83,6 +90,12 @@ class Engine:
             self._read_one)
         self._calendar = lists.Calendar(conf)
         self.recovered = False
+        self._book = book
+        # What was done before this reaper became the active one is not known
+        # before the journal has been read, which is waited for so long.
+        self._memory: recall.Memory | None = None
+        self._begun_at: datetime.datetime | None = None
+        self._recall_at = self._recall_until = 0.0
         # When to look again for what was left behind, if that has failed.
         self._sweep_at = math.inf
         # Grows while another acts: what was begun before is nobody's since.
@@ -100,13 +113,14 @@ class Engine:
             self.jobs.take()
             for hint in hints:
                 self._hint(hint)
+            self._recall()
             self._start_lists()
             if time.monotonic() >= self._sweep_at:
                 self._sweep()
             self._hosts.go_on(any(current.step is not Step.WATCH for current
                                   in self.attempts.under_way.values()))
             self._use_mode()
-            if self.recovered:
+            if self.recovered and self._may_plan:
                 self._plan()
                 self.attempts.go_on()
                 self._end_notices()
@@ -131,15 +145,68 @@ class Engine:
         self.attempts.stand_by()
         self.recovered = False
         self._term += 1
+        if self._begun_at:
+            self.world.forget()
+            self._memory, self._begun_at, self._recall_at = None, None, 0.0
+            self.guard.remembers = None
         self._sweep_at = math.inf
         self._hosts.forget()
         self._calendar.resume = True
         self.jobs.take()
         self._start_lists()
 
+    def _recall(self) -> None:
+        """Read of the journal what was done before; again if that fails."""
+        now = time.monotonic()
+        if self._begun_at is None:
+            self._begun_at = timeutils.utcnow(True)
+            self._recall_until = now + PATIENCE
+            self.guard.remembers = None
+        if self._memory is None and now >= self._recall_until:
+            self.guard.remembers = False
+        if self._memory is None and now >= self._recall_at:
+            self._recall_at = now + RECALL
+            self.jobs.start(JOURNAL, functools.partial(
+                recall.read, self._book.store, self._begun_at,
+                reaper_conf.options(self._conf),
+                self._conf.reaper.stuck_exclusion),
+                functools.partial(self._remember, self._term))
+
+    def _remember(self, term: int, memory: recall.Memory) -> None:
+        if term != self._term:
+            return
+        self._memory = memory
+        self.world.remember(memory)
+        if self.recovered:
+            self.world.remember_builds(memory)
+        for record in (*memory.returns, *memory.stuck):
+            if record.host in self.world.views:
+                # Its server was read before it was known to be protected.
+                self._hosts.read(record.host)
+        self.guard.remembers = True
+        LOG.info('Read of the journal: %d ends within an hour, %d builds.',
+                 len(memory.ends), len(memory.builds))
+
+    @property
+    def _may_plan(self) -> bool:
+        """Whether the journal has been read, or was waited for."""
+        return (self._memory is not None or
+                time.monotonic() >= self._recall_until)
+
+    def _close(self) -> None:
+        """Find out what became of notices and builds of which none tells."""
+        if self._book.error is None:
+            self.jobs.start(CLOSE, functools.partial(
+                recall.close, self._book.store, self._recovery.find,
+                set(self.attempts.under_way)),
+                lambda found: self._book.write(*found))
+
     def _failed(self, name: str, why: str) -> None:
         self.guard.failed(name, why)
         self._calendar.failed(name)
+        if name == JOURNAL:
+            # What is not known is not waited for any longer.
+            self._recall_until, self.guard.remembers = 0.0, False
         if name == 'sweep':
             self._sweep_at = time.monotonic() + steps.AGAIN
         if name.startswith('host '):
@@ -210,6 +277,9 @@ class Engine:
     # Lists.
 
     def _start_lists(self) -> None:
+        if self.guard.active and not self.recovered and not self._may_plan:
+            # Which servers are protected is known by the journal.
+            return
         due = self._calendar.due(self.guard.active, self.recovered)
         if due == lists.CHANGES and self.jobs.runs('attempt '):
             # Of before another was active: what it writes is to be seen.
@@ -329,8 +399,11 @@ class Engine:
             self._hosts.read(host)
         if not self.recovered:
             self.recovered = True
+            if self._memory:
+                self.world.remember_builds(self._memory)
             LOG.info('%d servers wait; %d attempts go on.',
                      len(self.world.servers), len(self.attempts.under_way))
+        self._close()
 
     # Decisions.
 

@@ -43,6 +43,7 @@ from nova_reaper.report import announcements
 from nova_reaper.report import answers
 from nova_reaper.report import guard
 from nova_reaper.report import http
+from nova_reaper.report.journal import journal
 from nova_reaper.report import metrics
 from nova_reaper.report import sources
 from nova_reaper import standby
@@ -93,7 +94,7 @@ def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
 
 def build(conf: cfg.ConfigOpts, services: Services,
           meters: metrics.Metrics, pool: futures.Executor,
-          readers: futures.Executor, announcer: announcements.Announcer
+          readers: futures.Executor, book: journal.Journal
           ) -> engine_module.Engine:
     """An engine, ready for its first turn.
 
@@ -107,17 +108,18 @@ def build(conf: cfg.ConfigOpts, services: Services,
                            services.keystone, readers, conf)
     forms = shapes.Shapes(services.nova)
     held = holds.Holds(services.placement, services.project, services.user)
-    ends = ending.Victims(conf, services.nova, announcer, meters,
+    ends = ending.Victims(conf, services.nova, book, meters,
                           source, clock)
-    safe = guard.Guard(conf, services.nova, held, meters)
+    safe = guard.Guard(conf, services.nova, held, meters, book)
     known = world.World(reaper_conf.options(conf), source, forms, meters)
     actor = steps.Actor(conf, services.nova, services.placement, held, ends,
-                      services.owners, meters, lambda: safe.mode, clock)
+                      services.owners, meters, book, lambda: safe.mode,
+                        clock)
     finder = recovery.Recovery(conf, services.nova, services.placement, held,
                                ends, source, meters, known.waiting, clock)
     return engine_module.Engine(
         conf, source, forms, actor, finder, safe, known,
-        meters, pool, announcer)
+        meters, pool, book)
 
 
 class Reaper:
@@ -136,6 +138,8 @@ class Reaper:
         conf = self._conf
         self._metrics = metrics.Metrics()
         self._announcer = announcements.Announcer(conf)
+        self._book = journal.Journal(conf, self._announcer.tell)
+        self._book.start()
         self._coordinator = standby.Coordinator(conf)
         self._listening = bus.Listening(conf)
         self._server: http.Server | None = None
@@ -153,8 +157,8 @@ class Reaper:
             return
         # One that cannot ask the cloud must not have the place.
         self._coordinator.start()
-        engine = build(self._conf, services, self._metrics,
-                              self._pool, self._readers, self._announcer)
+        engine = build(self._conf, services, self._metrics, self._pool,
+                       self._readers, self._book)
         self._engine = engine
         self._serve(sources.Shown(engine, lambda: self._coordinator.error))
         while not self._stopping.is_set():
@@ -186,7 +190,8 @@ class Reaper:
         if not group.enabled:
             return
         try:
-            app = http.application(self._conf, source, self._metrics)
+            app = http.application(self._conf, source, self._metrics,
+                                   self._book)
             if self._server:
                 self._server.use(app)
                 return
@@ -236,6 +241,7 @@ class Reaper:
         if self._server:
             self._server.stop()
         self._coordinator.stop()
+        self._book.flush(announcements.PATIENCE)
         self._announcer.flush()
 
     def reset(self) -> None:

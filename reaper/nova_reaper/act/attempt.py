@@ -17,6 +17,7 @@ Placement, and recovery.py reads it there.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 import datetime
 import enum
@@ -27,6 +28,7 @@ from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.report.journal import record
 
 
 class Step(enum.StrEnum):
@@ -116,6 +118,7 @@ class Attempt:
     :ivar since: when the step began, by the monotonic clock
     :ivar sent: whether the rebuild was accepted
     :ivar asked_at: when it was asked for first, by the monotonic clock
+    :ivar decided: the decision that is carried out, for the journal
     """
 
     waiting: model.Waiting
@@ -137,6 +140,7 @@ class Attempt:
     sent: bool = False
     asked_at: float = 0.0
     freed_at: float = 0.0
+    decided: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -154,6 +158,25 @@ class Attempt:
         """The same at the begin of another step."""
         changes.setdefault('wake_at', 0.0)
         return dataclasses.replace(self, step=step, since=now, **changes)
+
+
+def record_of(current: Attempt, result: str, why: str = '',
+              **detail: Any) -> record.Record:
+    """The build of an attempt, for the journal.
+
+    :param result: ``asked`` before Nova is asked, then how it ended
+    """
+    waiting = current.waiting
+    if result == record.ASKED:
+        detail |= current.decided
+    else:
+        detail |= {'why': why, 'resources': waiting.shape.amounts,
+                   'victims': [victim.id for victim in current.victims
+                               if victim.ended]}
+    return record.Record(
+        record.Kind.RETURN if waiting.shelved else record.Kind.BUILD,
+        waiting.id, waiting.project, waiting.name, waiting.id,
+        waiting.project, current.host, result, detail)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ import datetime
 import functools
 import math
 import time
-from typing import Protocol
 
 from oslo_config import cfg
 from oslo_log import log
@@ -43,6 +42,8 @@ from nova_reaper.events import jobs
 from nova_reaper.events import reader
 from nova_reaper.queue import queue
 from nova_reaper.report import answers
+from nova_reaper.report.journal import journal
+from nova_reaper.report.journal import record
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -56,25 +57,17 @@ REMEMBERED = datetime.timedelta(hours=1)
 AGAIN = 60.0
 
 
-class GivenUp(Protocol):
-    """Is told of servers that were set to ERROR."""
-
-    def given_up(self, server: str, project: str, reason: str,
-                 detail: str) -> None:
-        """Server was set to ERROR."""
-
-
 class Outcomes:
     """Applies outcomes to the world; the engine holds the lock."""
 
     def __init__(self, conf: cfg.ConfigOpts, source: reader.Reader,
                  known: world.World, meters: metrics.Metrics,
-                 announcer: GivenUp) -> None:
+                 book: journal.Journal) -> None:
         self._conf = conf.reaper
         self._reader = source
         self._world = known
         self._metrics = meters
-        self._announcer = announcer
+        self._book = book
         self._ended: collections.Counter[str] = collections.Counter()
         self._asked_at: dict[str, float] = {}
         self.given_up: dict[str, answers.Entry] = {}
@@ -96,7 +89,9 @@ class Outcomes:
         return attempt.Attempt(
             waiting, hypervisor.host, hypervisor.uuid, requests=requests,
             victims=tuple(victims), freed_at=freed_at,
-            since=time.monotonic())
+            since=time.monotonic(), decided={
+                'decision': decision.to_dict(),
+                'mode': self._world.options.mode.value})
 
     def show(self, attempts: Collection[attempt.Attempt]) -> None:
         """Bring the gauges of what is under way up to date."""
@@ -126,7 +121,11 @@ class Outcomes:
         LOG.info('Server %s (%s) and host %s: %s. %s', server,
                  current.waiting.name, current.host, outcome.result.value,
                  outcome.detail)
-        self._count(outcome, asked)
+        missed = self._count(outcome, asked)
+        if current.asked_at or current.ended:
+            self._book.write(attempt.record_of(
+                current, outcome.result.value, outcome.detail, missed=missed,
+                reason=outcome.reason))
         if decision:
             # Those that came to pass are counted below.
             self._world.planner.drop_ends(decision)
@@ -164,8 +163,9 @@ class Outcomes:
             self._world.failed(server, outcome.reason, asked)
         self._world.put_again(server)
 
-    def _count(self, outcome: Outcome, asked: bool) -> None:
-        current = outcome.attempt
+    def _count(self, outcome: Outcome, asked: bool) -> str | None:
+        """Count it; the key of the shape for which others ended in vain."""
+        current, missed = outcome.attempt, None
         result = outcome.result.value
         if asked or outcome.result == Result.REFUSED and current.held:
             (self._metrics.returned if current.waiting.shelved
@@ -180,6 +180,7 @@ class Outcomes:
         elif current.ended:
             self._metrics.needless_victims.inc(current.ended)
             self._world.missed(current.waiting, outcome.reason)
+            missed = current.waiting.shape.key
         for victim in current.victims:
             if victim.ended:
                 self._ended[victim.id] += 1
@@ -188,6 +189,7 @@ class Outcomes:
         for uuid in self._ended.keys() - self._reader.preemptible.keys():
             # It does not come back.
             del self._ended[uuid]
+        return missed
 
     def _tell(self, outcome: Outcome) -> None:
         known = self._world.servers
@@ -240,7 +242,10 @@ class Outcomes:
         LOG.warning('Server %s (%s) of project %s was set to ERROR: %s',
                     waiting.id, waiting.name, waiting.project, detail)
         self._metrics.given_up.labels(reason).inc()
-        self._announcer.given_up(waiting.id, waiting.project, reason, detail)
+        self._book.write(record.Record(
+            record.Kind.GIVEN_UP, waiting.id, waiting.project, waiting.name,
+            waiting.id, waiting.project, result=reason,
+            detail={'why': detail}))
         now = timeutils.utcnow(True)
         self.given_up = {
             server: entry for server, entry in self.given_up.items()

@@ -22,6 +22,7 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
+from nova_reaper.act import attempt
 from nova_reaper.act.attempt import Stage
 from nova_reaper.act.attempt import Victim
 from nova_reaper.clients import nova
@@ -29,7 +30,10 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.events import reader
-from nova_reaper.report import announcements
+from nova_reaper.report.journal import journal
+from nova_reaper.report.journal.record import Kind
+from nova_reaper.report.journal.record import LEFT
+from nova_reaper.report.journal.record import Record
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -66,12 +70,12 @@ class Victims:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, service: nova.Nova,
-                 announcer: announcements.Announcer, meters: metrics.Metrics,
+                 book: journal.Journal, meters: metrics.Metrics,
                  source: reader.Reader,
                  clock: Callable[[], float]) -> None:
         self._conf = conf.reaper
         self._nova = service
-        self._announcer = announcer
+        self._book = book
         self._metrics = meters
         self._reader = source
         self._clock = clock
@@ -115,13 +119,17 @@ class Victims:
             return 'was launched a moment ago'
         return None
 
-    def notify(self, victims: Sequence[Victim], waiting: str, host: str,
+    def notify(self, current: attempt.Attempt,
                terminate_at: datetime.datetime) -> tuple[Victim, ...]:
-        """Give notice to victims.
+        """Give notice to the victims of an attempt.
+
+        The journal has it before anybody can be ended: a process that is
+        killed after that has ended nobody of whom nothing is written.
 
         :raises: NotTold if one cannot be told, clients.RequestFailed if it
             could not be asked for; notices that were given are withdrawn then
         """
+        victims, waiting = current.victims, current.id
         told: list[Victim] = []
         until = terminate_at.strftime('%Y-%m-%dT%H:%M:%SZ')
         try:
@@ -141,18 +149,23 @@ class Victims:
             raise
         for victim in told:
             self._metrics.notices_given.labels('given').inc()
-            self._announcer.notice(victim, waiting, host, until)
             LOG.info('Server %s (%s) has notice until %s: %s would run in '
                      'its place on %s.', victim.id, victim.name, until,
-                     waiting, host)
+                     waiting, current.host)
+        self._book.write(*(Record(
+            Kind.NOTICE, victim.id, victim.project, victim.name, waiting,
+            current.waiting.project, current.host, detail={
+                **current.decided, 'action': victim.action.value,
+                'terminate_at': until}) for victim in told), wait=True)
         return tuple(told)
 
     def withdraw(self, victims: Sequence[Victim], waiting: str,
-                 why: str) -> None:
+                 why: str, result: str = '') -> None:
         """Take notices back; what cannot be done now a list finds.
 
         :param waiting: whom they were given for. Another reaper may have given
             its own meanwhile.
+        :param result: how the attempt ended, '' if it goes on without them
         """
         for victim in victims:
             if victim.stage in (Stage.CHOSEN, Stage.ENDED):
@@ -184,7 +197,10 @@ class Victims:
                 self.later.add(victim.id)
                 continue
             self._metrics.notices_given.labels('withdrawn').inc()
-            self._announcer.withdrawal(victim)
+            self._book.write(Record(
+                Kind.WITHDRAWAL, victim.id, victim.project, victim.name,
+                waiting, host=server.host if server else '', result=result,
+                detail={'action': victim.action.value, 'why': why}))
             LOG.info('The notice to server %s (%s) is withdrawn: %s.',
                      victim.id, victim.name, why)
 
@@ -208,13 +224,11 @@ class Victims:
         if server and server.status == 'SHUTOFF' and not server.task_state:
             self._nova.start(victim.id)
 
-    def look(self, victim: Victim, host: str) -> Victim:
-        """The victim, ended if it has left its host by itself."""
-        if victim.ended:
+    def look(self, victim: Victim, current: attempt.Attempt) -> Victim:
+        """The victim of an attempt, ended if it has left its host."""
+        if victim.ended or not self.has_left(victim.id, current.host):
             return victim
-        if self.has_left(victim.id, host):
-            return dataclasses.replace(victim, stage=Stage.ENDED)
-        return victim
+        return self._gone(victim, current)
 
     def has_left(self, uuid: str, host: str) -> bool:
         """Whether a server is gone, off its host, or on another."""
@@ -232,18 +246,18 @@ class Victims:
             return None
         return server
 
-    def end(self, victim: Victim, host: str, only_stop: bool = False
-            ) -> Victim:
+    def end(self, victim: Victim, current: attempt.Attempt,
+            only_stop: bool = False) -> Victim:
         """Go one step further with the end of a victim.
 
         :param only_stop: whether nothing is to be done that cannot be undone
         :returns: the victim as it stands then; as it was, if Nova refuses
         :raises: clients.RequestFailed if it cannot be looked at
         """
-        server = self._find_on(victim.id, host)
+        server = self._find_on(victim.id, current.host)
         if server is None:
-            self._count(victim)
-            return dataclasses.replace(victim, stage=Stage.ENDED)
+            self._metrics.notices_given.labels('kept').inc()
+            return self._gone(victim, current)
         try:
             if server.task_state:
                 return self._free(victim, server)
@@ -310,9 +324,16 @@ class Victims:
             self._nova.shelve(victim.id)
         return dataclasses.replace(victim, stage=Stage.ENDING, since=now)
 
-    def _count(self, victim: Victim) -> None:
-        self._metrics.notices_given.labels('kept').inc()
-        if victim.stage == Stage.ENDING:
+    def _gone(self, victim: Victim, current: attempt.Attempt) -> Victim:
+        """A victim that has left, by the reaper or by itself."""
+        ended = victim.stage == Stage.ENDING
+        if ended:
             self._metrics.victims.labels(victim.action.value).inc()
             LOG.info('Server %s (%s) has been ended (%s).', victim.id,
                      victim.name, victim.action.value)
+        self._book.write(Record(
+            Kind.END, victim.id, victim.project, victim.name, current.id,
+            current.waiting.project, current.host,
+            victim.action.value if ended else LEFT,
+            {'action': victim.action.value}))
+        return dataclasses.replace(victim, stage=Stage.ENDED)

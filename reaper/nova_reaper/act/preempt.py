@@ -105,8 +105,7 @@ class Preempt:
         if self._conf.grace_period:
             current = self._hold_free(current)
         try:
-            told = self._victims.notify(current.victims, current.id,
-                                        current.host, until)
+            told = self._victims.notify(current, until)
         except ending.NotTold as error:
             LOG.warning('Server %s cannot be given notice, and is not ended '
                         'for another: %s', error.victim, error)
@@ -187,7 +186,7 @@ class Preempt:
         return dataclasses.replace(current, held=self._holds.find(current.id))
 
     def _looked_at(self, current: Attempt) -> Attempt:
-        victims = tuple(self._victims.look(victim, current.host)
+        victims = tuple(self._victims.look(victim, current)
                         for victim in current.victims)
         return dataclasses.replace(current, victims=victims)
 
@@ -309,7 +308,7 @@ class Preempt:
                               Result.WITHDRAWN)
         first = len(before) == len(current.victims)
         after = tuple(
-            self._victims.end(victim, current.host,
+            self._victims.end(victim, current,
                               first and victim is not turn[0])
             if victim in turn else victim for victim in current.victims)
         now = self._clock()
@@ -389,7 +388,7 @@ class Preempt:
             ending.tell_unallocated(left)
         elif not swapped and current.held:
             self._holds.release(current.id)
-        self._victims.withdraw(left, current.id, why)
+        self._victims.withdraw(left, current.id, why, result.value)
         return Outcome(current, result, why[0].upper() + why[1:] + '.',
                        model.Reason.NO_ROOM)
 

@@ -105,6 +105,10 @@ class Recovery:
         self._seen: dict[str, float] = {}
         self._changed: set[str] = set()
 
+    def find(self, server: str) -> nova.NovaServer | None:
+        """A server as it is now, None if it is gone."""
+        return self._ends.find(server)
+
     def look(self, consumers: Collection[str], pending: Collection[str],
              busy: Collection[str], age: float, mode: model.Mode) -> Found:
         """Look once.

@@ -40,6 +40,8 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
+from nova_reaper.report.journal import journal
+from nova_reaper.report.journal import record
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -65,7 +67,7 @@ class Actor:
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
                  ends: ending.Victims, named: keystone.Owners,
-                 meters: metrics.Metrics,
+                 meters: metrics.Metrics, book: journal.Journal,
                  allowed: Callable[[], model.Mode],
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf.reaper
@@ -74,6 +76,7 @@ class Actor:
         self._holds = held
         self._owners = named
         self._metrics = meters
+        self._book = book
         self._allowed = allowed
         self._clock = clock
         self._preempt = preempt.Preempt(
@@ -225,6 +228,8 @@ class Actor:
         """Have Nova build it."""
         if not current.asked_at:
             current = dataclasses.replace(current, asked_at=self._clock())
+            self._book.write(attempt.record_of(current, record.ASKED),
+                             wait=True)
         try:
             if current.waiting.shelved:
                 self._nova.unshelve(current.id, current.host)

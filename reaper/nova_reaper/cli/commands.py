@@ -10,7 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""The commands that ask a cloud: run, once, snapshot, status."""
+"""The commands that need a configuration, and mostly a cloud."""
 
 import argparse
 from concurrent import futures
@@ -25,6 +25,7 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 import requests
 
+from nova_reaper.cli import journal as journal_commands
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
@@ -34,6 +35,7 @@ from nova_reaper import engine as engine_module
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import announcements
+from nova_reaper.report.journal import journal
 from nova_reaper.report import metrics
 from nova_reaper import service
 from nova_reaper.simulate import simulate
@@ -56,16 +58,29 @@ def add_parsers(commands: Any) -> None:
              'Write the cloud as it is now as a file for "simulate".'),
             ('status', _status, 'ask the service on this machine how it is',
              'Ask the service on this machine how it is. The exit code is 0 '
-             'for ok, 1 for degraded, 2 for failed.')):
+             'for ok, 1 for degraded, 2 for failed.'),
+            ('history', journal_commands.show, 'list what was done, to whom '
+             'and why', 'List what was done to servers, for whom and why, as '
+             'the journal has it.'),
+            ('pause', journal_commands.pause, 'have nothing done any more',
+             'Have nothing done any more, by any reaper of this cloud, '
+             'restarts included, until "resume". Notices are withdrawn; who '
+             'is being ended already is ended. It takes some seconds.'),
+            ('resume', journal_commands.resume, 'end a pause',
+             'Have the reapers go on after a pause.')):
         command = commands.add_parser(name, help=text, description=more)
         command.set_defaults(run=run)
         command.add_argument(
             '--config-file', action='append', metavar='FILE',
             help='a configuration file; may be repeated. Default: '
             '/etc/nova-reaper/nova-reaper.conf')
-        if name in ('once', 'status'):
+        if name in ('once', 'status', 'history'):
             command.add_argument('--json', action='store_true',
                                  help='print JSON')
+        if name == 'history':
+            journal_commands.add_history(command)
+        if name in ('pause', 'resume'):
+            journal_commands.add_reason(command)
         if name == 'once':
             command.add_argument(
                 '--do', action='store_true', help='do it, as the mode of '
@@ -86,7 +101,7 @@ def main(options: argparse.Namespace) -> int:
     """Run a command of :func:`add_parsers`; returns its exit code."""
     try:
         conf = reaper_conf.load([], options.config_file)
-        if options.run is not _status:
+        if options.run in (_run, _once, _snapshot):
             reaper_conf.check_login(conf)
     except (cfg.Error, OSError, ValueError) as error:
         where = ', '.join(options.config_file or ()) or 'The configuration'
@@ -138,9 +153,12 @@ def _once_done(conf: cfg.ConfigOpts, services: service.Services,
     with futures.ThreadPoolExecutor(conf.reaper.workers) as pool, (
             futures.ThreadPoolExecutor(conf.placement.concurrency)) as hosts:
         announcer = announcements.Announcer(conf)
-        engine = service.build(conf, services, meters, pool, hosts, announcer)
+        book = journal.Journal(conf, announcer.tell)
+        book.start()
+        engine = service.build(conf, services, meters, pool, hosts, book)
         done = _work_off(engine, timeout)
         engine.jobs.stopping = True
+    book.flush(announcements.PATIENCE)
     announcer.flush()
     if engine.guard.reason:
         print(engine.guard.reason, file=sys.stderr)

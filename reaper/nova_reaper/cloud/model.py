@@ -254,6 +254,7 @@ class Options:
     :ivar min_run_time: seconds for which a server is safe after its launch
     :ivar max_ends_per_project_hour: how many servers of one project may be
         ended within an hour, 0: any number
+    :ivar max_ends_per_hour: the same of all projects together
     :ivar repeat_protection: seconds for which a server is safe after it was
         ended and came back
     :ivar pending_timeout: seconds after which a waiting server is given up,
@@ -274,6 +275,7 @@ class Options:
     mode: Mode = Mode.OBSERVE
     min_run_time: int = 600
     max_ends_per_project_hour: int = 0
+    max_ends_per_hour: int = 0
     repeat_protection: int = 3600
     pending_timeout: int = 0
     retry_interval: int = 10

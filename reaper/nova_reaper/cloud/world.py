@@ -32,6 +32,7 @@ from nova_reaper.decide import plan
 from nova_reaper.events import reader
 from nova_reaper.queue import queue as queue_module
 from nova_reaper.report import answers
+from nova_reaper.report.journal import recall
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -85,7 +86,8 @@ class World:
         # for it before it is decided again.
         self.told.forget(model.NEVER)
         self.index = index_module.Index(options)
-        self.queue = queue_module.Queue(options)
+        before, self.queue = self.queue, queue_module.Queue(options)
+        self.queue.inherit(before)
         self.planner = plan.Planner(self.index, self.queue, options,
                                     self.planner)
         for view in self.views.values():
@@ -286,6 +288,37 @@ class World:
             LOG.warning('Nobody is ended any more for servers like %s (%s), '
                         'of which %d did not run in spite of it.',
                         waiting.id, waiting.flavor, count)
+
+    def remember(self, memory: recall.Memory) -> None:
+        """Take over what reapers before this one knew."""
+        then = time.monotonic() - timeutils.utcnow(True).timestamp()
+        self.planner.remember((end.server, end.project, end.at)
+                              for end in memory.ends)
+        for miss in reversed(memory.missed):
+            key = miss.detail['missed']
+            self.misses[key] = (self.misses.get(key, (0, 0.0))[0] + 1,
+                                then + miss.at.timestamp())
+            if miss.detail.get('reason') == model.Reason.BUILD_FAILED:
+                self.not_built.add(miss.server)
+        for back in memory.returns:
+            self._reader.has_returned(back.server, back.at)
+        for stuck in memory.stuck:
+            self._reader.avoid([stuck.server], (
+                stuck.at - memory.until).total_seconds() + memory.exclusion)
+
+    def remember_builds(self, memory: recall.Memory) -> None:
+        """Count for the fair share what others have built; hosts are known.
+        """
+        totals = self.index.totals()
+        for build in memory.builds:
+            self.queue.remember(build.project, build.detail.get(
+                'resources', {}), totals, build.at)
+
+    def forget(self) -> None:
+        """What this reaper did is remembered by the one that is active."""
+        self.planner.ends.clear()
+        self.queue.share.forget()
+        self.misses.clear()
 
     def put_again(self, server: str) -> None:
         """Have the queue use what is known of a server now."""

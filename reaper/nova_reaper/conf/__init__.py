@@ -22,6 +22,7 @@ from typing import Any
 from keystoneauth1 import loading
 from oslo_config import cfg
 from oslo_log import log
+import sqlalchemy as sa
 
 from nova_reaper.cloud import model
 from nova_reaper.conf import journal
@@ -240,6 +241,19 @@ def check(conf: cfg.ConfigOpts) -> None:
             if isinstance(value, float) and not math.isfinite(value):
                 raise cfg.ConfigFileValueError(
                     f'[{group}] {opt.dest} has to be a number, not {value}')
+    group = conf.current if isinstance(conf, Configuration) else conf.reaper
+    try:
+        sa.make_url(conf.database.connection or '')
+    except sa.exc.ArgumentError:
+        # Its text has the password.
+        raise cfg.ConfigFileValueError(
+            '[database] connection has to be a URL as SQLAlchemy reads it, '
+            'like mysql+pymysql://USER:PASSWORD@HOST/nova_reaper') from None
+    if group.hook_secret:
+        try:
+            reaper.hook_key(group.hook_secret)
+        except ValueError as error:
+            raise cfg.ConfigFileValueError(str(error)) from None
     if conf.http.private_key and not conf.http.certificate:
         raise cfg.ConfigFileValueError(
             '[http] private_key is nothing without certificate')
@@ -287,6 +301,7 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
         mode=model.Mode(group.mode),
         min_run_time=group.min_run_time,
         max_ends_per_project_hour=group.max_ends_per_project_hour,
+        max_ends_per_hour=group.max_ends_per_hour,
         repeat_protection=group.repeat_protection,
         pending_timeout=group.pending_timeout,
         retry_interval=group.retry_interval,

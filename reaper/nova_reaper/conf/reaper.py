@@ -12,6 +12,7 @@
 
 """The options of the group [reaper]: what the reaper does, and when."""
 
+import base64
 from typing import Any
 
 from oslo_config import cfg
@@ -29,6 +30,22 @@ def _seconds(name: str, **options: Any) -> cfg.IntOpt:
 
 def _count(name: str, **options: Any) -> cfg.IntOpt:
     return cfg.IntOpt(name, max=model.MAX_INT, mutable=True, **options)
+
+
+def hook_key(secret: str) -> bytes:
+    """The key of ``hook_secret``.
+
+    :raises: ValueError if it is none
+    """
+    begin, _, text = secret.partition('whsec_')
+    try:
+        key = base64.b64decode(text, validate=True)
+    except ValueError:
+        key = b''
+    if begin or not 24 <= len(key) <= 64:
+        raise ValueError('[reaper] hook_secret has to be "whsec_" and 24 to '
+                         '64 bytes in Base64')
+    return key
 
 
 reaper_opts = [
@@ -54,12 +71,18 @@ Seconds for which a preemptible server is safe after its launch. Tell the
 tenants: it is what they can count on.
 """),
     _count(
-        'max_ends_per_project_hour',
-        default=DEFAULTS.max_ends_per_project_hour, min=0,
+        'max_ends_per_project_hour', default=20, min=0,
         help="""
 At most so many preemptible servers of one project are ended within an hour.
-0 is no limit. The count is kept in memory: for an hour after a start the
-reaper takes for ended what it was told of since then only.
+0 is no limit. A reaper that starts reads the count from the journal.
+"""),
+    _count(
+        'max_ends_per_hour', default=100, min=0,
+        help="""
+At most so many preemptible servers of all projects together are ended within
+an hour. It bounds what a wrong configuration or a flood of servers can cost
+until somebody looks. 0 is no limit. A server that needs more victims than
+this waits for free room.
 """),
     _seconds(
         'repeat_protection', default=DEFAULTS.repeat_protection, min=0,
@@ -240,10 +263,19 @@ than twice ``full_list_interval`` where that is longer.
         'workers', default=16, min=1, max=256,
         help='Threads that ask Nova and Placement.'),
     cfg.URIOpt(
-        'notice_url', schemes=['http', 'https'], mutable=True,
+        'hook_url', schemes=['http', 'https'], mutable=True,
+        deprecated_name='notice_url',
         help="""
-Where to POST each notice to a preemptible server, as JSON: ``server``,
-``project_id``, ``action``, ``terminate_at``, ``for``, ``host``. A failure is
-logged and changes nothing.
+Where to POST each record of the journal as JSON, by the Standard Webhooks
+specification. A POST that fails is tried again for a quarter of an hour, with
+growing intervals; records that follow wait for it. Nothing else waits.
+"""),
+    cfg.StrOpt(
+        'hook_secret', secret=True, mutable=True,
+        help="""
+With what the header ``webhook-signature`` of each POST is made (HMAC with
+SHA-256): ``whsec_`` and then 24 to 64 random bytes in Base64, as
+``echo whsec_$(openssl rand -base64 32)`` writes it. Without it nothing is
+signed, and a receiver cannot tell the reaper from others.
 """),
 ]

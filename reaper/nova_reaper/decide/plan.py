@@ -17,6 +17,7 @@ a decision.
 """
 
 import collections
+from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import datetime
@@ -106,6 +107,12 @@ class Planner:
             self.queue.sleep(waiting, decision, self.index, seen, now,
                              now + _TURN, complete=False)
             return waiting, decision
+        if len(decision.victims) > self._left(now):
+            decision = model.Decision(
+                waiting.id, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
+                detail='Preemptible servers can make room for it. As many as '
+                'may be were ended in the last hour.',
+                hindrance=model.Hindrance.PROTECTED)
         if decision.verdict is model.Verdict.WAIT:
             self._wait(waiting, decision, seen, now)
         else:
@@ -206,8 +213,7 @@ class Planner:
         victims = set(decision.victims)
         left = collections.deque(
             end for end in self.ends if end.server not in victims)
-        if len(left) < len(self.ends) and (
-                self._options.max_ends_per_project_hour):
+        if len(left) < len(self.ends) and self._capped:
             # Others of these projects may be ended in their stead.
             self.queue.wake_protected()
         self.ends = left
@@ -217,23 +223,39 @@ class Planner:
         """Count the end of a server that is not planned here, or no more."""
         self.ends.append(End(server, project, time))
 
+    def remember(self, ends: Iterable[tuple[str, str, datetime.datetime]]
+                 ) -> None:
+        """Count ends of before this process began."""
+        self.ends.extendleft(End(*end) for end in ends)
+
     def ends_left(self, now: datetime.datetime) -> dict[str, int]:
         """How many servers may still be ended, by project."""
-        most = self._options.max_ends_per_project_hour
-        self.ends = collections.deque(
-            end for end in self.ends if end.time > now - _HOUR)
-        if not most:
+        most = self._options.max_ends_per_project_hour or model.MAX_INT
+        left = self._left(now)
+        if not self._capped:
             return {}
         ended = collections.Counter(end.project for end in self.ends)
-        return {project: max(0, most - ended[project])
+        return {project: min(left, max(0, most - ended[project]))
                 for project in self.index.slots.projects}
+
+    @property
+    def _capped(self) -> bool:
+        return bool(self._options.max_ends_per_project_hour or
+                    self._options.max_ends_per_hour)
+
+    def _left(self, now: datetime.datetime) -> int:
+        """How many servers of all projects may still be ended."""
+        self.ends = collections.deque(
+            end for end in self.ends if end.time > now - _HOUR)
+        most = self._options.max_ends_per_hour or model.MAX_INT
+        return max(0, most - len(self.ends))
 
     def _wait(self, waiting: model.Waiting, decision: model.Decision,
               seen: int, now: datetime.datetime) -> None:
         until = None
         if decision.hindrance is model.Hindrance.PROTECTED:
             until = choose.protected_until(self.index, waiting, now)
-            if self.ends and self._options.max_ends_per_project_hour:
+            if self.ends and self._capped:
                 free = min(end.time for end in self.ends) + _HOUR
                 until = min(until, free) if until else free
         self.queue.sleep(waiting, decision, self.index, seen, now, until)

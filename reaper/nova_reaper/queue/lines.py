@@ -52,6 +52,16 @@ class FairShare:
         self._given: dict[str, dict[str, float]] = {}
         self._shares: dict[str, float] = {}
 
+    def inherit(self, before: 'FairShare') -> None:
+        """Take over what was given by another half-life."""
+        self._begin = before._begin
+        self._given, self._shares = before._given, before._shares
+
+    def forget(self) -> None:
+        """Forget what was given."""
+        self._given.clear()
+        self._shares.clear()
+
     def of(self, project: str) -> float:
         """The dominant share; only the order of the values has a meaning."""
         return self._shares.get(project, 0.0)

@@ -197,6 +197,19 @@ class Queue:
         self.share.give(waiting.project, resources, totals)
         self._reorder(waiting.project)
 
+    def inherit(self, before: 'Queue') -> None:
+        """Take over what a queue before this one gave to projects."""
+        self.share.inherit(before.share)
+        self._grants, self._totals = before._grants, before._totals
+
+    def remember(self, project: str, resources: Mapping[str, int],
+                 totals: Mapping[str, int], at: datetime.datetime) -> None:
+        """Count what a project was given before this process began."""
+        weight = self.share.weight(at)
+        self.share.give(project, {name: amount * weight for name, amount
+                                  in resources.items()}, totals)
+        self._reorder(project)
+
     def asleep(self, demand: model.Demand) -> model.Decision | None:
         """Why a demand sleeps, None if it does not."""
         sleep = self._sleeping.get(demand)

@@ -10,13 +10,16 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""What the reaper tells others: notifications, and a web hook for notices.
+"""What the reaper tells others: each record, on a bus and by a web hook.
 
 Who has something to tell does not wait until it is told: a bus that is away
 would hold up the end of servers, and the engine with all that wait.
 """
 
+import base64
 from collections.abc import Callable
+import hmac
+import json
 import queue
 import socket
 import threading
@@ -28,10 +31,14 @@ from oslo_log import log
 import oslo_messaging
 import requests
 
-from nova_reaper.act import attempt
+from nova_reaper.conf import reaper as reaper_opts
+from nova_reaper.report.journal import record
 
 LOG = log.getLogger(__name__)
 HOOK_TIMEOUT = 5
+# Seconds for which a record is posted again, and the longest pause between.
+RETRY_FOR = 900.0
+LONGEST = 60.0
 # Of a notification; None would be for ever.
 RETRIES = 2
 # So much may wait to be told; what comes then is dropped.
@@ -87,7 +94,7 @@ class _Outbox:
 
 
 class Announcer:
-    """Sends notices, withdrawals and give-ups; failures are logged only.
+    """Tells each record of the journal; failures are logged only.
 
     Notifications go where [oslo_messaging_notifications] says, nowhere unless
     a driver is set there.
@@ -99,30 +106,14 @@ class Announcer:
         self._bus = _Outbox('notifications')
         self._hook = _Outbox('web hook')
 
-    def notice(self, victim: attempt.Victim, waiting: str, host: str,
-               until: str) -> None:
-        """Server victim will be ended at the time until."""
-        payload = {'server': victim.id, 'project_id': victim.project,
-                   'action': victim.action.value, 'terminate_at': until,
-                   'for': waiting, 'host': host}
-        self._notify('reaper.notice', payload)
-        url = self._conf.reaper.notice_url
-        if url:
-            self._hook.put(
-                f'The notice to server {victim.id} by the web hook',
-                lambda: self._post(url, payload))
-
-    def withdrawal(self, victim: attempt.Victim) -> None:
-        """The notice to victim is void."""
-        self._notify('reaper.notice.withdrawn', {
-            'server': victim.id, 'project_id': victim.project})
-
-    def given_up(self, server: str, project: str, reason: str,
-                 detail: str) -> None:
-        """Server was set to ERROR."""
-        self._notify('reaper.given_up', {
-            'server': server, 'project_id': project, 'reason': reason,
-            'detail': detail})
+    def tell(self, told: record.Record) -> None:
+        """Have a record told; nobody waits for it."""
+        payload = told.to_dict(True)
+        what = f'reaper.{told.kind.value} of server {told.server}'
+        self._bus.put(what, lambda: self._send(told.kind.value, payload))
+        if self._conf.reaper.hook_url:
+            self._hook.put(f'{what} by the web hook',
+                           lambda: self._deliver(what, payload))
 
     def flush(self) -> None:
         """Wait a moment until all is told; the rest is dropped.
@@ -136,11 +127,8 @@ class Announcer:
             LOG.warning('%d notifications are not sent: the service ends.',
                         left)
 
-    def _notify(self, event_type: str, payload: dict[str, str]) -> None:
-        self._bus.put(f'{event_type} of server {payload["server"]}',
-                      lambda: self._send(event_type, payload))
-
-    def _send(self, event_type: str, payload: dict[str, str]) -> None:
+    def _send(self, kind: str, payload: dict[str, Any]) -> None:
+        event_type = f'reaper.{kind}'
         try:
             if self._notifier is None:
                 transport = oslo_messaging.get_notification_transport(
@@ -153,12 +141,53 @@ class Announcer:
             LOG.warning('%s was not sent: %s', event_type,
                         type(error).__name__)
 
-    @staticmethod
-    def _post(url: str, payload: dict[str, str]) -> None:
+    def _deliver(self, what: str, payload: dict[str, Any]) -> None:
+        """Post a record until that succeeds, or has no sense any more."""
+        end, pause = time.monotonic() + RETRY_FOR, 1.0
+        while self._conf.reaper.hook_url:
+            why, again = self._post(payload)
+            if not why:
+                return
+            if not again or time.monotonic() + pause > end:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST)
+        else:
+            why = 'it was turned off'
+        LOG.warning('The web hook was not told of %s: %s', what, why)
+
+    def _post(self, payload: dict[str, Any]) -> tuple[str, bool]:
+        """Post a record once.
+
+        :returns: why it did not succeed, '' if it did; whether to try again
+        """
+        body = json.dumps(payload).encode()
         try:
-            requests.post(url, json=payload, timeout=HOOK_TIMEOUT
-                          ).raise_for_status()
+            answer = requests.post(
+                self._conf.reaper.hook_url, data=body, timeout=HOOK_TIMEOUT,
+                allow_redirects=False, headers={
+                    'content-type': 'application/json'} | signed(
+                        payload['id'], int(time.time()), body,
+                        self._conf.reaper.hook_secret))
         except Exception as error:
             # Its text could hold the URL, and that a secret.
-            LOG.warning('The web hook was not told of the notice to server '
-                        '%s: %s', payload['server'], type(error).__name__)
+            return type(error).__name__, True
+        if answer.status_code < 300:
+            return '', False
+        return (f'HTTP {answer.status_code}', answer.status_code >= 500 or
+                answer.status_code in (408, 425, 429))
+
+
+def signed(uuid: str, at: int, body: bytes, secret: str | None
+           ) -> dict[str, str]:
+    """The headers of a web hook, by the Standard Webhooks specification.
+
+    A receiver that sees the same ID again has the record already; one that
+    checks the time cannot be sent an old one again by others.
+    """
+    headers = {'webhook-id': uuid, 'webhook-timestamp': str(at)}
+    if secret:
+        code = hmac.digest(reaper_opts.hook_key(secret),
+                           f'{uuid}.{at}.'.encode() + body, 'sha256')
+        headers['webhook-signature'] = f'v1,{base64.b64encode(code).decode()}'
+    return headers

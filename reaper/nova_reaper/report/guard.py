@@ -24,6 +24,7 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
 from nova_reaper.report import answers
+from nova_reaper.report.journal import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -39,15 +40,20 @@ class Guard:
 
     :ivar active: whether this is the reaper that acts
     :ivar listed_at: when the queue was last compared with Nova
+    :ivar remembers: whether the journal told what was done before, None while
+        it is being read
     :ivar started: since when it is the active one, by the monotonic clock
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
-                 held: holds.Holds, meters: metrics.Metrics) -> None:
+                 held: holds.Holds, meters: metrics.Metrics,
+                 book: journal.Journal) -> None:
         self._conf = conf
         self._nova = compute
         self._holds = held
         self._metrics = meters
+        self._book = book
+        self.remembers: bool | None = None
         self.active = True
         self._disbelief: str | None = None
         self._told: str | None = None
@@ -79,7 +85,8 @@ class Guard:
     @property
     def mode(self) -> model.Mode:
         """The mode that is in force."""
-        if not self.active or self.reason or self._full_at is None:
+        if not self.active or self.reason or self._full_at is None or (
+                self._book.pause):
             return model.Mode.OBSERVE
         if self.configured == model.Mode.PREEMPT and not self.may_end:
             return model.Mode.FILL
@@ -89,6 +96,9 @@ class Guard:
     def may_end(self) -> bool:
         """Whether what is known is fresh, and Nova can be asked first."""
         age = time.monotonic() - (self._full_at or 0.0)
+        if self._conf.journal.required and (
+                self._book.error or not self.remembers):
+            return False
         return bool(self._has_route) and self._holds.kept and age <= max(
             self._conf.reaper.max_index_age,
             2 * self._conf.reaper.full_list_interval)
@@ -172,7 +182,7 @@ class Guard:
             # It does not listen.
             self.started = time.monotonic()
             return
-        checks = [self._check_notifications()]
+        checks = [self._check_notifications(), self._check_journal()]
         if self._has_route is not None:
             checks.append(self._check_nova())
         for check in checks:
@@ -194,8 +204,31 @@ class Guard:
         if self.active:
             checks += [self._check_nova(), self._check_lists(),
                        self._check_notifications()]
+        if self._book.pause:
+            checks.append(answers.Check('pause', 'degraded', (
+                'an administrator has paused the reaper at '
+                f'{answers.text(self._book.pause.at)}')))
+        checks.append(self._check_journal())
         return answers.Health(self.active, self.mode, self.configured,
                            self.reason, checks)
+
+    def _check_journal(self) -> answers.Check:
+        book = self._book
+        unknown = ('' if self.remembers is not False else
+                   '; pauses, ends and builds of before the start are not '
+                   'known')
+        if book.error:
+            return answers.Check(
+                'journal', 'degraded', f'its database cannot be used '
+                f'({book.error}); {book.waiting} records wait, {book.lost} '
+                f'are lost{unknown}')
+        if book.lost:
+            return answers.Check('journal', 'degraded',
+                                 f'{book.lost} records are lost')
+        if unknown:
+            return answers.Check('journal', 'degraded',
+                                 f'it cannot be read{unknown}')
+        return answers.Check('journal', 'ok', 'written')
 
     def _check_nova(self) -> answers.Check:
         if self._has_route is None:

@@ -31,6 +31,9 @@ import webob
 from webob import exc
 
 from nova_reaper.report import answers
+from nova_reaper.report import history
+from nova_reaper.report.journal import journal
+from nova_reaper.report.journal.record import Kind
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -41,6 +44,11 @@ SHOW = 'pending:show'
 SHOW_HOST = 'pending:show:host'
 DRY_RUN = 'pending:dry_run'
 NOTICES = 'notices:list'
+HISTORY = 'history:list'
+HISTORY_ALL = 'history:list:all_projects'
+HISTORY_HOST = 'history:show:host'
+PAUSE_SHOW = 'pause:show'
+PAUSE_SET = 'pause:set'
 
 READER = 'rule:project_reader_or_admin'
 ADMIN = 'rule:admin_or_service'
@@ -80,7 +88,19 @@ def list_rules() -> Iterable[policy.RuleDefault]:
         _rule(DRY_RUN, ADMIN, 'See who would be ended for a server.',
               '/v1/pending/{server_id}?dry_run=true'),
         _rule(NOTICES, READER, 'List the servers of a project that are '
-              'under notice.', '/v1/notices')]
+              'under notice.', '/v1/notices'),
+        _rule(HISTORY, READER, 'List what was done to the servers of a '
+              'project.', '/v1/history'),
+        _rule(HISTORY_ALL, ADMIN, 'List what was done to the servers of all '
+              'projects.', '/v1/history'),
+        _rule(HISTORY_HOST, ADMIN, 'See hosts, servers of other projects, '
+              'and how a decision came about.', '/v1/history'),
+        _rule(PAUSE_SHOW, ADMIN, 'See whether the reaper is paused.',
+              '/v1/pause'),
+        policy.DocumentedRuleDefault(
+            PAUSE_SET, 'role:admin', 'Pause and resume the reaper.',
+            [{'method': 'PUT', 'path': '/v1/pause'},
+             {'method': 'DELETE', 'path': '/v1/pause'}])]
 
 
 def enforcer(conf: cfg.ConfigOpts) -> policy.Enforcer:
@@ -100,8 +120,10 @@ def generator_enforcer() -> policy.Enforcer:
 class Api:
     """The WSGI application below /v1; it needs a token that was checked."""
 
-    def __init__(self, conf: cfg.ConfigOpts, source: answers.Source) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, source: answers.Source,
+                 book: journal.Journal) -> None:
         self._source = source
+        self._history = history.History(book)
         self._enforcer = enforcer(conf)
 
     def __call__(self, environ: dict[str, Any],
@@ -123,13 +145,18 @@ class Api:
         return answered
 
     def _answer(self, request: webob.Request) -> dict[str, Any]:
+        path = request.path_info.rstrip('/')
+        if path == '/v1/pause':
+            return self._pause(request)
         if request.method != 'GET':
             raise exc.HTTPMethodNotAllowed('Only GET is known here.')
+        if path == '/v1/history':
+            # One that stands by knows as much of it.
+            return self._records(request)
         if not self._source.health().active:
             # It does not know who is under notice, and must not say nobody.
             raise exc.HTTPServiceUnavailable(
                 'This reaper stands by: ask the active one.')
-        path = request.path_info.rstrip('/')
         if path == '/v1/pending':
             return self._list(request)
         if path == '/v1/notices':
@@ -164,10 +191,8 @@ class Api:
             'configured_mode': health.configured_mode.value,
             'as_of': answers.text(as_of)}
         if len(entries) > limit:
-            following = query | {'marker': entries[limit - 1].waiting.id}
-            body['pending_links'] = [{
-                'rel': 'next', 'href': request.path_url + '?' +
-                parse.urlencode(following)}]
+            body['pending_links'] = _next(request, query,
+                                          entries[limit - 1].waiting.id)
         return body
 
     def _show(self, request: webob.Request, server: str) -> dict[str, Any]:
@@ -198,14 +223,40 @@ class Api:
             notice.to_dict(everything) for notice in self._source.notices()
             if project in (None, notice.project)]}
 
+    def _records(self, request: webob.Request) -> dict[str, Any]:
+        query = _query(request, 'all_projects', *history.KEYS)
+        project = self._project(request, query, HISTORY, HISTORY_ALL)
+        limit = _limit(query)
+        found, marker = self._history.find(
+            query, project, self._may(request, HISTORY_HOST, project), limit)
+        body: dict[str, Any] = {'history': found}
+        if marker:
+            body['history_links'] = _next(request, query, marker)
+        return body
+
+    def _pause(self, request: webob.Request) -> dict[str, Any]:
+        kinds = {'PUT': Kind.PAUSE, 'DELETE': Kind.RESUME}
+        if request.method not in ('GET', *kinds):
+            raise exc.HTTPMethodNotAllowed(
+                'Only GET, PUT and DELETE are known here.')
+        _query(request)
+        rule = PAUSE_SHOW if request.method == 'GET' else PAUSE_SET
+        if not self._may(request, rule, None):
+            raise exc.HTTPForbidden('This is for administrators of the cloud.')
+        if request.method == 'GET':
+            return {'pause': self._history.pause()}
+        return {'pause': self._history.switch(
+            kinds[request.method], _context(request).user_id or '',
+            request.body if request.method == 'PUT' else b'')}
+
     def _project(self, request: webob.Request, query: dict[str, str],
-                 rule: str) -> str | None:
+                 rule: str, everywhere_rule: str = LIST_ALL) -> str | None:
         """The project whose servers are asked for, None for all."""
         own: str | None = _context(request).project_id
         project = query.get('project_id', own)
         everywhere = _boolean(query, 'all_projects')
         if everywhere or project is None:
-            if not self._may(request, LIST_ALL, own):
+            if not self._may(request, everywhere_rule, own):
                 raise exc.HTTPForbidden(
                     'Servers of all projects are for administrators.')
             return query.get('project_id')
@@ -232,6 +283,13 @@ def _query(request: webob.Request, *known: str) -> dict[str, str]:
             raise exc.HTTPBadRequest(f'There is no query key "{key}" here; '
                                      f'there are {", ".join(known)}.')
     return query
+
+
+def _next(request: webob.Request, query: dict[str, str], marker: str
+          ) -> list[dict[str, str]]:
+    """The link to what follows an item."""
+    return [{'rel': 'next', 'href': request.path_url + '?' +
+             parse.urlencode(query | {'marker': marker})}]
 
 
 def _boolean(query: dict[str, str], key: str) -> bool:
@@ -301,10 +359,10 @@ class Root:
 
 
 def application(conf: cfg.ConfigOpts, source: answers.Source,
-                meters: metrics.Metrics) -> WsgiApp:
+                meters: metrics.Metrics, book: journal.Journal) -> WsgiApp:
     """All that the reaper answers, with Keystone in front of /v1."""
     api = auth_token.AuthProtocol(
-        Api(conf, source), {'oslo_config_config': conf})
+        Api(conf, source, book), {'oslo_config_config': conf})
     return Root(api, source, meters)
 
 

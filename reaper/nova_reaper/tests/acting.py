@@ -26,7 +26,6 @@ from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
-from nova_reaper.report import announcements
 from nova_reaper.report import metrics
 from nova_reaper import tests
 from nova_reaper.tests import fakes
@@ -58,13 +57,14 @@ class ActingTestCase(tests.TestCase):
             self.nova.nova, self.room.placement,
             mock.Mock(spec=keystone.Keystone),
             mock.Mock(spec=futures.Executor), self.conf)
+        self.book = fakes.book(self.conf)
         self.ends = ending.Victims(
-            self.conf, self.nova.nova, announcements.Announcer(self.conf),
+            self.conf, self.nova.nova, self.book,
             self.metrics, source, lambda: self.now)
         return steps.Actor(
             self.conf, self.nova.nova, self.room.placement, self.room.holds,
-            self.ends, self.nova.owners, self.metrics, lambda: self.mode,
-            lambda: self.now)
+            self.ends, self.nova.owners, self.metrics, self.book,
+            lambda: self.mode, lambda: self.now)
 
     def begin(self, server: str, host: str = 'h1',
               victims: tuple[str, ...] = (), **changes: Any

@@ -24,6 +24,7 @@ import pathlib
 import re
 import time
 from typing import Any
+from unittest import mock
 from urllib import parse
 
 import fixtures
@@ -40,6 +41,8 @@ from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper import conf as reaper_conf
+from nova_reaper.report.journal import journal
+from nova_reaper.report.journal import store
 
 #: How to log in where nobody listens.
 LOGIN = '''
@@ -529,4 +532,14 @@ def configuration(*files: pathlib.Path, **options: Any
     conf([], project='nova-reaper', default_config_files=[*map(str, files)])
     for name, value in options.items():
         conf.set_override(name, value, group='reaper')
+    conf.set_override('connection', 'sqlite://', group='database')
     return conf
+
+
+def book(conf: reaper_conf.Configuration) -> journal.Journal:
+    """A journal in which nothing is written, and nothing is found."""
+    made = journal.Journal(conf, lambda record: None)
+    made.store = mock.Mock(spec=store.Store)
+    made.store.find.return_value = made.store.open.return_value = []
+    made.store.switch.return_value = None
+    return made

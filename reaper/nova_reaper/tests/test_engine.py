@@ -29,8 +29,8 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
-from nova_reaper.report import announcements
 from nova_reaper.report import answers
+from nova_reaper.report.journal import journal
 from nova_reaper.report import metrics
 from nova_reaper.report import sources
 from nova_reaper import service
@@ -73,14 +73,19 @@ class EngineTestCase(tests.TestCase):
         identity = mock.Mock(spec=keystone.Keystone)
         identity.project_properties.return_value = {}
         self.metrics = metrics.Metrics()
+        self.book = self.new_book()
         pool = Immediate()
         self.engine = service.build(
             self.conf, service.Services(
                 self.nova.nova, self.nova.owners, self.room.placement,
                 identity, fakes.SERVICE, 'reaper'), self.metrics, pool, pool,
-            announcements.Announcer(self.conf))
+            self.book)
         self.shown = sources.Shown(self.engine, lambda: None)
         return self.engine
+
+    def new_book(self) -> journal.Journal:
+        """The journal of the new process."""
+        return fakes.book(self.conf)
 
     def turns(self, count: int = 30, seconds: float = 1.0) -> None:
         for _ in range(count):

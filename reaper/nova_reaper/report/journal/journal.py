@@ -34,9 +34,9 @@ from oslo_db import exception as db_exception
 from oslo_log import log
 from oslo_utils import timeutils
 
-from nova_reaper.report.journal import store as store_module
 from nova_reaper.report.journal.record import Kind
 from nova_reaper.report.journal.record import Record
+from nova_reaper.report.journal import store as store_module
 
 LOG = log.getLogger(__name__)
 # So many records wait to be written; what comes then is lost.
@@ -64,10 +64,10 @@ class Journal:
     :ivar lost: how many records were not written, and never will be
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, store: store_module.Store,
-                 tell: Callable[[Record], None]) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, tell: Callable[[Record], None]
+                 ) -> None:
         self._conf = conf.journal
-        self.store = store
+        self.store = store_module.Store(conf)
         self._tell = tell
         self._rows: collections.deque[Record] = collections.deque()
         self._changed = threading.Condition()
@@ -117,9 +117,10 @@ class Journal:
                     self._rows.append(record)
             last = self._written + len(self._rows)
             self._changed.notify_all()
-            if wait and not self._late and self.error is None and (
-                    not self._changed.wait_for(
-                        lambda: self._written >= last, PATIENCE)):
+            if not (wait and self._thread) or self._late or self.error:
+                return
+            if not self._changed.wait_for(lambda: self._written >= last,
+                                          PATIENCE):
                 # One that waits tells enough, until all is written.
                 self._late = True
 
@@ -196,7 +197,8 @@ class Journal:
 
     def _failed(self, batch: list[Record], error: Exception) -> None:
         # It may hold the password of the URL.
-        why = type(error).__name__
+        why = (str(error) if isinstance(error, ImportError)
+               else type(error).__name__)
         if isinstance(error, UNFIT) and len(batch) == 1:
             self._lose(batch[0], why)
             self._take(1)

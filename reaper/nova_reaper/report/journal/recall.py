@@ -30,14 +30,13 @@ import datetime
 from oslo_utils import timeutils
 
 from nova_reaper.act import attempt
-from nova_reaper.act import ending
 from nova_reaper.clients import nova
+from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
-from nova_reaper.report.journal import store as store_module
-from nova_reaper.report.journal.record import ASKED
 from nova_reaper.report.journal.record import Kind
 from nova_reaper.report.journal.record import LEFT
 from nova_reaper.report.journal.record import Record
+from nova_reaper.report.journal import store as store_module
 
 _HOUR = datetime.timedelta(hours=1)
 # After so many half-lives what was given counts next to nothing.
@@ -55,14 +54,16 @@ class Memory:
     """Records of before a time that bear on what is decided now.
 
     :ivar until: that time
+    :ivar exclusion: seconds for which stuck victims are left alone
     :ivar ends: by the reaper, within an hour
     :ivar returns: of servers that may still be protected for it
     :ivar stuck: withdrawals for which a server may still be left alone
     :ivar missed: builds that failed though others had been ended for them
-    :ivar builds: that Nova was asked for, for the fair share
+    :ivar builds: of servers that run since, for the fair share
     """
 
     until: datetime.datetime
+    exclusion: int
     ends: Sequence[Record] = ()
     returns: Sequence[Record] = ()
     stuck: Sequence[Record] = ()
@@ -88,7 +89,7 @@ def read(store: store_module.Store, until: datetime.datetime,
     built = find(HALF_LIVES * options.fair_share_half_life, Kind.BUILD,
                  Kind.RETURN)
     return Memory(
-        until,
+        until, exclusion,
         [end for end in find(_HOUR.total_seconds(), Kind.END)
          if end.result != LEFT],
         [back for back in find(options.repeat_protection, Kind.RETURN)
@@ -97,7 +98,7 @@ def read(store: store_module.Store, until: datetime.datetime,
          if stuck.result == 'stuck'],
         [build for build in find(exclusion, Kind.BUILD, Kind.RETURN)
          if build.detail.get('missed')],
-        [build for build in built if build.result == ASKED])
+        [build for build in built if build.result == 'active'])
 
 
 def close(store: store_module.Store,
@@ -133,15 +134,18 @@ def close(store: store_module.Store,
 def _of_notice(record: Record, server: nova.NovaServer | None,
                now: datetime.datetime) -> str | None:
     """How a victim was ended, '' if it lives on, None if that is open."""
-    if server is None or server.status in ('DELETED', 'SOFT_DELETED'):
+    if server is None:
         # Nobody ends a server before its notice has run out.
         until = record.detail.get('terminate_at') or ''
         early = bool(until) and timeutils.parse_isotime(until) > now
         return LEFT if early else model.Action.DELETE.value
-    if server.status in ending.OFF_HOST:
+    if server.status == 'DELETED':
+        # Nova says so before the delete is done, which may still fail.
+        return None
+    if server.status in flavors.OFF_HOST:
         return (model.Action.SHELVE.value
-                if attempt.SHELVED_AT in server.metadata else LEFT)
-    if server.metadata.get(attempt.FOR) == record.waiting:
+                if flavors.SHELVED_AT in server.metadata else LEFT)
+    if server.metadata.get(flavors.FOR) == record.waiting:
         return None
     return ''
 

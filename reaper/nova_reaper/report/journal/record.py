@@ -81,6 +81,7 @@ class Record:
             'at': self.at.strftime('%Y-%m-%dT%H:%M:%SZ'),
             'kind': self.kind.value, 'server': self.server or None,
             'name': self.name or None, 'project_id': self.project or None,
+            'action': self.detail.get('action'),
             'result': self.result or None,
             'terminate_at': self.detail.get('terminate_at'),
             'for': (self.waiting if everything or own else '') or None,

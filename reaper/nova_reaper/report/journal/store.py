@@ -63,6 +63,7 @@ class Query:
     """Which records to find.
 
     :ivar server: ID of the server to which, or for which, it was done
+    :ivar project: ID of the project of the server to which it was done
     :ivar marker: ID of the record after which to go on
     """
 
@@ -163,8 +164,12 @@ class Store:
     def _find(self, connection: sa.Connection, query: Query) -> list[Record]:
         wanted = sa.select(models.JOURNAL).order_by(ROWS.number.desc())
         if query.server is not None:
-            wanted = wanted.where(sa.or_(ROWS.server_id == query.server,
-                                         ROWS.for_id == query.server))
+            # For which servers of others it was done no project learns.
+            wanted = wanted.where(sa.or_(
+                ROWS.server_id == query.server, sa.and_(
+                    ROWS.for_id == query.server,
+                    sa.true() if query.project is None
+                    else ROWS.for_project_id == query.project)))
         if query.project is not None:
             wanted = wanted.where(ROWS.project_id == query.project)
         if query.kinds:

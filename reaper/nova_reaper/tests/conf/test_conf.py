@@ -37,7 +37,9 @@ class ConfTestCase(tests.TestCase):
 
     def test_the_default_observes(self) -> None:
         conf = fakes.configuration()
-        self.assertEqual(model.Options(), reaper_conf.options(conf))
+        self.assertEqual(
+            model.Options(max_ends_per_project_hour=20, max_ends_per_hour=100),
+            reaper_conf.options(conf))
         self.assertEqual('observe', conf.reaper.mode)
 
     def test_each_option_of_the_model_is_one(self) -> None:
@@ -147,9 +149,13 @@ class ConfTestCase(tests.TestCase):
             names = {option.dest for option in options}
             self.assertLessEqual(
                 set(reaper_conf.DEFAULTS.get(group, ())), names)
+            there = conf if group == 'DEFAULT' else conf[group]
             for option in options:
-                if option.dest in conf[group]:
-                    self.assertEqual(conf[group][option.dest], option.default,
+                if option.dest == 'connection':
+                    self.assertEqual('sqlite:///$state_path/journal.sqlite',
+                                     option.default)
+                elif option.dest in there:
+                    self.assertEqual(there[option.dest], option.default,
                                      f'[{group}] {option.dest}')
 
     def test_rules(self) -> None:

@@ -12,7 +12,9 @@
 
 """What is told to others, over a bus and a web hook that may be away."""
 
+import base64
 from collections.abc import Callable
+import json
 import threading
 from typing import Any
 from unittest import mock
@@ -22,14 +24,17 @@ import oslo_messaging
 from oslo_messaging.notify import _impl_test
 import requests
 
-from nova_reaper.act import attempt
-from nova_reaper.cloud import model
 from nova_reaper.report import announcements
+from nova_reaper.report.journal import record
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 
-VICTIM = attempt.Victim('s1', 's', 'p1', model.Action.DELETE)
 TIME = '2026-11-22T12:00:00Z'
+NOTICE = record.Record(
+    record.Kind.NOTICE, 's1', 'p1', 's', 'w1', 'p2', 'h1',
+    detail={'action': 'delete', 'terminate_at': TIME})
+TOLD = (NOTICE, record.Record(record.Kind.WITHDRAWAL, 's1', 'p1'),
+        record.Record(record.Kind.GIVEN_UP, 'w1', 'p2', result='deadline'))
 
 
 class AnnouncerTestCase(tests.TestCase):
@@ -57,9 +62,8 @@ class AnnouncerTestCase(tests.TestCase):
         """Tell the same three so many times; it fails if that takes long."""
         def tell() -> None:
             for _ in range(count):
-                self.announcer.notice(VICTIM, 'w1', 'h1', TIME)
-                self.announcer.withdrawal(VICTIM)
-                self.announcer.given_up('w1', 'p2', 'deadline', '')
+                for told in TOLD:
+                    self.announcer.tell(told)
 
         self.in_time(tell)
 
@@ -74,7 +78,7 @@ class AnnouncerTestCase(tests.TestCase):
         self.assertEqual([], self.sent)
         self.answers.set()
         self.announcer.flush()
-        self.assertEqual(['reaper.notice s1', 'reaper.notice.withdrawn s1',
+        self.assertEqual(['reaper.notice s1', 'reaper.withdrawal s1',
                           'reaper.given_up w1'], self.sent)
 
     def test_the_bus_is_not_tried_for_ever(self) -> None:
@@ -119,35 +123,127 @@ class AnnouncerTestCase(tests.TestCase):
                       self.log.output)
         self.assertEqual(3, len(self.sent))
 
-    def test_the_web_hook(self) -> None:
-        """It is told although the bus is away, and nobody waits for it."""
-        self.conf.set_override('notice_url', 'http://hook/x', 'reaper')
-        answers = threading.Event()
-        self.addCleanup(answers.set)
-        posted = threading.Event()
 
-        def post(*args: Any, **more: Any) -> None:
-            self.post = args, more
-            posted.set()
-            answers.wait()
-            raise requests.ConnectionError('http://hook/x?secret')
+class HookTestCase(tests.TestCase):
+    """The web hook, and who receives it."""
 
-        self.useFixture(fixtures.MockPatchObject(requests, 'post', post))
-        self.told()
-        self.assertTrue(posted.wait(10))
-        self.assertEqual([], self.sent)
-        (url,), more = self.post
-        self.assertEqual('http://hook/x', url)
+    def setUp(self) -> None:
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger())
+        self.conf = fakes.configuration(hook_url='http://hook/x?secret')
+        self.pauses: list[float] = []
+        self.now = 0.0
+        self.useFixture(fixtures.MockPatch('time.sleep', self.sleep))
+        self.useFixture(fixtures.MockPatch('time.monotonic',
+                                           lambda: self.now))
+        self.posts = self.useFixture(fixtures.MockPatch(
+            'requests.post')).mock
+        self.answer(200)
+        self.announcer = announcements.Announcer(self.conf)
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def answer(self, *codes: int | Exception) -> None:
+        """What the receiver answers; the last it answers for good."""
+        left = list(codes)
+
+        def post(*_: Any, **__: Any) -> Any:
+            code = left.pop(0) if len(left) > 1 else left[0]
+            if isinstance(code, Exception):
+                raise code
+            return mock.Mock(status_code=code)
+
+        self.posts.side_effect = post
+
+    def tell(self, told: record.Record = NOTICE) -> None:
+        self.announcer.tell(told)
+        done = self.announcer._hook._calls.all_tasks_done
+        with done:
+            self.assertTrue(done.wait_for(
+                lambda: not self.announcer._hook._calls.unfinished_tasks, 10))
+
+    def test_each_kind_is_told(self) -> None:
+        for told in TOLD:
+            self.tell(told)
+        self.assertEqual(
+            [told.to_dict(True) for told in TOLD],
+            [json.loads(call.kwargs['data'])
+             for call in self.posts.call_args_list])
+        self.assertEqual('', self.log.output)
+
+    def test_a_notice(self) -> None:
+        self.tell()
+        (url,), more = self.posts.call_args
+        self.assertEqual('http://hook/x?secret', url)
+        self.assertTrue(more['timeout'])
+        self.assertFalse(more['allow_redirects'])
+        payload = json.loads(more['data'])
         self.assertEqual(
             {'server': 's1', 'project_id': 'p1', 'action': 'delete',
-             'terminate_at': TIME, 'for': 'w1', 'host': 'h1'}, more['json'])
-        self.assertTrue(more['timeout'])
-        answers.set()
-        self.answers.set()
-        self.announcer.flush()
-        self.assertIn('notice to server s1: ConnectionError',
-                      self.log.output)
+             'terminate_at': TIME, 'for': 'w1', 'host': 'h1',
+             'kind': 'notice'},
+            {key: payload[key] for key in (
+                'server', 'project_id', 'action', 'terminate_at', 'for',
+                'host', 'kind')})
+        self.assertEqual(NOTICE.id, more['headers']['webhook-id'])
+        self.assertNotIn('webhook-signature', more['headers'])
+
+    def test_the_example_of_the_specification(self) -> None:
+        """Receivers check signatures with what others have written."""
+        self.assertEqual(
+            'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=',
+            announcements.signed(
+                'msg_p5jXN8AQM9LWM0D4loKWxJek', 1614265330,
+                b'{"test": 2432232314}',
+                'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'
+            )['webhook-signature'])
+
+    def test_a_post_is_signed_anew_each_time(self) -> None:
+        secret = 'whsec_' + base64.b64encode(b'k' * 32).decode()
+        self.conf.set_override('hook_secret', secret, 'reaper')
+        self.answer(500, 200)
+        with mock.patch('time.time', side_effect=[1000.0, 2000.0]):
+            self.tell()
+        for call, at in zip(self.posts.call_args_list, (1000, 2000)):
+            headers = call.kwargs['headers']
+            self.assertEqual(str(at), headers['webhook-timestamp'])
+            self.assertEqual(
+                announcements.signed(NOTICE.id, at, call.kwargs['data'],
+                                     secret)['webhook-signature'],
+                headers['webhook-signature'])
+
+    def test_what_fails_is_tried_again(self) -> None:
+        self.answer(requests.ConnectionError('http://hook/x?secret'), 503,
+                    429, 200)
+        self.tell()
+        self.assertEqual([1.0, 2.0, 4.0], self.pauses)
+        self.assertEqual('', self.log.output)
+
+    def test_it_is_not_tried_for_ever(self) -> None:
+        self.answer(requests.ConnectionError('http://hook/x?secret'))
+        self.tell()
+        self.assertEqual(60.0, max(self.pauses))
+        self.assertTrue(600 < sum(self.pauses) <= 900, self.pauses)
+        self.assertIn('was not told of reaper.notice of server s1: '
+                      'ConnectionError', self.log.output)
         self.assertNotIn('secret', self.log.output)
+
+    def test_what_is_refused_is_not_tried_again(self) -> None:
+        for code in (301, 400, 410):
+            self.answer(code)
+            self.tell()
+            self.assertIn(f'HTTP {code}', self.log.output)
+        self.assertEqual([], self.pauses)
+
+    def test_it_is_turned_off_while_it_fails(self) -> None:
+        self.answer(500)
+        self.useFixture(fixtures.MockPatch(
+            'time.sleep', lambda _: self.conf.set_override(
+                'hook_url', None, 'reaper')))
+        self.tell()
+        self.assertIn('it was turned off', self.log.output)
 
 
 class BusTestCase(tests.TestCase):
@@ -163,11 +259,9 @@ class BusTestCase(tests.TestCase):
         _impl_test.reset()
         self.addCleanup(_impl_test.reset)
         announcer = announcements.Announcer(conf)
-        announcer.given_up('w1', 'p2', 'deadline', 'It has waited.')
+        announcer.tell(NOTICE)
         announcer.flush()
         (_context, message, priority, _retry), = _impl_test.NOTIFICATIONS
         self.assertEqual('INFO', priority)
-        self.assertEqual('reaper.given_up', message['event_type'])
-        self.assertEqual(
-            {'server': 'w1', 'project_id': 'p2', 'reason': 'deadline',
-             'detail': 'It has waited.'}, message['payload'])
+        self.assertEqual('reaper.notice', message['event_type'])
+        self.assertEqual(NOTICE.to_dict(True), message['payload'])

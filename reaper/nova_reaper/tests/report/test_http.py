@@ -87,7 +87,9 @@ class ApiTestCase(tests.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self.source = Source()
-        self.api = http.Api(fakes.configuration(), self.source)
+        conf = fakes.configuration()
+        self.book = fakes.book(conf)
+        self.api = http.Api(conf, self.source, self.book)
 
     def get(self, path: str, status: int = 200, roles: str = 'member,reader',
             project: str = 'p1', method: str = 'GET') -> Any:
@@ -198,7 +200,8 @@ class RootTestCase(tests.TestCase):
         super().setUp()
         self.source = Source()
         conf = with_keystone()
-        self.app = http.application(conf, self.source, metrics.Metrics())
+        self.app = http.application(conf, self.source, metrics.Metrics(),
+                                    fakes.book(conf))
 
     def get(self, path: str) -> Any:
         return webob.Request.blank(path).get_response(self.app)
@@ -243,7 +246,7 @@ class ServerTestCase(tests.TestCase):
         conf = with_keystone()
         conf.set_override('port', 0, 'http')
         server = http.Server(conf, http.application(
-            conf, Source(), metrics.Metrics()))
+            conf, Source(), metrics.Metrics(), fakes.book(conf)))
         port = server.start()
         self.addCleanup(server.stop)
         return f'http://127.0.0.1:{port}'

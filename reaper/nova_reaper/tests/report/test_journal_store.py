@@ -26,9 +26,9 @@ from oslo_utils import timeutils
 import sqlalchemy as sa
 
 from nova_reaper.report.journal import models
-from nova_reaper.report.journal import store
 from nova_reaper.report.journal.record import Kind
 from nova_reaper.report.journal.record import Record
+from nova_reaper.report.journal import store
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 from nova_reaper.tests.report import databases
@@ -202,7 +202,8 @@ class SQLiteTestCase(tests.TestCase):
         with engine.begin() as connection:
             connection.execute(sa.text('DROP TABLE journal'))
             connection.execute(sa.text('DROP TABLE alembic_version'))
-        self.assertRaises(Exception, self.store.add, [record(Kind.END)])
+        self.assertRaisesRegex(Exception, 'journal', self.store.add,
+                               [record(Kind.END)])
         added = record(Kind.END)
         self.store.add([added])
         self.assertEqual([added.id], self.ids())

@@ -1,0 +1,86 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Commands that ask the journal."""
+
+import json
+import pathlib
+
+import fixtures
+
+from nova_reaper.report.journal.record import Kind
+from nova_reaper.report.journal.record import Record
+from nova_reaper.report.journal import store
+from nova_reaper.tests.cli import test_commands
+from nova_reaper.tests import fakes
+from nova_reaper.tests.report import test_history
+
+
+class JournalTestCase(test_commands.CommandTestCase):
+    """On a journal of some records; there is no cloud."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        path = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        url = f'sqlite:///{path / "journal"}'
+        self.use(url)
+        conf = fakes.configuration()
+        conf.set_override('connection', url, 'database')
+        self.store = store.Store(conf)
+        self.end = Record(Kind.END, test_history.VICTIM, 'p1', 'v',
+                          test_history.WAITER, 'p2', 'h1', 'delete')
+        self.store.add([
+            Record(Kind.NOTICE, test_history.VICTIM, 'p1', 'v',
+                   test_history.WAITER, 'p2', 'h1',
+                   detail={'action': 'delete'}),
+            self.end, Record(Kind.BUILD, test_history.WAITER, 'p2', 'w',
+                             test_history.WAITER, 'p2', 'h1', 'active',
+                             {'why': 'It runs.'})])
+
+    def use(self, url: str) -> None:
+        self.file.write_text(f'[database]\nconnection = {url}\n')
+
+    def test_the_command(self) -> None:
+        code, out, err = self.run_command('history')
+        self.assertEqual((0, ''), (code, err))
+        lines = out.splitlines()
+        self.assertEqual(['notice', 'end', 'build'], [
+            line.split()[3] for line in lines[3:-1]])
+        self.assertIn('It runs.', out)
+        code, out, err = self.run_command(
+            'history', '--server', test_history.VICTIM, '--kind', 'end',
+            '--since', '1d', '--json')
+        self.assertEqual([self.end.to_dict(True)], json.loads(out)['history'])
+        for wrong in (('--server', 'x'), ('--since', 'x'), ('--kind', 'x')):
+            code, out, err = self.run_command('history', *wrong)
+            self.assertEqual((2, '', 1), (code, out, err.count('\n')))
+
+    def test_the_commands_pause_and_resume(self) -> None:
+        code, out, _ = self.run_command('pause', '--reason', 'power')
+        self.assertEqual((0, 'The reaper is paused.\n'), (code, out))
+        pause = self.store.switch()
+        self.assertEqual('power', pause.detail['why'] if pause else None)
+        code, out, _ = self.run_command('resume')
+        self.assertEqual((0, 'The reaper is not paused.\n'), (code, out))
+
+    def test_commands_without_the_database(self) -> None:
+        self.use('sqlite:////proc/none/journal')
+        for command in ('history', 'pause', 'resume'):
+            code, out, err = self.run_command(command)
+            self.assertEqual((2, ''), (code, out))
+            self.assertIn('[database] connection', err)
+        self.assertIn('mode = observe', self.run_command('pause')[2])
+        self.use('no url with p4ssword')
+        code, out, err = self.run_command('history')
+        self.assertEqual((2, ''), (code, out))
+        self.assertIn('has to be a URL', err)
+        self.assertNotIn('p4ssword', err)

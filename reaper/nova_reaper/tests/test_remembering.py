@@ -1,0 +1,466 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Decisions that are written down, and what the next process makes of them."""
+
+import os
+from typing import Any
+from unittest import mock
+
+import fixtures
+from oslo_utils import timeutils
+
+from nova_reaper.act.attempt import Step
+from nova_reaper.cloud import model
+from nova_reaper import engine as engine_module
+from nova_reaper.report.journal import journal
+from nova_reaper.report.journal import recall
+from nova_reaper.report.journal.record import Kind
+from nova_reaper.report.journal.record import Record
+from nova_reaper.report.journal import store
+from nova_reaper.tests.act import test_recovery
+
+
+class Book(journal.Journal):
+    """A journal without a thread.
+
+    :ivar slow: what is not waited for is not written before the kill
+    """
+
+    slow = False
+
+    def write(self, *records: Record, wait: bool = False) -> None:
+        super().write(*records, wait=wait)
+        if wait or not self.slow:
+            self.work()
+
+
+class JournalTestCase(test_recovery.CrashingTestCase):
+    """Processes that come and go have one journal."""
+
+    def setUp(self) -> None:
+        self.url = 'sqlite:///' + os.path.join(
+            self.useFixture(fixtures.TempDir()).path, 'journal')
+        super().setUp()
+
+    book: Book
+
+    def new_book(self) -> Book:
+        self.conf.set_override('connection', self.url, 'database')
+        return Book(self.conf, lambda record: None)
+
+    def turns(self, count: int = 30, seconds: float = 1.0) -> None:
+        for _ in range(count):
+            if not self.book.slow:
+                self.book.work()
+            super().turns(1, seconds)
+
+    def records(self, *kinds: Kind) -> list[Record]:
+        return store.Store(self.conf).find(store.Query(kinds=kinds))[::-1]
+
+    def said(self, *kinds: Kind) -> list[tuple[str, str, str]]:
+        return [(item.kind.value, item.server, item.result)
+                for item in self.records(*kinds)]
+
+
+class WrittenTestCase(JournalTestCase):
+    """What is written of each decision."""
+
+    def test_an_end_and_a_build(self) -> None:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
+                                      project='victims')
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        notice, end, asked, build = self.records()
+        self.assertEqual(
+            [('notice', victim, ''), ('build', waiting, 'asked'),
+             ('end', victim, 'delete'), ('build', waiting, 'active')],
+            [self.said()[0], self.said()[2], self.said()[1], self.said()[3]])
+        for item in (notice, end):
+            self.assertEqual(
+                ('victims', 's', waiting, 'owner', 'h1', 'delete'),
+                (item.project, item.name, item.waiting, item.waiting_project,
+                 item.host, item.detail['action']))
+        self.assertTrue(notice.detail['terminate_at'])
+        for item in (notice, asked):
+            self.assertEqual([victim], item.detail['decision']['victims'])
+        self.assertEqual(([victim], {'VCPU': 8, 'MEMORY_MB': 8192}),
+                         (build.detail['victims'], build.detail['resources']))
+
+    def test_a_withdrawal(self) -> None:
+        self.conf.set_override('grace_period', 600, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(10)
+        self.nova.delete(waiting)
+        self.turns(60)
+        notice, withdrawal = self.records()
+        self.assertEqual(
+            (Kind.WITHDRAWAL, victim, waiting, 'owner', 'gone', 'h1'),
+            (withdrawal.kind, withdrawal.server, withdrawal.waiting,
+             withdrawal.waiting_project, withdrawal.result, withdrawal.host))
+        self.assertIn('was deleted', withdrawal.detail['why'])
+
+    def test_one_that_leaves_by_itself_was_not_ended(self) -> None:
+        self.conf.set_override('grace_period', 600, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.add_server('w', 8)
+        self.turns(10)
+        self.nova.delete(victim)
+        self.turns(60)
+        self.assertEqual([('end', victim, 'left')], self.said(Kind.END))
+
+    def test_a_return(self) -> None:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
+                                      image=False)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.nova.finish(waiting)
+        self.turns(40, 61)
+        self.assertEqual(
+            [('end', victim, 'shelve'), ('return', victim, 'asked'),
+             ('return', victim, 'active')],
+            self.said(Kind.END, Kind.RETURN))
+
+    def test_giving_up(self) -> None:
+        self.conf.set_override('pending_timeout', 100, 'reaper')
+        self.nova.add_server('s', 8, 'h1')
+        waiting = self.nova.add_server('w', 8)
+        self.turns(30, 30)
+        self.assertEqual([('given_up', waiting, 'deadline')], self.said())
+
+    def test_nothing_is_written_of_what_is_only_observed(self) -> None:
+        self.conf.set_override('mode', 'observe', 'reaper')
+        self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.add_server('w', 8)
+        self.turns()
+        self.assertEqual([], self.said())
+
+
+class KilledTestCase(JournalTestCase):
+    """Killed between a deed and its record: the next process finds out."""
+
+    def start(self) -> engine_module.Engine:
+        engine = super().start()
+        self.book.slow = True
+        return engine
+
+    def killed(self, step: Step, **server: Any) -> tuple[str, str]:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True, **server)
+        waiting = self.nova.add_server('w', 8)
+        self.until(step)
+        self.start()
+        self.book.slow = False
+        self.turns(100, 20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        return victim, waiting
+
+    def ended(self, victim: str, waiting: str, how: str = 'delete') -> None:
+        self.assertEqual([('end', victim, how)], self.said(Kind.END))
+        self.assertIn(('build', waiting, 'active'), self.said())
+        self.assertEqual([], store.Store(self.conf).open(
+            self.records()[0].at, self.records()[-1].at))
+
+    def test_after_the_notice(self) -> None:
+        victim, waiting = self.killed(Step.GRACE)
+        self.ended(victim, waiting)
+        self.assertEqual(['notice', 'withdrawal', 'notice'], [
+            kind for kind, _, _ in self.said(Kind.NOTICE, Kind.WITHDRAWAL)])
+
+    def test_after_the_swap(self) -> None:
+        self.ended(*self.killed(Step.END))
+
+    def test_after_the_end(self) -> None:
+        victim, waiting = self.killed(Step.REBUILD)
+        end, = self.records(Kind.END)
+        self.assertIn('found so later', end.detail['why'])
+        self.assertEqual(('owner', waiting, 'h1', 's'), (
+            end.waiting_project, end.waiting, end.host, end.name))
+        self.ended(victim, waiting)
+
+    def test_after_the_end_of_one_that_is_shelved(self) -> None:
+        victim, waiting = self.killed(Step.REBUILD, image=False)
+        self.assertIn(('end', victim, 'shelve'), self.said(Kind.END))
+
+    def test_while_it_is_built(self) -> None:
+        victim, waiting = self.killed(Step.WATCH)
+        self.assertEqual([('build', waiting, 'asked'),
+                          ('build', waiting, 'active')],
+                         self.said(Kind.BUILD))
+        self.ended(victim, waiting)
+
+    def test_what_was_not_written_does_not_stop_what_was_begun(self) -> None:
+        self.book.store._ready = True
+        with mock.patch.object(store.Store, '_connection',
+                               side_effect=OSError):
+            victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+            waiting = self.nova.add_server('w', 8)
+            self.turns(40)
+            self.assertEqual((None, 'ACTIVE'),
+                             (self.status(victim), self.status(waiting)))
+        self.book.slow = False
+        self.turns(10)
+        self.assertEqual(1, len(self.said(Kind.END)))
+
+
+class RememberedTestCase(JournalTestCase):
+    """What the next process, or the one that stood by, has to know."""
+
+    def serve(self, **server: Any) -> str | None:
+        waiting = self.nova.add_server('w', 8, **server)
+        self.turns(20, 5)
+        return self.status(waiting)
+
+    def one_end(self) -> None:
+        """Three hosts; one server is ended, and no more may be."""
+        for host in ('h2', 'h3'):
+            self.nova.add_host(host, 8)
+        self.victims = [
+            self.nova.add_server('s', 8, host, preemptible=True, project=host)
+            for host in ('h1', 'h2', 'h3')]
+        self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        self.assertEqual('ACTIVE', self.serve())
+
+    def test_the_cap_of_the_cloud(self) -> None:
+        self.one_end()
+        self.assertEqual('PENDING', self.serve())
+        waiting, = self.engine.world.servers
+        told = self.engine.world.told.last[waiting].decision
+        self.assertEqual(model.Hindrance.PROTECTED, told.hindrance)
+        self.offset += 3600
+        self.turns(40, 5)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_one_that_needs_more_than_the_cap(self) -> None:
+        self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        victims = [self.nova.add_server('s', 4, 'h1', preemptible=True,
+                                        project=f'p{number}')
+                   for number in range(2)]
+        self.assertEqual('PENDING', self.serve())
+        self.assertEqual(['ACTIVE'] * 2, [self.status(one) for one in victims])
+
+    def test_the_cap_after_three_restarts(self) -> None:
+        self.one_end()
+        for _ in range(3):
+            self.start()
+            self.assertEqual('PENDING', self.serve())
+        self.assertEqual(1, len(self.said(Kind.END)))
+
+    def test_the_cap_on_a_standby(self) -> None:
+        first, second = self.engine, self.start()
+        second.guard.active = False
+        self.turns(5)
+        self.engine = first
+        self.one_end()
+        first.guard.active = False
+        self.engine.turn(0.0)
+        self.engine = second
+        second.guard.active = True
+        self.assertEqual('PENDING', self.serve())
+        # And back again: nothing is counted twice, nothing forgotten.
+        second.guard.active = False
+        self.engine.turn(0.0)
+        self.engine = first
+        first.guard.active = True
+        self.turns(5)
+        self.assertEqual(1, len(first.world.planner.ends))
+
+    def test_one_that_came_back_is_protected(self) -> None:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
+                                      image=False)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.nova.finish(waiting)
+        self.turns(40, 61)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.start()
+        self.assertEqual(('PENDING', 'ACTIVE'),
+                         (self.serve(), self.status(victim)))
+
+    def test_one_that_was_stuck_is_left_alone(self) -> None:
+        self.conf.set_override('end_timeout', 30, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.slow = True
+        self.assertEqual('PENDING', self.serve())
+        self.assertIn(('withdrawal', victim, 'stuck'), self.said())
+        notices = len(self.said(Kind.NOTICE))
+        self.nova.servers[victim]['OS-EXT-STS:task_state'] = None
+        self.start()
+        self.turns(20, 5)
+        self.assertEqual(notices, len(self.said(Kind.NOTICE)))
+
+    def test_misses(self) -> None:
+        self.conf.set_override('max_misses', 1, 'reaper')
+        self.conf.set_override('retry_interval', 1, 'reaper')
+        for _ in range(2):
+            self.nova.add_server('s', 4, 'h1', preemptible=True)
+        self.nova.add_server('w', 4)
+        self.nova.builds = 'PENDING'
+        self.turns(60)
+        self.assertEqual(1, len(self.said(Kind.END)))
+        missed = dict(self.engine.world.misses)
+        self.assertTrue(missed)
+        self.start()
+        self.turns(60)
+        self.assertEqual(missed.keys(), self.engine.world.misses.keys())
+        self.assertEqual(1, len(self.said(Kind.END)))
+
+    def test_the_fair_share(self) -> None:
+        self.nova.add_host('h2', 8)
+        self.nova.add_host('h3', 8)
+        filler = self.nova.add_server('f', 8, 'h3')
+        for _ in range(2):
+            self.assertEqual('ACTIVE', self.serve(project='greedy'))
+        self.start()
+        first = self.nova.add_server('w', 8, project='greedy')
+        second = self.nova.add_server('w', 8, project='modest')
+        self.turns(5)
+        self.nova.finish(filler)
+        self.turns(60, 15)
+        self.assertEqual(('PENDING', 'ACTIVE'),
+                         (self.status(first), self.status(second)))
+
+
+class PausedTestCase(JournalTestCase):
+    """An administrator has paused the reaper."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+
+    def switch(self, kind: Kind) -> None:
+        """By another process."""
+        journal.Journal(self.conf, lambda record: None).switch(kind, 'u', 'x')
+
+    def test_over_restarts_until_the_end_of_the_pause(self) -> None:
+        self.switch(Kind.PAUSE)
+        waiting = self.nova.add_server('w', 8)
+        for _ in range(3):
+            self.start()
+            self.turns(20, 5)
+            self.assertEqual('ACTIVE', self.status(self.victim))
+        health = self.engine.guard.health()
+        self.assertEqual(model.Mode.OBSERVE, health.mode)
+        check, = (item for item in health.checks if item.name == 'pause')
+        self.assertIn('an administrator has paused', check.detail)
+        self.assertEqual('degraded', health.status)
+        self.switch(Kind.RESUME)
+        self.turns(40)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_a_notice_is_withdrawn(self) -> None:
+        self.conf.set_override('grace_period', 600, 'reaper')
+        self.nova.add_server('w', 8)
+        self.turns(10)
+        self.assertTrue(self.nova.servers[self.victim]['metadata'])
+        self.switch(Kind.PAUSE)
+        self.turns(30)
+        self.assertEqual({}, self.nova.servers[self.victim]['metadata'])
+        self.assertEqual(('withdrawal', self.victim, 'withdrawn'),
+                         self.said()[-1])
+
+    def test_a_standby_takes_over(self) -> None:
+        self.engine.guard.active = False
+        self.turns(5)
+        self.switch(Kind.PAUSE)
+        self.nova.add_server('w', 8)
+        self.turns(5)
+        self.engine.guard.active = True
+        self.turns(40)
+        self.assertEqual('ACTIVE', self.status(self.victim))
+
+
+class GoneTestCase(JournalTestCase):
+    """The database cannot be used when the reaper is started."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.away = mock.patch.object(store.Store, '_connection',
+                                      side_effect=OSError)
+        self.away.start()
+        self.addCleanup(self.away.stop)
+        self.victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.start()
+
+    def check(self) -> tuple[str, str]:
+        found, = (item for item in self.engine.guard.health().checks
+                  if item.name == 'journal')
+        return found.status, found.detail
+
+    def test_it_works_and_says_so(self) -> None:
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.assertEqual((None, 'ACTIVE'),
+                         (self.status(self.victim), self.status(waiting)))
+        status, detail = self.check()
+        self.assertEqual('degraded', status)
+        self.assertIn('are not known', detail)
+        self.away.stop()
+        self.turns(60)
+        self.assertEqual(('ok', 'written'), self.check())
+        self.assertEqual(1, len(self.said(Kind.END)))
+        self.away.start()
+
+    def test_nobody_is_ended_without_it(self) -> None:
+        self.conf.set_override('required', True, 'journal')
+        self.nova.add_host('h2', 4)
+        waiting, fits = (self.nova.add_server('w', size) for size in (8, 4))
+        self.turns(40)
+        self.assertEqual(
+            ('ACTIVE', 'PENDING', 'ACTIVE'),
+            tuple(map(self.status, (self.victim, waiting, fits))))
+        self.away.stop()
+        self.turns(60)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.away.start()
+
+    def test_it_hangs(self) -> None:
+        start = self.engine.jobs.start
+        self.useFixture(fixtures.MockPatchObject(
+            self.engine.jobs, 'start', lambda name, *more, **others: (
+                name != engine_module.JOURNAL and
+                start(name, *more, **others))))
+        waiting = self.nova.add_server('w', 8)
+        self.turns(10)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.turns(40)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+
+class RecallTestCase(JournalTestCase):
+    """Which records are read."""
+
+    def test_what_is_older_or_did_not_happen_counts_for_nothing(self) -> None:
+        now = self.records() or None
+        self.assertIsNone(now)
+        book, options = self.book, self.engine.world.options
+        written = [
+            Record(Kind.END, 'a', result='delete'),
+            Record(Kind.END, 'b', result='left'),
+            Record(Kind.RETURN, 'c', result='asked'),
+            Record(Kind.RETURN, 'd', result='error'),
+            Record(Kind.WITHDRAWAL, 'e', result='gone')]
+        book.store.add(written)
+        self.offset += 1
+        until = timeutils.utcnow(True)
+        memory = recall.read(book.store, until, options, 3600)
+        self.assertEqual(
+            (['a'], [], [], [], []), (
+                [item.server for item in memory.ends], memory.returns,
+                memory.stuck, memory.missed, memory.builds))
+        self.offset += 3601
+        until = timeutils.utcnow(True)
+        self.assertEqual([], recall.read(book.store, until, options,
+                                         3600).ends)
+        # What this process has done itself it knows.
+        self.assertEqual([], recall.read(book.store, written[0].at, options,
+                                         3600).ends)
