@@ -110,10 +110,10 @@ class Engine:
             if not self.guard.active:
                 self._stand_by()
                 return
+            self._recall()
             self.jobs.take()
             for hint in hints:
                 self._hint(hint)
-            self._recall()
             self._start_lists()
             if time.monotonic() >= self._sweep_at:
                 self._sweep()
