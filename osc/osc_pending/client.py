@@ -187,10 +187,44 @@ class Client:
         return self._ask('/v1/notices', {'all_projects': 'true'}
                          if all_projects else {})['notices']
 
-    def _ask(self, path, query):
+    def history(self, limit, **query):
+        """Return records of the journal of nova-reaper, the newest first.
+
+        :param limit: at most so many
+        :param query: of GET /v1/history
+        :raises: ReaperError
+        """
+        url, found = '/v1/history', []
+        while url and len(found) < limit:
+            query['limit'] = min(_PAGE, limit - len(found))
+            answer = self._ask(url, query)
+            found += answer['history']
+            links = {link['rel']: link['href']
+                     for link in answer.get('history_links', ())}
+            if 'next' not in links:
+                break
+            query = dict(urllib.parse.parse_qsl(
+                urllib.parse.urlsplit(links['next']).query))
+        return found
+
+    def pause(self, reason):
+        """Pause nova-reaper; returns how it stands then.
+
+        :raises: ReaperError
+        """
+        return self._ask('/v1/pause', {}, 'PUT', {'reason': reason})['pause']
+
+    def resume(self):
+        """End a pause of nova-reaper; returns how it stands then.
+
+        :raises: ReaperError
+        """
+        return self._ask('/v1/pause', {}, 'DELETE')['pause']
+
+    def _ask(self, path, query, method='GET', body=None):
         try:
-            response = self._reaper.get(path, params=query,
-                                        raise_exc=False)
+            response = self._reaper.request(
+                path, method, params=query, json=body, raise_exc=False)
         except ksa_exceptions.ClientException as error:
             raise ReaperError(_('nova-reaper does not answer: %s') % error)
         if response.status_code == 200:

@@ -83,7 +83,8 @@ class Cloud(fixtures.Fixture):
         self._http.register_uri('GET', any_path, json=self._get)
         self._http.register_uri('POST', any_path, json=self._post)
         self._http.register_uri(
-            'GET', re.compile('^' + re.escape(REAPER)), json=self._get_reaper)
+            requests_mock.ANY, re.compile('^' + re.escape(REAPER)),
+            json=self._ask_reaper)
 
     def add(self, name, status='PENDING', **more):
         """Add a server, and return it."""
@@ -235,9 +236,13 @@ class Cloud(fixtures.Fixture):
         self.after_build(server)
         return answer
 
-    def _get_reaper(self, request, context):
+    def _ask_reaper(self, request, context):
         parts = urllib.parse.urlsplit(request.url)
         path = parts.path + ('?' + parts.query if parts.query else '')
+        if request.method != 'GET':
+            path = '%s %s' % (request.method, path)
+            self.requests.append((request.method, parts.path, None,
+                                  request.text and request.json()))
         context.status_code, answer = self.reaper.get(
             path, (404, {'error': {'message': 'does not wait'}}))
         return answer

@@ -17,6 +17,7 @@ import pathlib
 
 from osc_pending.tests import base
 from osc_pending.tests import fakes
+from osc_pending.v1 import history
 from osc_pending.v1 import pending
 from osc_pending.v1 import rebuild
 
@@ -572,14 +573,16 @@ class HelpTestCase(base.TestCase):
     def test_complete(self):
         self.use_cloud()
         out, _err = self.run_client('complete')
-        self.assertIn("cmds_pending='explain list notice rebuild show wait'",
-                      out)
+        self.assertIn(
+            "cmds_pending='explain history list notice pause rebuild resume "
+            "show wait'", out)
         self.assertIn('--dry-run', out)
 
     def test_help(self):
         self.use_cloud()
         for words in (('list',), ('show',), ('explain',), ('rebuild',),
-                      ('wait',), ('notice', 'list')):
+                      ('wait',), ('notice', 'list'), ('history',), ('pause',),
+                      ('resume',)):
             out, err = self.run_client('help', 'pending', *words)
             self.assertIn(' pending %s [-h]' % ' '.join(words), out)
             self.assertEqual('', err)
@@ -593,6 +596,8 @@ class HelpTestCase(base.TestCase):
         for command in (
                 pending.ListPending, pending.ShowPending,
                 pending.ExplainPending, pending.ListNotice,
+                history.ListHistory, history.PauseReaper,
+                history.ResumeReaper,
                 rebuild.RebuildPending, rebuild.WaitPending):
             parser = command(None, None).get_parser('')
             # Those of the formatters are in groups with a title.

@@ -53,7 +53,7 @@ class LinesColumn(columns.FormattableColumn):
         return '\n'.join(str(entry) for entry in self._value)
 
 
-def _project_id(manager, project_name):
+def project_id(manager, project_name):
     """Return the ID of a project."""
     try:
         return manager.sdk_connection.identity.find_project(
@@ -82,7 +82,7 @@ class ListPending(command.Lister):
             '--marker', metavar='<server>',
             help=_('Begin after the server with this ID'))
         parser.add_argument(
-            '--limit', metavar='<number>', type=_positive,
+            '--limit', metavar='<number>', type=positive,
             help=_('At most so many servers'))
         parser.add_argument(
             '--long', action='store_true', default=False,
@@ -94,7 +94,7 @@ class ListPending(command.Lister):
         query = {'name': parsed_args.name, 'marker': parsed_args.marker}
         project = None
         if parsed_args.project:
-            project = _project_id(self.app.client_manager, parsed_args.project)
+            project = project_id(self.app.client_manager, parsed_args.project)
             query['project_id'] = project
         if parsed_args.all_projects or project:
             query['all_projects'] = True
@@ -252,12 +252,7 @@ class ListNotice(command.Lister):
         return parser
 
     def take_action(self, parsed_args):
-        client = self.app.client_manager.compute_pending
-        if not client.has_reaper:
-            raise exceptions.CommandError(_(
-                'The catalog of this cloud has no service of the type "%s": '
-                'without nova-reaper no server is ended.')
-                % pending_client.SERVICE_TYPE)
+        client = client_of_reaper(self, _('no server is ended'))
         names = ('server', 'name', 'action', 'terminate_at')
         headers = ('ID', 'Name', 'Action', 'Ends At')
         if parsed_args.all_projects:
@@ -268,12 +263,26 @@ class ListNotice(command.Lister):
             for notice in client.notices(parsed_args.all_projects)]
 
 
+def client_of_reaper(command, what):
+    """Return the client where there is a reaper.
+
+    :param what: what is so without one
+    """
+    client = command.app.client_manager.compute_pending
+    if not client.has_reaper:
+        raise exceptions.CommandError(_(
+            'The catalog of this cloud has no service of the type "%(type)s": '
+            'without nova-reaper %(what)s.') % {
+                'type': pending_client.SERVICE_TYPE, 'what': what})
+    return client
+
+
 def _add_server(parser):
     parser.add_argument(
         'server', metavar='<server>', help=_('Server (name or ID)'))
 
 
-def _positive(text):
+def positive(text):
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(
             _('"%s" is not a whole number from 1 on.') % text)

@@ -1,0 +1,117 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Commands that ask the journal of nova-reaper, and pause it."""
+
+from osc_lib.command import command
+
+from osc_pending.i18n import _
+from osc_pending.v1 import pending
+
+_KINDS = ('notice', 'withdrawal', 'end', 'build', 'return', 'given_up',
+          'pause', 'resume')
+
+
+class ListHistory(command.Lister):
+    _description = _(
+        'List what nova-reaper has done to servers, the newest first: which '
+        'it gave notice, ended, built or brought back, and when.')
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--server', metavar='<server-id>',
+            help=_('Only what was done to the server of this ID; for '
+                   'administrators also what was done for it. The server may '
+                   'be gone.'))
+        parser.add_argument(
+            '--kind', metavar='<kind>', action='append', choices=_KINDS,
+            help=_('Only records of this kind: %s (repeat option for '
+                   'several)') % ', '.join(_KINDS))
+        parser.add_argument(
+            '--since', metavar='<time>',
+            help=_('Only from this time on, like 2026-11-22T12:00:00Z, or of '
+                   'the last 90m, 12h, 7d'))
+        parser.add_argument(
+            '--until', metavar='<time>', help=_('Only before this time'))
+        parser.add_argument(
+            '--all-projects', action='store_true', default=False,
+            help=_('Include all projects (admin only)'))
+        parser.add_argument(
+            '--project', metavar='<project>',
+            help=_('Only servers of this project (name or ID, admin only)'))
+        parser.add_argument(
+            '--limit', metavar='<number>', type=pending.positive, default=100,
+            help=_('At most so many records (default: 100)'))
+        return parser
+
+    def take_action(self, parsed_args):
+        client = pending.client_of_reaper(self, _('there is no journal'))
+        query = {'server': parsed_args.server, 'since': parsed_args.since,
+                 'until': parsed_args.until}
+        if parsed_args.kind:
+            query['kind'] = ','.join(parsed_args.kind)
+        if parsed_args.project:
+            query['project_id'] = pending.project_id(
+                self.app.client_manager, parsed_args.project)
+        elif parsed_args.all_projects:
+            query['all_projects'] = 'true'
+        found = client.history(parsed_args.limit, **{
+            key: value for key, value in query.items() if value is not None})
+        names = ['at', 'kind', 'server', 'name', 'result', 'reason_for']
+        headers = ['Time', 'What', 'Server', 'Name', 'Result', 'For']
+        if parsed_args.all_projects or parsed_args.project:
+            names += ['host', 'project_id', 'why']
+            headers += ['Host', 'Project ID', 'Why']
+        return headers, [tuple(_row(record)[name] for name in names)
+                         for record in found]
+
+
+def _row(record):
+    """Return the columns of a record."""
+    detail = record.get('detail') or {}
+    other = record['for']
+    if other == record['server']:
+        other = None
+    elif other is None and record['for_own_project'] is False:
+        other = _('another project')
+    return {
+        **record, 'result': record['result'] or record['action'],
+        'reason_for': other, 'host': record.get('host'),
+        'why': detail.get('why') or (
+            detail.get('decision') or {}).get('detail')}
+
+
+class PauseReaper(command.ShowOne):
+    _description = _(
+        'Have nova-reaper do nothing any more until "openstack pending '
+        'resume" (admin only). Notices are withdrawn; servers that are being '
+        'ended already are ended.')
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--reason', metavar='<text>', default='',
+            help=_('Why; the journal keeps it'))
+        return parser
+
+    def take_action(self, parsed_args):
+        client = pending.client_of_reaper(self, _('nothing can be paused'))
+        return zip(*client.pause(parsed_args.reason).items())
+
+
+class ResumeReaper(command.ShowOne):
+    _description = _('Have nova-reaper go on after a pause (admin only).')
+
+    def take_action(self, parsed_args):
+        client = pending.client_of_reaper(self, _('nothing can be paused'))
+        return zip(*client.resume().items())
