@@ -42,6 +42,8 @@ _REAPER_TIMEOUT = 5
 # What a request has where that was waited for in vain.
 _SILENT = '_pending_dashboard_reaper_is_silent'
 _WORKERS = 8
+# So many of the newest records of the journal are shown.
+_RECORDS = 20
 
 
 class NotSupported(horizon_exceptions.NotAvailable):
@@ -80,6 +82,24 @@ class Notice:
     action: str
     terminate_at: str
     for_server: str | None
+
+
+@dataclasses.dataclass
+class Record:
+    """What nova-reaper has done to a server, as the table shows it.
+
+    :ivar own: whether it was done for a server of the same project
+    """
+
+    id: str
+    at: str
+    kind: str
+    name: str
+    project_id: str | None
+    result: str | None
+    for_server: str | None
+    own: bool | None
+    host: str | None
 
 
 @dataclasses.dataclass
@@ -188,6 +208,23 @@ def list_notices(request):
                notice['project_id'], notice['action'],
                notice['terminate_at'], notice.get('for'))
         for notice in answer.json()['notices']]
+
+
+def list_history(request, all_projects=False):
+    """Return the newest Records of the journal, None without a reaper.
+
+    :param all_projects: whether those of all projects are wanted, which only
+        administrators may
+    """
+    query = {'all_projects': 'true'} if all_projects else {}
+    answer = _ask_reaper(request, '/v1/history', limit=_RECORDS, **query)
+    return answer and [
+        Record(record['id'], record['at'], record['kind'],
+               record['name'] or record['server'] or '-',
+               record['project_id'], record['result'] or record['action'],
+               record['for'] if record['for'] != record['server'] else None,
+               record['for_own_project'], record.get('host'))
+        for record in answer.json()['history']]
 
 
 def overview(request):

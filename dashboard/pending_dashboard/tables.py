@@ -148,6 +148,49 @@ class AdminWaitingTable(WaitingTable):
         row_actions = (RebuildServer, DeleteServer)
 
 
+KINDS = (
+    ('notice', _('Under notice')), ('withdrawal', _('Notice withdrawn')),
+    ('end', _('Ended')), ('build', _('Built')), ('return', _('Brought back')),
+    ('given_up', _('Given up')), ('pause', _('nova-reaper paused')),
+    ('resume', _('nova-reaper resumed')))
+
+
+def _for_server(record):
+    if record.for_server:
+        return record.for_server
+    return _('A server of another project') if record.own is False else None
+
+
+class HistoryTable(tables.DataTable):
+    at = tables.Column('at', verbose_name=_('Time'),
+                       filters=(filters.parse_isotime,))
+    name = tables.WrappingColumn('name', verbose_name=_('Name'))
+    kind = tables.Column('kind', verbose_name=_('What was done'),
+                         display_choices=KINDS)
+    result = tables.Column('result', verbose_name=_('Result'))
+    for_server = tables.Column(_for_server, verbose_name=_('For server'))
+
+    class Meta:
+        name = 'history'
+        verbose_name = _('What nova-reaper Did Last')
+        multi_select = False
+
+    def get_object_display(self, record):
+        return record.name
+
+
+class AdminHistoryTable(HistoryTable):
+    project = tables.Column('project_name', verbose_name=_('Project'))
+    host = tables.Column('host', verbose_name=_('Host'))
+
+    class Meta:
+        name = 'history'
+        verbose_name = _('What nova-reaper Did Last')
+        columns = ('at', 'project', 'name', 'kind', 'result', 'for_server',
+                   'host')
+        multi_select = False
+
+
 class NoticesTable(tables.DataTable):
     project = tables.Column('project_name', verbose_name=_('Project'))
     name = tables.WrappingColumn('name', link=_admin_link,

@@ -27,6 +27,30 @@ class WaitingMixin(tables.PagedTableMixin):
     #: Whether servers of all projects are shown.
     all_projects = False
 
+    def get_history(self):
+        """Return what nova-reaper did last, as far as the user may see."""
+        found = None
+        try:
+            found = api.list_history(self.request, self.all_projects)
+        except Exception:
+            exceptions.handle(
+                self.request,
+                _('Unable to retrieve what nova-reaper has done.'))
+        # An empty table would say that nothing was done.
+        self._history_known = found is not None
+        return found or []
+
+    def has_prev_data(self, table):
+        return table.name == 'waiting' and self._has_prev_data
+
+    def has_more_data(self, table):
+        return table.name == 'waiting' and self._has_more_data
+
+    def get_context_data(self, **kwargs):
+        context = super().get_context_data(**kwargs)
+        context['history_known'] = self._history_known
+        return context
+
     def get_waiting(self):
         """Return the page of WaitingServer that the request asks for."""
         marker, sort_dir = self._get_marker()

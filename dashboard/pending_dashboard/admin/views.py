@@ -25,7 +25,8 @@ from pending_dashboard import views
 
 class IndexView(views.WaitingMixin, tables.MultiTableView):
     table_classes = (pending_tables.AdminWaitingTable,
-                     pending_tables.NoticesTable)
+                     pending_tables.NoticesTable,
+                     pending_tables.AdminHistoryTable)
     template_name = 'pending_dashboard/admin.html'
     page_title = _('Waiting Servers')
     all_projects = True
@@ -44,11 +45,8 @@ class IndexView(views.WaitingMixin, tables.MultiTableView):
         self._notices_known = found is not None
         return self._named(found or [])
 
-    def has_prev_data(self, table):
-        return table.name == 'waiting' and self._has_prev_data
-
-    def has_more_data(self, table):
-        return table.name == 'waiting' and self._has_more_data
+    def get_history_data(self):
+        return self._named(self.get_history())
 
     def get_context_data(self, **kwargs):
         context = super().get_context_data(**kwargs)

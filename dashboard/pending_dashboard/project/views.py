@@ -18,9 +18,13 @@ from pending_dashboard import tables as pending_tables
 from pending_dashboard import views
 
 
-class IndexView(views.WaitingMixin, tables.DataTableView):
-    table_class = pending_tables.WaitingTable
+class IndexView(views.WaitingMixin, tables.MultiTableView):
+    table_classes = (pending_tables.WaitingTable, pending_tables.HistoryTable)
+    template_name = 'pending_dashboard/project.html'
     page_title = _('Waiting Servers')
 
-    def get_data(self):
+    def get_waiting_data(self):
         return self.get_waiting()
+
+    def get_history_data(self):
+        return self.get_history()

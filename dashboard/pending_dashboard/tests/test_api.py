@@ -253,6 +253,28 @@ class APITestCase(helpers.TestCase):
             [api.Notice('v', 'batch', 'p', 'shelve', '2026-11-22T11:56:00Z',
                         'w')], api.list_notices(self.request))
 
+    def test_history(self):
+        self.assertIsNone(api.list_history(self.request))
+        self.reaper = REAPER
+        asked = self.http.get(REAPER + '/v1/history', json={'history': [
+            {'id': 'r1', 'at': '2026-11-22T11:56:00Z', 'kind': 'notice',
+             'server': 'v', 'name': None, 'project_id': 'p',
+             'action': 'shelve', 'result': None, 'for': None,
+             'for_own_project': False},
+            {'id': 'r2', 'at': '2026-11-22T11:57:00Z', 'kind': 'build',
+             'server': 'w', 'name': 'web', 'project_id': 'p', 'action': None,
+             'result': 'active', 'for': 'w', 'for_own_project': True,
+             'host': 'compute1'}]})
+        self.assertEqual([
+            api.Record('r1', '2026-11-22T11:56:00Z', 'notice', 'v', 'p',
+                       'shelve', None, False, None),
+            api.Record('r2', '2026-11-22T11:57:00Z', 'build', 'web', 'p',
+                       'active', None, True, 'compute1')],
+            api.list_history(self.request))
+        self.assertNotIn('all_projects', asked.last_request.qs)
+        api.list_history(self.request, True)
+        self.assertIn('all_projects', asked.last_request.qs)
+
     def test_overview(self):
         self.assertIsNone(api.overview(self.request))
         self.reaper = REAPER

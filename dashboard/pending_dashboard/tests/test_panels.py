@@ -31,13 +31,21 @@ def waiting(number=0, **values):
         'attempts': 3, **values})
 
 
+def record(number='r1', **values):
+    return api.Record(**{
+        'id': number, 'at': '2026-11-22T11:56:00Z', 'kind': 'end',
+        'name': 'batch', 'project_id': '1', 'result': 'delete',
+        'for_server': None, 'own': False, 'host': None, **values})
+
+
 class ProjectTestCase(helpers.TestCase):
 
     @mock.patch.object(api, 'list_servers')
     def test_index(self, listed):
         listed.return_value = [waiting(position=2, queue_length=7)], False
         answer = self.client.get(PROJECT)
-        self.assertTemplateUsed(answer, 'horizon/common/_data_table_view.html')
+        self.assertTemplateUsed(answer, 'pending_dashboard/project.html')
+        self.assertNotContains(answer, 'What nova-reaper Did Last')
         for text in ('web-0', 'Waiting for room', 'No host has room',
                      'No host has &lt;b&gt;room&lt;/b&gt;. Wait.', '2 of 7',
                      urls.reverse('horizon:project:instances:detail',
@@ -51,7 +59,7 @@ class ProjectTestCase(helpers.TestCase):
     def test_pages(self, listed):
         listed.return_value = [waiting()], True
         answer = self.client.get(PROJECT)
-        table = answer.context['table']
+        table = answer.context['waiting_table']
         self.assertTrue(table.has_more_data())
         self.assertFalse(table.has_prev_data())
         answer = self.client.get(PROJECT, {'prev_marker': 'id-9'})
@@ -61,7 +69,7 @@ class ProjectTestCase(helpers.TestCase):
     def test_cloud_without_waiting_servers(self, listed):
         listed.side_effect = api.NotSupported()
         answer = self.client.get(PROJECT)
-        self.assertEqual([], list(answer.context['table'].data))
+        self.assertEqual([], list(answer.context['waiting_table'].data))
         self.assertMessageCount(answer, error=1)
 
     @mock.patch.object(api, 'rebuild')
@@ -98,15 +106,39 @@ class ProjectTestCase(helpers.TestCase):
     @mock.patch.object(api, 'list_servers')
     def test_sentences_break_between_words(self, listed):
         listed.return_value = [waiting()], False
-        [row] = self.client.get(PROJECT).context['table'].get_rows()
+        [row] = self.client.get(PROJECT).context[
+            'waiting_table'].get_rows()
         self.assertNotIn('word-break', row.cells['why'].get_default_classes())
         self.assertIn('word-break', row.cells['name'].get_default_classes())
+
+    @mock.patch.object(api, 'list_history')
+    @mock.patch.object(api, 'list_servers')
+    def test_history(self, listed, history):
+        listed.return_value = [waiting()], True
+        history.return_value = [
+            record(), record('r2', kind='build', result='active', own=True)]
+        answer = self.client.get(PROJECT)
+        for text in ('What nova-reaper Did Last', 'batch', 'Ended', 'delete',
+                     'A server of another project', 'Built'):
+            self.assertContains(answer, text)
+        self.assertFalse(answer.context['history_table'].has_more_data())
+        history.assert_called_once_with(mock.ANY, False)
+
+    @mock.patch.object(api, 'list_history')
+    @mock.patch.object(api, 'list_servers')
+    def test_history_fails(self, listed, history):
+        listed.return_value = [waiting()], False
+        history.side_effect = ValueError('no JSON')
+        answer = self.client.get(PROJECT)
+        self.assertContains(answer, 'web-0')
+        self.assertMessageCount(answer, error=1)
+        self.assertNotContains(answer, 'What nova-reaper Did Last')
 
     def test_no_inline_script(self):
         with mock.patch.object(api, 'list_servers',
                                return_value=([waiting()], False)):
             answer = self.client.get(PROJECT)
-        table = answer.context['table'].render()
+        table = answer.context['waiting_table'].render()
         self.assertNotIn('<script', table)
         self.assertNotIn('onclick', table)
 
@@ -118,7 +150,8 @@ class AdminTestCase(helpers.BaseAdminViewTests):
         for module, name, value in (
                 (api, 'list_servers', ([waiting(0), waiting(
                     1, reason='quota')], False)),
-                (api, 'list_notices', None), (api, 'overview', None),
+                (api, 'list_notices', None), (api, 'list_history', None),
+                (api, 'overview', None),
                 (horizon_api.keystone, 'tenant_list',
                  ([mock.Mock(id='1')], False))):
             patch = mock.patch.object(module, name, return_value=value)
@@ -143,10 +176,11 @@ class AdminTestCase(helpers.BaseAdminViewTests):
             ['No notification.'], {'no_room': 40}, 3, 12)
         self.list_notices.return_value = [api.Notice(
             'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', 'w')]
+        self.list_history.return_value = [record(host='compute-9')]
         answer = self.client.get(ADMIN)
         for text in ('degraded', 'observe', '(configured: preempt)', '40',
                      'The list shrank.', 'No notification.', 'batch',
-                     'Shelved', '(the oldest for 12 s)'):
+                     'Shelved', '(the oldest for 12 s)', 'compute-9', 'Ended'):
             self.assertContains(answer, text)
         self.assertNotContains(answer, 'Of this page')
 
@@ -165,9 +199,10 @@ class AdminTestCase(helpers.BaseAdminViewTests):
     def test_reaper_fails(self):
         self.overview.side_effect = ValueError('no JSON')
         self.list_notices.side_effect = ValueError('no JSON')
+        self.list_history.side_effect = ValueError('no JSON')
         answer = self.client.get(ADMIN)
         self.assertContains(answer, 'web-0')
-        self.assertMessageCount(answer, error=2)
+        self.assertMessageCount(answer, error=3)
 
 
 class ForbiddenTestCase(helpers.TestCase):
