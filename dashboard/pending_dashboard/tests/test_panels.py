@@ -118,7 +118,8 @@ class ProjectTestCase(helpers.TestCase):
         history.return_value = [
             record(), record('r2', kind='build', result='active', own=True)]
         answer = self.client.get(PROJECT)
-        for text in ('What nova-reaper Did Last', 'batch', 'Ended', 'delete',
+        for text in ('<title>Waiting Servers - ',
+                     'What nova-reaper Did Last', 'batch', 'Ended', 'delete',
                      'A server of another project', 'Built'):
             self.assertContains(answer, text)
         self.assertFalse(answer.context['history_table'].has_more_data())
