@@ -98,7 +98,8 @@ class Planner:
             self.queue.sleep(waiting, again[0], self.index, seen, now,
                              again[1])
             return waiting, again[0]
-        decision = again[0] if again else self.decide(waiting, now)
+        decision = (self._bounded(again[0], now) if again
+                    else self.decide(waiting, now))
         if decision.victims and not may_end:
             decision = model.Decision(
                 waiting.id, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
@@ -107,12 +108,6 @@ class Planner:
             self.queue.sleep(waiting, decision, self.index, seen, now,
                              now + _TURN, complete=False)
             return waiting, decision
-        if len(decision.victims) > self._left(now):
-            decision = model.Decision(
-                waiting.id, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
-                detail='Preemptible servers can make room for it. As many as '
-                'may be were ended in the last hour.',
-                hindrance=model.Hindrance.PROTECTED)
         if decision.verdict is model.Verdict.WAIT:
             self._wait(waiting, decision, seen, now)
         else:
@@ -125,10 +120,21 @@ class Planner:
         reserved = self._reservation()
         if reserved is not None and reserved[0] == waiting.id:
             reserved = None
-        return choose.decide(
+        return self._bounded(choose.decide(
             self.index, waiting, self._options, now,
             ends_left=self.ends_left(now),
-            reserved=reserved[1] if reserved else None)
+            reserved=reserved[1] if reserved else None), now)
+
+    def _bounded(self, decision: model.Decision, now: datetime.datetime
+                 ) -> model.Decision:
+        """The decision, if no more are ended by it in an hour than may be."""
+        if len(decision.victims) <= self._left(now):
+            return decision
+        return model.Decision(
+            decision.server, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
+            detail='Preemptible servers can make room for it. As many as may '
+            'be were ended in the last hour.',
+            hindrance=model.Hindrance.PROTECTED)
 
     def better(self, waiting: model.Waiting, before: model.Decision,
                held: Mapping[str, int], now: datetime.datetime
