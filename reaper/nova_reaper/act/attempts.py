@@ -91,6 +91,9 @@ class Outcomes:
             victims=tuple(victims), freed_at=freed_at,
             since=time.monotonic(), decided={
                 'decision': decision.to_dict(),
+                'runner_up': self._world.planner.runner_up(
+                    waiting, decision, timeutils.utcnow(True))
+                if victims else {},
                 'mode': self._world.options.mode.value})
 
     def show(self, attempts: Collection[attempt.Attempt]) -> None:

@@ -90,6 +90,8 @@ def why(item: Record) -> str:
     """In a few words how it came about."""
     decision = item.detail.get('decision') or {}
     said = [str(item.detail.get('why') or decision.get('detail') or '')]
+    if other := item.detail.get('runner_up'):
+        said.append(f'{other["host"]} was next, by {other["decided_by"]}.')
     if item.detail.get('by'):
         said.append(f'by {item.detail["by"]}')
     return ' '.join(part for part in said if part)

@@ -137,19 +137,35 @@ def is_better(index: index_module.Index, waiting: model.Waiting,
     """
     options = dataclasses.replace(options, scorers=tuple(
         name for name in options.scorers if name not in victims.SLIGHT))
-    costs = []
-    for decision in (found, before):
-        row = index.rows.get(decision.host or '', 0)
-        where = index.slots.segment(row)
-        slots = [where.start + at for at, server
-                 in enumerate(index.slots.servers[where])
-                 if server is not None and server.id in decision.victims]
-        if not slots:
-            return False
-        costs.append(victims.cost(
-            index, waiting.shape, options, arrays.to_micros(now),
-            covering.Sets(np.array([row]), np.array([slots]))))
-    return costs[0] < costs[1]
+    costs = [_cost(index, waiting, options, now, decision)
+             for decision in (found, before)]
+    return all(costs) and costs[0] < costs[1]
+
+
+def decided_by(index: index_module.Index, waiting: model.Waiting,
+               options: model.Options, now: datetime.datetime,
+               one: model.Decision, other: model.Decision) -> str:
+    """The first scorer that tells the victims of two decisions apart."""
+    costs = zip(options.scorers, *(
+        _cost(index, waiting, options, now, decision)
+        for decision in (one, other)))
+    return next((name for name, mine, others in costs if mine != others),
+                'order of hosts')
+
+
+def _cost(index: index_module.Index, waiting: model.Waiting,
+          options: model.Options, now: datetime.datetime,
+          decision: model.Decision) -> list[list[int]]:
+    """What the scorers say of the victims that are still there; [] of none.
+    """
+    row = index.rows.get(decision.host or '', 0)
+    where = index.slots.segment(row)
+    slots = [where.start + at for at, server
+             in enumerate(index.slots.servers[where])
+             if server is not None and server.id in decision.victims]
+    return victims.cost(
+        index, waiting.shape, options, arrays.to_micros(now),
+        covering.Sets(np.array([row]), np.array([slots]))) if slots else []
 
 
 def could_help(index: index_module.Index, demand: model.Demand,

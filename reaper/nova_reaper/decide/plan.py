@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import datetime
+from typing import Any
 
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
@@ -135,6 +136,33 @@ class Planner:
             detail='Preemptible servers can make room for it. As many as may '
             'be were ended in the last hour.',
             hindrance=model.Hindrance.PROTECTED)
+
+    def runner_up(self, waiting: model.Waiting, before: model.Decision,
+                  now: datetime.datetime) -> dict[str, Any]:
+        """What would be decided without the host of a decision, for the journal.
+
+        :returns: the host, the victims, and the scorer that told both apart;
+            {} if no other host could be made free
+        """
+        row = self.index.rows.get(before.host or '')
+        found = choose.decide(
+            self.index, waiting, self._options, now,
+            ends_left=self.ends_left(now),
+            among=[other for other in self.index.rows.values()
+                   if other != row])
+        if not found.victims:
+            return {}
+        plan = self.index.plans.get(waiting.id)
+        self.index.drop_plan(waiting.id)
+        try:
+            decided = choose.decided_by(self.index, waiting, self._options,
+                                        now, before, found)
+        finally:
+            if plan:
+                self.index.plan(plan.server, plan.host, plan.resources,
+                                plan.victims)
+        return {'host': found.host, 'victims': list(found.victims),
+                'decided_by': decided}
 
     def better(self, waiting: model.Waiting, before: model.Decision,
                held: Mapping[str, int], now: datetime.datetime

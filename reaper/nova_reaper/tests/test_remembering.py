@@ -96,6 +96,35 @@ class WrittenTestCase(JournalTestCase):
         self.assertEqual(([victim], {'VCPU': 8, 'MEMORY_MB': 8192}),
                          (build.detail['victims'], build.detail['resources']))
 
+    def test_the_runner_up(self) -> None:
+        for host in ('h2', 'h3'):
+            self.nova.add_host(host, 8)
+        priorities: list[dict[str, Any]] = [
+            {'reaper:priority': priority} for priority in ('5', '1', '3')]
+        victims = [
+            self.nova.add_server('s', 8, host, preemptible=True, **specs)
+            for host, specs in zip(('h1', 'h2', 'h3'), priorities)]
+        self.nova.add_server('w', 8)
+        self.turns(40)
+        notice, = self.records(Kind.NOTICE)
+        self.assertEqual((victims[1], 'h2'), (notice.server, notice.host))
+        self.assertEqual(
+            {'host': 'h3', 'victims': [victims[2]], 'decided_by': 'priority'},
+            notice.detail['runner_up'])
+        # It was only asked for, and has changed nothing.
+        self.assertEqual(['ACTIVE', None, 'ACTIVE'],
+                         [self.status(victim) for victim in victims])
+
+    def test_the_runner_up_is_equal(self) -> None:
+        self.nova.add_host('h2', 8)
+        for host in ('h1', 'h2'):
+            self.nova.add_server('s', 8, host, preemptible=True)
+        self.nova.add_server('w', 8)
+        self.turns(40)
+        notice, = self.records(Kind.NOTICE)
+        self.assertEqual('order of hosts',
+                         notice.detail['runner_up']['decided_by'])
+
     def test_a_withdrawal(self) -> None:
         self.conf.set_override('grace_period', 600, 'reaper')
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)

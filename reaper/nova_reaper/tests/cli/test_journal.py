@@ -41,7 +41,9 @@ class JournalTestCase(test_commands.CommandTestCase):
         self.store.add([
             Record(Kind.NOTICE, test_history.VICTIM, 'p1', 'v',
                    test_history.WAITER, 'p2', 'h1',
-                   detail={'action': 'delete'}),
+                   detail={'action': 'delete', 'runner_up': {
+                       'host': 'h2', 'victims': ['x'],
+                       'decided_by': 'count'}}),
             self.end, Record(Kind.BUILD, test_history.WAITER, 'p2', 'w',
                              test_history.WAITER, 'p2', 'h1', 'active',
                              {'why': 'It runs.'})])
@@ -56,6 +58,7 @@ class JournalTestCase(test_commands.CommandTestCase):
         self.assertEqual(['notice', 'end', 'build'], [
             line.split()[3] for line in lines[3:-1]])
         self.assertIn('It runs.', out)
+        self.assertIn('h2 was next, by count.', out)
         code, out, err = self.run_command(
             'history', '--server', test_history.VICTIM, '--kind', 'end',
             '--since', '1d', '--json')
