@@ -100,10 +100,12 @@ class Benchmark:
                      'valid_interfaces': 'internal'}
         made = reaper_cloud.Reaper(self._folder, name, {
             'DEFAULT': {'use_stderr': True,
-                        'transport_url': self._cloud.bus.url},
+                        'transport_url': self._cloud.bus.url,
+                        'state_path': self._folder},
             'reaper': {
                 'mode': 'preempt', 'grace_period': 0, 'stop_timeout': 0,
                 'max_rebuilds': 200, 'max_preemptions': 20,
+                'max_ends_per_project_hour': 0, 'max_ends_per_hour': 0,
                 'pending_list_interval': 3600, 'full_list_interval': 3600,
                 'workers': self._args.workers},
             'coordination': {

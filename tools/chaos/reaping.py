@@ -25,7 +25,7 @@ OPTIONS = {
     'retry_interval': 3, 'max_retry_interval': 15,
     'build_failed_retry_interval': 3, 'rebuild_timeout': 60,
     'grace_period': 5, 'stop_timeout': 5, 'end_timeout': 60,
-    'stuck_exclusion': 30, 'max_ends_per_project_hour': 0}
+    'stuck_exclusion': 30}
 
 # Two sweeps, the second with a hold that was left alone; and some tries.
 _SETTLES = 2 * (OPTIONS['full_list_interval'] + OPTIONS['hold_timeout']) + (

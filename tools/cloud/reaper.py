@@ -64,8 +64,8 @@ def notifications(cloud):
 def configuration(cloud, auth, authtoken):
     """Return the configuration of the reaper.
 
-    It ends servers as soon as that is allowed at all: nobody waits for ten
-    minutes on a cloud that is made to be looked at.
+    It ends servers as soon as that is allowed at all, and as many as there
+    are: nobody waits on a cloud that is made to be looked at.
 
     :param auth: how it is known to Keystone
     :param authtoken: how it looks at the tokens of others
@@ -79,10 +79,12 @@ def configuration(cloud, auth, authtoken):
     alone = not _is_shared(cloud)
     return {
         'DEFAULT': {'use_stderr': True, 'log_color': False, 'debug': False,
-                    'transport_url': cloud.bus.url},
+                    'transport_url': cloud.bus.url,
+                    'state_path': cloud.state / NAME},
         'reaper': {
             'mode': 'preempt', 'min_run_time': 0, 'grace_period': 30,
             'stop_timeout': 5, 'repeat_protection': 0,
+            'max_ends_per_project_hour': 0, 'max_ends_per_hour': 0,
             'pending_list_interval': 5 if alone else 10,
             'full_list_interval': 5 if alone else 30},
         'notifications': {'enabled': not alone,

@@ -139,7 +139,7 @@ class Planner:
 
     def runner_up(self, waiting: model.Waiting, before: model.Decision,
                   now: datetime.datetime) -> dict[str, Any]:
-        """What would be decided without the host of a decision, for the journal.
+        """What would be decided without the host of a decision.
 
         :returns: the host, the victims, and the scorer that told both apart;
             {} if no other host could be made free

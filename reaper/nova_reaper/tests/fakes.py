@@ -51,6 +51,8 @@ auth_type = password
 auth_url = http://127.0.0.1:9/v3
 username = reaper
 password = secret
+[database]
+connection = sqlite://
 '''
 
 SERVICE = 'service-project'
