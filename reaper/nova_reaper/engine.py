@@ -190,8 +190,8 @@ class Engine:
     @property
     def _may_plan(self) -> bool:
         """Whether the journal has been read, or was waited for."""
-        return (self._memory is not None or
-                time.monotonic() >= self._recall_until)
+        known = self._memory is not None and self._book.asked.is_set()
+        return known or time.monotonic() >= self._recall_until
 
     def _close(self) -> None:
         """Find out what became of notices and builds of which none tells."""

@@ -172,6 +172,9 @@ class Guard:
         """Bring the gauges up to date."""
         self._metrics.active.set(int(self.active))
         self._metrics.safeguard.set(int(self.reason is not None))
+        self._metrics.paused.set(int(self._book.pause is not None))
+        self._metrics.journal_waiting.set(self._book.waiting)
+        self._metrics.journal_lost.set(self._book.lost)
         for mode in model.Mode:
             self._metrics.mode.labels(mode.value).set(
                 int(mode == self.mode))

@@ -97,6 +97,12 @@ class Metrics:
         self.mode = gauge('mode', '1 for the mode in force', 'mode')
         self.safeguard = gauge(
             'safeguard', '1 while the reaper holds itself back')
+        self.paused = gauge(
+            'paused', '1 while an administrator has paused the reaper')
+        self.journal_waiting = gauge(
+            'journal_waiting', 'Records that are not written yet')
+        self.journal_lost = gauge(
+            'journal_lost', 'Records that will never be written')
         self.events = counter('events', 'Notifications understood', 'event')
         self.last_event = gauge(
             'last_event_timestamp_seconds', 'When the last one came')

@@ -542,6 +542,7 @@ def book(conf: reaper_conf.Configuration) -> journal.Journal:
     """A journal in which nothing is written, and nothing is found."""
     made = journal.Journal(conf, lambda record: None)
     made.store = mock.Mock(spec=store.Store)
+    made.asked.set()
     made.store.find.return_value = made.store.open.return_value = []
     made.store.switch.return_value = None
     return made

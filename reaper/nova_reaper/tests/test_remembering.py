@@ -56,7 +56,9 @@ class JournalTestCase(test_recovery.CrashingTestCase):
 
     def new_book(self) -> Book:
         self.conf.set_override('connection', self.url, 'database')
-        return Book(self.conf, lambda record: None)
+        made = Book(self.conf, lambda record: None)
+        made.work()
+        return made
 
     def turns(self, count: int = 30, seconds: float = 1.0) -> None:
         for _ in range(count):

@@ -81,7 +81,7 @@ class Journal:
         self._thread: threading.Thread | None = None
         self.error: str | None = None
         self.lost = 0
-        #: Set when the database has been asked for the first time.
+        #: Set when it is known whether the reaper is to pause.
         self.asked = threading.Event()
 
     def start(self) -> None:
@@ -176,6 +176,7 @@ class Journal:
                 self._switch = self.store.switch()
                 self._purge()
                 self._look_at = time.monotonic() + POLL
+                self.asked.set()
         except Exception as error:
             # Libraries raise what they like for a wrong URL.
             self._failed(batch, error)
@@ -185,7 +186,6 @@ class Journal:
             if self.error:
                 LOG.info('The journal is written again.')
             self.error = None
-        self.asked.set()
 
     def _take(self, count: int) -> None:
         with self._changed:
