@@ -203,7 +203,10 @@ class Outcomes:
             return []
         now = timeutils.utcnow(True)
         found = [(waiting, model.Hindrance.DEADLINE.value)
-                 for waiting in self._world.queue.expired(now)]
+                 for waiting in (*self._world.queue.expired(now),
+                                 *queue.expired(
+                                     self._world.not_asked.values(),
+                                     self._world.options, now))]
         timeout = self._conf.nothing_fits_timeout
         if timeout:
             latest = now - datetime.timedelta(seconds=timeout)
@@ -241,7 +244,7 @@ class Outcomes:
             if entry.decided_at and now - entry.decided_at < REMEMBERED}
         deadline = reason == model.Hindrance.DEADLINE
         self.given_up[waiting.id] = answers.Entry(
-            waiting, 0, 0, None, queue.deadline(waiting, self._world.options),
+            waiting, None, 0, None, queue.deadline(waiting, self._world.options),
             'given_up', model.Decision(
                 waiting.id, model.Verdict.WAIT, detail=detail,
                 reason=(told.decision.reason if told else None) if deadline

@@ -33,6 +33,7 @@ from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper.events import lists
 from nova_reaper.events import reader
+from nova_reaper.queue import queue
 from nova_reaper.report import announcements
 from nova_reaper.report import metrics
 from nova_reaper import service
@@ -224,7 +225,8 @@ def once(conf: cfg.ConfigOpts, services: service.Services
     decided = []
     while (item := known.planner.next(timeutils.utcnow(True), everybody=True)):
         decided.append(item)
-    return decided
+    return decided + [(waiting, queue.not_asked(waiting))
+                      for waiting in known.not_asked.values()]
 
 
 def look(conf: cfg.ConfigOpts, services: service.Services) -> world.World:
@@ -254,7 +256,7 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
     :raises: clients.RequestFailed
     """
     known = look(conf, services)
-    waiting = known.queue.in_order()
+    waiting = [*known.queue.in_order(), *known.not_asked.values()]
     return snapshot.Snapshot(
         now=timeutils.utcnow(True), options=known.options,
         hosts=[view.host for view in known.views.values()],

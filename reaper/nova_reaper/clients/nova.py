@@ -78,6 +78,7 @@ class NovaServer:
     :ivar image: its ID, '' where it boots from a volume
     :ivar volumes: whether it has volumes; those that are to be made when it
         is built are none yet
+    :ivar asked: whether its owner has asked to wait, as far as Nova says so
     """
 
     id: str
@@ -98,6 +99,7 @@ class NovaServer:
     kind: str = ''
     zone: str | None = None
     volumes: bool = False
+    asked: bool = False
 
     @property
     def waits(self) -> bool:
@@ -338,7 +340,8 @@ def server_from(item: Mapping[str, Any]) -> NovaServer:
         launched_at=_time_or_none(item.get('OS-SRV-USG:launched_at')),
         metadata=item['metadata'], locked=item['locked'],
         kind=_kind(item), zone=item.get('pinned_availability_zone'),
-        volumes=bool(item.get('os-extended-volumes:volumes_attached')))
+        volumes=bool(item.get('os-extended-volumes:volumes_attached')),
+        asked=bool(item.get('asked_to_wait')))
 
 
 def _kind(item: Mapping[str, Any]) -> str:

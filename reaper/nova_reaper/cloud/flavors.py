@@ -31,6 +31,7 @@ PREEMPTIBLE = 'reaper:preemptible'
 PRIORITY = 'reaper:priority'
 PENDING_TIMEOUT = 'reaper:pending_timeout'
 ACTION = 'reaper:action'
+WAIT = 'reaper:wait'
 
 # What no provider has: Placement stores no larger amount.
 LARGEST = 2 ** 31 - 1
@@ -90,6 +91,28 @@ def pending_timeout(flavor: nova.Flavor, project: Mapping[str, str]
                     ) -> int | None:
     """Seconds that a server may wait, None where the option decides."""
     return _number(PENDING_TIMEOUT, flavor, project, 0)
+
+
+def wait(server: nova.NovaServer, project: Mapping[str, str]
+         ) -> model.Wait | None:
+    """What is said of waiting for a server, None where the option decides.
+
+    The owner, by the metadata of the server, goes before the operator, by the
+    flavor and the project.
+    """
+    said = server.metadata.get(WAIT, '').strip().lower()
+    if said in ('true', 'false'):
+        return model.Wait.ALL if said == 'true' else model.Wait.NEVER
+    for where, values in ((f'flavor {server.flavor.name}',
+                           server.flavor.extra_specs), ('a project', project)):
+        value = values.get(WAIT)
+        if value is None:
+            continue
+        try:
+            return model.Wait(value.strip().lower())
+        except ValueError:
+            _warn_once(f'{WAIT} of {where}', value, 'asked, all or never')
+    return None
 
 
 def action(server: nova.NovaServer) -> model.Action:

@@ -37,6 +37,14 @@ class Mode(enum.StrEnum):
     PREEMPT = 'preempt'
 
 
+class Wait(enum.StrEnum):
+    """For which servers the reaper works: those whose owners have asked."""
+
+    ASKED = 'asked'
+    ALL = 'all'
+    NEVER = 'never'
+
+
 class Verdict(enum.StrEnum):
     """What becomes of a server that waits."""
 
@@ -70,6 +78,7 @@ class Hindrance(enum.StrEnum):
     MODE = 'mode'
     DEADLINE = 'deadline'
     NEEDS_OWNER = 'needs_owner'
+    NOT_ASKED = 'not_asked'
 
 
 class Action(enum.StrEnum):
@@ -224,6 +233,9 @@ class Waiting:
     :ivar pending_timeout: seconds it may wait by its flavor or project, None:
         by the option
     :ivar shelved: whether the reaper shelved it and is to bring it back
+    :ivar asked: whether its owner has asked Nova for a server that waits
+    :ivar wait: what its flavor, its project or its metadata say of waiting,
+        None: the option decides
     """
 
     id: str
@@ -240,6 +252,17 @@ class Waiting:
     reason: Reason | None = None
     pending_timeout: int | None = None
     shelved: bool = False
+    asked: bool = True
+    wait: Wait | None = None
+
+    def is_wanted(self, wait: Wait) -> bool:
+        """Whether the reaper is to build the server.
+
+        :param wait: the option
+        """
+        wait = self.wait or wait
+        return self.shelved or wait is Wait.ALL or (
+            wait is Wait.ASKED and self.asked)
 
     @property
     def demand(self) -> Demand:
@@ -251,6 +274,7 @@ class Waiting:
 class Options:
     """What the operator allows; the names are those of the configuration.
 
+    :ivar wait: for which servers the reaper works
     :ivar min_run_time: seconds for which a server is safe after its launch
     :ivar max_ends_per_project_hour: how many servers of one project may be
         ended within an hour, 0: any number
@@ -272,6 +296,7 @@ class Options:
     """
 
     mode: Mode = Mode.OBSERVE
+    wait: Wait = Wait.ASKED
     min_run_time: int = 600
     max_ends_per_project_hour: int = 0
     repeat_protection: int = 3600
@@ -324,4 +349,5 @@ class Decision:
         return {'server': self.server, 'verdict': self.verdict.value,
                 'host': self.host, 'victims': list(self.victims),
                 'reason': self.reason.value if self.reason else None,
+                'hindrance': self.hindrance.value if self.hindrance else None,
                 'detail': self.detail}

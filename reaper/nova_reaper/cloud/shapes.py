@@ -270,4 +270,5 @@ def waiting(server: nova.NovaServer, answer: Answer,
         reason=(None if answer.reason == model.Reason.UNKNOWN
                 else answer.reason),
         pending_timeout=flavors.pending_timeout(server.flavor, properties),
-        shelved=server.shelved)
+        shelved=server.shelved, asked=server.asked,
+        wait=flavors.wait(server, properties))

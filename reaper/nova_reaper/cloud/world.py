@@ -65,6 +65,8 @@ class World:
         self.planner = plan.Planner(self.index, self.queue, options)
         self.views: dict[str, reader.HostView] = {}
         self.servers: dict[str, nova.NovaServer] = {}
+        # Those whose owners have not asked to wait are in no queue.
+        self.not_asked: dict[str, model.Waiting] = {}
         self.told = answers.Record(meters)
         self.history: dict[str, History] = {}
         self.misses: dict[str, tuple[int, float]] = {}
@@ -290,9 +292,17 @@ class World:
     def put_again(self, server: str) -> None:
         """Have the queue use what is known of a server now."""
         waiting = self.waiting(server)
-        if waiting:
+        if waiting is None:
+            return
+        if waiting.is_wanted(self.options.wait):
+            self.not_asked.pop(server, None)
             self._lower(waiting.shape)
             self.queue.put(waiting, timeutils.utcnow(True))
+            return
+        if server not in self.not_asked:
+            self._leave_queue(server)
+            self.say(waiting, queue_module.not_asked(waiting))
+        self.not_asked[server] = waiting
 
     def discard(self, server: str, planned: bool = False) -> None:
         """A server waits no more.
@@ -303,7 +313,15 @@ class World:
         self.told.last.pop(server, None)
         self.history.pop(server, None)
         self.not_built.discard(server)
-        plan = None if planned else self.index.plans.get(server)
+        self.not_asked.pop(server, None)
+        if planned:
+            self.queue.discard(server)
+        else:
+            self._leave_queue(server)
+
+    def _leave_queue(self, server: str) -> None:
+        """Have a server in the queue no more, nor room planned for it."""
+        plan = self.index.plans.get(server)
         if plan:
             self.index.drop_plan(server)
             row = self.index.rows.get(plan.host)

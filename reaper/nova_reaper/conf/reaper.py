@@ -47,6 +47,27 @@ would do. ``fill`` needs the right to rebuild servers and to write allocations;
 effect on SIGHUP: what has been begun is brought to its end, or undone if
 nobody has been ended yet.
 """),
+    cfg.StrOpt(
+        'wait', default=DEFAULTS.wait.value, mutable=True,
+        choices=[
+            ('asked', 'Servers whose owners have asked to wait.'),
+            ('all', 'All servers in PENDING.')],
+        help="""
+For which servers the reaper works.
+
+An owner asks to wait by creating the server at microversion 2.105 or later,
+by rebuilding it at 2.106 or later, or by the metadata ``reaper:wait=true`` of
+the create. Clients that know nothing of ``PENDING`` see ``ERROR``, give up and
+try again: built later, their servers would run, and cost, without anybody
+knowing of them.
+
+The property ``reaper:wait`` of a flavor (an extra spec) or of a project,
+``asked``, ``all`` or ``never``, goes before the option, in this order; the
+metadata ``reaper:wait`` of a server, ``true`` or ``false``, goes before all of
+them. Servers that the reaper does not work for stay as they are;
+``pending_timeout`` counts for them, too. A server that the reaper has shelved
+always comes back.
+"""),
     _seconds(
         'min_run_time', default=DEFAULTS.min_run_time, min=0,
         help="""

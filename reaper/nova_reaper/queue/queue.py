@@ -21,6 +21,7 @@ is not safe for threads.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import datetime
@@ -33,6 +34,10 @@ from nova_reaper.queue import lines as lines_module
 # So many places that are nobody's any more may be left, and two for each
 # server.
 _STALE = 1000
+
+NOT_ASKED = (
+    'It waits for its owner to ask: rebuild it at microversion 2.106 or later, '
+    'or create such servers with the metadata reaper:wait=true.')
 
 
 def due_at(waiting: model.Waiting,
@@ -63,6 +68,23 @@ def deadline(waiting: model.Waiting,
     if not timeout or waiting.shelved:
         return None
     return waiting.created_at + datetime.timedelta(seconds=timeout)
+
+
+def expired(servers: Iterable[model.Waiting], options: model.Options,
+            now: datetime.datetime) -> Iterator[model.Waiting]:
+    """Those of some servers that wait past their deadline."""
+    for waiting in servers:
+        end = deadline(waiting, options)
+        if end is not None and end <= now:
+            yield waiting
+
+
+def not_asked(waiting: model.Waiting) -> model.Decision:
+    """The decision on a server whose owner has not asked to wait."""
+    return model.Decision(
+        waiting.id, model.Verdict.WAIT,
+        reason=waiting.reason or model.Reason.UNKNOWN,
+        hindrance=model.Hindrance.NOT_ASKED, detail=NOT_ASKED)
 
 
 class Queue:
@@ -289,13 +311,9 @@ class Queue:
 
     def expired(self, now: datetime.datetime) -> list[model.Waiting]:
         """Those that wait past their deadline and are not taken out."""
-        result = []
-        for waiting in self._servers.values():
-            end = deadline(waiting, self._options)
-            if (end is not None and end <= now and
-                    waiting.id not in self._out):
-                result.append(waiting)
-        return result
+        return [waiting for waiting in expired(self._servers.values(),
+                                               self._options, now)
+                if waiting.id not in self._out]
 
     def _enqueue(self, waiting: model.Waiting,
                  now: datetime.datetime) -> None:

@@ -41,11 +41,12 @@ def text(time: datetime.datetime | None) -> str | None:
 class Entry:
     """A server that waits.
 
+    :ivar position: in the queue, None for a server that is not in it
     :ivar decision: the last one, None before the first
     """
 
     waiting: model.Waiting
-    position: int
+    position: int | None
     queue_length: int
     next_attempt: datetime.datetime | None
     deadline: datetime.datetime | None

@@ -110,12 +110,15 @@ class Shown:
     def _made(self) -> Sequence[answers.Entry]:
         known = self._engine.world
         waiting = [item for server in known.servers
-                   if (item := known.waiting(server))]
+                   if server not in known.not_asked and
+                   (item := known.waiting(server))]
         waiting.sort(key=known.queue.rank)
+        others = sorted(known.not_asked.values(), key=known.queue.rank)
         return [self._entry(item, number, len(waiting))
-                for number, item in enumerate(waiting, 1)]
+                for number, item in enumerate(waiting, 1)] + [
+            self._entry(item, None, len(waiting)) for item in others]
 
-    def _entry(self, waiting: model.Waiting, position: int, length: int
+    def _entry(self, waiting: model.Waiting, position: int | None, length: int
                ) -> answers.Entry:
         known = self._engine.world
         told = known.told.last.get(waiting.id)

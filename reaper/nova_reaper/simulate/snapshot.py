@@ -176,7 +176,7 @@ _SERVER = ('project', 'user', 'name', 'flavor', 'preemptible', 'priority',
            'launched_at', 'last_ended_at', 'action', 'locked', 'busy')
 _WAITING = ('project', 'user', 'name', 'flavor', 'preemptible', 'priority',
             'attempts', 'last_attempt', 'reason', 'pending_timeout',
-            'shelved')
+            'shelved', 'asked', 'wait')
 
 
 def _differing(value: Any, default: Any, *names: str) -> dict[str, Any]:
@@ -275,6 +275,7 @@ def _waiting(value: Any, path: str, now: datetime.datetime
     reason = values.get('reason', fields.or_null(
         fields.one_of(*model.Reason)), None)
     shelved = values.get('shelved', fields.flag, False)
+    wait = values.get('wait', fields.or_null(fields.one_of(*model.Wait)), None)
     waiting = model.Waiting(
         id=values.need('id', fields.name),
         shape=model.Shape.of(
@@ -291,7 +292,8 @@ def _waiting(value: Any, path: str, now: datetime.datetime
         reason=model.Reason(reason) if reason else None,
         pending_timeout=values.get('pending_timeout', fields.or_null(
             fields.count(0, model.MAX_SECONDS)), None),
-        shelved=shelved)
+        shelved=shelved, asked=values.get('asked', fields.flag, True),
+        wait=model.Wait(wait) if wait else None)
     values.done()
     return waiting, refused
 
@@ -306,6 +308,8 @@ def _options(value: Any, path: str) -> model.Options:
         read: fields.Read[Any]
         if isinstance(default, model.Mode):
             read = fields.one_of(*model.Mode)
+        elif isinstance(default, model.Wait):
+            read = fields.one_of(model.Wait.ASKED, model.Wait.ALL)
         elif isinstance(default, bool):
             read = fields.flag
         elif isinstance(default, tuple):
@@ -322,6 +326,7 @@ def _options(value: Any, path: str) -> model.Options:
     values.done()
     return model.Options(**{
         **chosen, 'mode': model.Mode(chosen['mode']),
+        'wait': model.Wait(chosen['wait']),
         'scorers': tuple(chosen['scorers'])})
 
 

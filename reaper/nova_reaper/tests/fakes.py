@@ -312,7 +312,7 @@ class Nova:
                 {'id': server} for server in self.servers])
         if parts == ['servers', 'detail']:
             return self._answer(servers=[
-                server for server in self.servers.values()
+                self._shown(server) for server in self.servers.values()
                 if query.get('status') in (None, server['status']) and
                 query.get('flavor') in (
                     None, server['flavor']['original_name'])])
@@ -328,10 +328,15 @@ class Nova:
         if server is None:
             return self.error(404, 'Instance could not be found.')
         if len(parts) == 2:
-            return self._answer(server=server)
+            return self._answer(server=self._shown(server))
         answer: Answer = getattr(self, '_' + parts[2].replace('-', '_'))(
             method, server, parts[3:], body)
         return answer
+
+    def _shown(self, server: dict[str, Any]) -> dict[str, Any]:
+        if server['status'] != 'PENDING' or self.newest == '2.106':
+            return server
+        return server | {'asked_to_wait': server['asked']}
 
     def _answer(self, **body: Any) -> Answer:
         return Answer(200, json.dumps(body).encode())
@@ -481,7 +486,7 @@ class Nova:
     def add_server(self, name: str, vcpus: int, host: str | None = None, *,
                    status: str = '', preemptible: bool = False,
                    project: str = 'owner', image: bool = True,
-                   metadata: dict[str, str] | None = None,
+                   metadata: dict[str, str] | None = None, asked: bool = True,
                    **specs: str) -> str:
         """A server on a host, or one that waits."""
         if preemptible:
@@ -501,7 +506,8 @@ class Nova:
             'OS-EXT-SRV-ATTR:host': host, 'flavor': flavor,
             'image': {'id': 'image'} if image else '', 'created': NOW,
             'updated': NOW, 'OS-SRV-USG:launched_at': None,
-            'metadata': dict(metadata or {}), 'locked': False}
+            'metadata': dict(metadata or {}), 'locked': False,
+            'asked': asked}
         if host:
             self.room.allocate(server, self.hosts[host], project,
                                VCPU=vcpus, MEMORY_MB=vcpus * 1024)
