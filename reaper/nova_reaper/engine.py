@@ -106,6 +106,7 @@ class Engine:
             self._hosts.go_on(any(current.step is not Step.WATCH for current
                                   in self.attempts.under_way.values()))
             self._use_mode()
+            self.world.end_withholding()
             if self.recovered:
                 self._plan()
                 self.attempts.go_on()
@@ -193,8 +194,8 @@ class Engine:
             functools.partial(self._take_server, server))
 
     def _take_server(self, server: str,
-                     found: tuple[nova.NovaServer, shapes.Answer] | None
-                     ) -> None:
+                     found: tuple[nova.NovaServer, shapes.Answer,
+                                  nova.Tries | None] | None) -> None:
         self.world.learn()
         if found:
             self.world.put_server(
@@ -242,7 +243,8 @@ class Engine:
         for uuid, server in found.servers.items():
             answer = found.answers.get(uuid)
             if answer and self.world.put_server(
-                    server, answer, uuid in self.attempts.under_way) and (
+                    server, answer, found.tries.get(uuid),
+                    busy=uuid in self.attempts.under_way) and (
                         self.recovered):
                 self.metrics.poll_only_finds.labels('waits').inc()
         for uuid in set(self.world.servers) - set(found.servers):
@@ -340,7 +342,6 @@ class Engine:
         options = dataclasses.replace(
             reaper_conf.options(self._conf), mode=mode)
         self.world.max_misses = self._conf.reaper.max_misses
-        self.world.forget_misses = self._conf.reaper.stuck_exclusion
         if options != self.world.options:
             self._undo_observed()
             self.world.use(options, self.attempts.under_way.keys())

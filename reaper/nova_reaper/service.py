@@ -80,15 +80,15 @@ def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
             conf, session, name, oldest=oldest, newest=newest,
             observe=meters.observe_request)
 
-    compute = nova.Nova(client('nova', nova.OLDEST, nova.NEWEST))
-    project = session.get_project_id() or ''
+    project, user = session.get_project_id() or '', session.get_user_id() or ''
+    compute = nova.Nova(client('nova', nova.OLDEST, nova.NEWEST), user)
     return Services(
         compute, keystone.Owners(compute, project, functools.partial(
             keystone.log_in, conf, session)),
         placement.Placement(client('placement', placement.OLDEST,
                                    placement.NEWEST)),
         keystone.Keystone(client('keystone')),
-        project, session.get_user_id() or '')
+        project, user)
 
 
 def build(conf: cfg.ConfigOpts, services: Services,

@@ -41,6 +41,7 @@ from nova_reaper.cloud import shapes
 from nova_reaper.cloud import world
 from nova_reaper.events import jobs
 from nova_reaper.events import reader
+from nova_reaper.queue import history
 from nova_reaper.queue import queue
 from nova_reaper.report import answers
 from nova_reaper.report import metrics
@@ -151,15 +152,30 @@ class Outcomes:
         if outcome.refused_by:
             # Decided again at once, without this host.
             self._world.refuse(server, host, outcome.refused_by)
-        elif outcome.history:
-            self._world.history[server] = world.History(
-                outcome.history[0], outcome.history[1],
-                reason=outcome.reason)
-        elif not outcome.apart and not (
-                outcome.offered is not None and
-                self._world.offer(server, host, outcome.offered)):
-            self._world.failed(server, outcome.reason, asked)
+        elif outcome.tries:
+            self._world.learn_tries(server, outcome.tries, outcome.reason)
+        elif outcome.offered is not None:
+            self._world.offer(server, host, outcome.offered)
+        elif not outcome.apart:
+            self._came_to_nothing(outcome)
+        if asked:
+            self._world.asked(server)
         self._world.put_again(server)
+
+    def _came_to_nothing(self, outcome: Outcome) -> None:
+        server, host = outcome.attempt.id, outcome.attempt.host
+        cause = outcome.cause
+        if cause is history.Cause.RACE and (
+                outcome.result is Result.CONFLICT):
+            waiting = self._world.waiting(server)
+            if waiting and not outcome.attempt.victims:
+                # All of its shape wait for news of the host, so that nobody
+                # overtakes it.
+                self._world.withhold(waiting.shape, host)
+                return
+            # Notices were withdrawn: others are not to be given at once.
+            cause = history.Cause.SERVICE
+        self._world.came_to_nothing(server, cause, outcome.reason, host)
 
     def _count(self, outcome: Outcome, asked: bool) -> None:
         current = outcome.attempt
@@ -176,7 +192,7 @@ class Outcomes:
                 self._reader.has_returned(current.id, timeutils.utcnow(True))
         elif current.ended:
             self._metrics.needless_victims.inc(current.ended)
-            self._world.missed(current.waiting, outcome.reason)
+            self._world.missed(current.waiting, outcome.cause, outcome.detail)
         for victim in current.victims:
             if victim.ended:
                 self._ended[victim.id] += 1
@@ -191,7 +207,8 @@ class Outcomes:
             outcome.attempt.id, model.Verdict.WAIT, reason=outcome.reason,
             detail=outcome.detail, hindrance=outcome.hindrance or (
                 model.Hindrance.BACK_OFF
-                if outcome.reason == model.Reason.NO_ROOM else None)))
+                if outcome.cause is history.Cause.SERVER and
+                outcome.reason == model.Reason.NO_ROOM else None)))
 
     def hopeless(self, busy: Collection[str]
                  ) -> list[tuple[model.Waiting, str]]:

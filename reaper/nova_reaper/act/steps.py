@@ -40,6 +40,7 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
+from nova_reaper.queue import history
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -256,7 +257,8 @@ class Actor:
                 return current.at(Step.WATCH, self._clock(), sent=True,
                                   wake_at=self._clock() + WATCH[0])
             self._release(current)
-            return Outcome(current, Result.CONFLICT, error.message)
+            return Outcome(current, Result.REFUSED, error.message,
+                           model.Reason.UNKNOWN)
         self._release(current)
         if isinstance(error, rest.NotFound):
             return Outcome(current, Result.GONE, 'It has been deleted.')
@@ -288,8 +290,10 @@ class Actor:
             return self._waits_again(current)
         if server.status == 'ERROR' and not server.task_state:
             self._release(current)
-            return Outcome(current, Result.ERROR, 'Its build failed.',
-                           model.Reason.BUILD_FAILED)
+            return Outcome(
+                current, Result.ERROR, server.fault or 'Its build failed.',
+                model.Reason.BUILD_FAILED, why=history.Cause.INTERRUPTED
+                if nova.is_interrupted(server.fault) else None)
         if now - current.since > self._conf.rebuild_timeout:
             return Outcome(current, Result.TIMEOUT,
                            f'It is {server.status} for too long.')
@@ -309,20 +313,27 @@ class Actor:
     def _waits_again(self, current: Attempt) -> Outcome:
         self._release(current)
         reason, detail = model.Reason.UNKNOWN, 'It waits again.'
+        why = None
         # Such a hold is given back by Nova before it looks for a host.
         keeps = not current.waiting.shape.fill_only
         if self._nova.has_pending_route and not current.waiting.shelved:
             try:
                 answer = self._nova.pending(current.id, [current.host])
                 reason, detail = answer.reason, answer.message or detail
+                if nova.is_interrupted(answer.message):
+                    why = history.Cause.INTERRUPTED
+                elif reason is model.Reason.UNKNOWN:
+                    # Neither hosts nor filters have refused it.
+                    why = history.Cause.SERVICE
                 keeps = keeps and not any(
                     item.refused_by for item in answer.hosts)
             except rest.RequestFailed as error:
                 LOG.info('Why server %s waits again is not known: %s',
                          current.id, error)
+                why = history.Cause.SERVICE
         if keeps and current.held and reason == model.Reason.NO_ROOM:
             self._holds.judge(False)
-        return Outcome(current, Result.PENDING, detail, reason)
+        return Outcome(current, Result.PENDING, detail, reason, why=why)
 
     def _returned(self, current: Attempt) -> None:
         """A shelved one is back: it is to be shelved no more by its mark."""

@@ -238,10 +238,13 @@ class Exclusions:
         self._refusals: dict[model.Shape, Mapping[str, str]] = {}
         self._refused: dict[model.Shape, Bools] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
+        self._withheld: dict[str, set[model.Shape]] = {}
 
     def put(self, row: int, before: model.Host | None,
             host: model.Host) -> None:
         """Let what Placement said of a host hold no more if it has changed."""
+        if before != host:
+            self._withheld.pop(host.name, None)
         if self._not_offered and before != host:
             for mask in self._not_offered.values():
                 mask[row:row + 1] = False
@@ -290,6 +293,32 @@ class Exclusions:
               if name in self._rows]] = False
         before = self.not_offered(shape)
         self._not_offered[shape] = mask if before is None else before | mask
+
+    def withhold(self, shape: model.Shape, host: str) -> None:
+        """Say that a host seems to have room for a shape, and has none.
+
+        It holds until the host changes or is released.
+        """
+        self._withheld.setdefault(host, set()).add(shape)
+
+    def release(self, shape: model.Shape, host: str) -> bool:
+        """Take back what was said of a host; returns whether it held."""
+        shapes = self._withheld.get(host, set())
+        held = shape in shapes
+        shapes.discard(shape)
+        if not shapes:
+            self._withheld.pop(host, None)
+        return held
+
+    def withheld(self, shape: model.Shape) -> Bools | None:
+        """The hosts that are withheld from a shape, None for none."""
+        rows = [self._rows[host] for host, shapes in self._withheld.items()
+                if shape in shapes and host in self._rows]
+        if not rows:
+            return None
+        mask = np.zeros(len(self._hosts), np.bool_)
+        mask[rows] = True
+        return mask
 
     def not_offered(self, shape: model.Shape) -> Bools | None:
         """The hosts without room by Placement's word, None for none."""

@@ -214,10 +214,14 @@ class Demand:
 
     :ivar below: only servers of a priority below this are ended for it, None:
         of any
+    :ivar avoid: the host that is taken only if no other has room
+    :ivar spared: why nobody is ended for it, '' if that is allowed
     """
 
     shape: Shape
     below: int | None = None
+    avoid: str | None = None
+    spared: str = ''
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -227,8 +231,15 @@ class Waiting:
     :ivar preemptible: whether its flavor is: it then ends none but servers
         of a lower priority than its own
     :ivar created_at: since when it waits
-    :ivar attempts: how often it was tried, its create included
+    :ivar attempts: how often a host was looked for, its create included
     :ivar last_attempt: None if it is not known
+    :ivar rebuilds: how many of the attempts were the reaper's
+    :ivar failures: for how many of them it backs off, and the time of the last
+    :ivar paused_until: when the next try is, whatever the back-off says
+    :ivar avoid: the host on which its last build came to nothing: another is
+        taken if there is one with room
+    :ivar spared: a sentence that says why nobody is ended for it, '' if that
+        is allowed
     :ivar reason: what Nova says of its last attempt
     :ivar pending_timeout: seconds it may wait by its flavor or project, None:
         by the option
@@ -249,6 +260,12 @@ class Waiting:
     priority: int = 0
     attempts: int = 0
     last_attempt: datetime.datetime | None = None
+    rebuilds: int = 0
+    failures: int = 0
+    failed_at: datetime.datetime | None = None
+    paused_until: datetime.datetime | None = None
+    avoid: str | None = None
+    spared: str = ''
     reason: Reason | None = None
     pending_timeout: int | None = None
     shelved: bool = False
@@ -267,7 +284,8 @@ class Waiting:
     @property
     def demand(self) -> Demand:
         """Its demand."""
-        return Demand(self.shape, self.priority if self.preemptible else None)
+        return Demand(self.shape, self.priority if self.preemptible else None,
+                      self.avoid, self.spared)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@
 It asks nobody. Its owner, the engine, holds a lock over it.
 """
 
+import collections
 from collections.abc import Collection
 from collections.abc import Iterable
 import dataclasses
@@ -30,26 +31,14 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.decide import plan
 from nova_reaper.events import reader
+from nova_reaper.queue import history
 from nova_reaper.queue import queue as queue_module
 from nova_reaper.report import answers
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
-
-
-@dataclasses.dataclass(slots=True)
-class History:
-    """What became of a server since it is known.
-
-    :ivar attempts: that a host was asked for, the create included
-    :ivar tries: of the reaper's that came to nothing, also before a host was
-        asked for: it backs off after both
-    """
-
-    attempts: int
-    last: datetime.datetime | None
-    tries: int = 0
-    reason: model.Reason | None = None
+NOT_BUILT = ('Nobody is ended for a server that could not be built in the room '
+             'of others.')
 
 
 class World:
@@ -68,13 +57,15 @@ class World:
         # Those whose owners have not asked to wait are in no queue.
         self.not_asked: dict[str, model.Waiting] = {}
         self.told = answers.Record(meters)
-        self.history: dict[str, History] = {}
-        self.misses: dict[str, tuple[int, float]] = {}
+        self.history: dict[str, history.History] = {}
+        self.misses = history.Misses()
+        # Until when hosts are left out for shapes, by the monotonic clock.
+        self._withheld: collections.deque[tuple[float, model.Shape, str]] = (
+            collections.deque())
         self.not_built: set[str] = set()
         self.max_misses = 0
         self._least: dict[str, int] = {}
         self._learned = 0
-        self.forget_misses = 0
 
     def use(self, options: model.Options, attempts: Collection[str]) -> None:
         """Plan by other options from now on; what is planned stays so.
@@ -149,22 +140,25 @@ class World:
         return reader.classes(self.views.values())
 
     def put_server(self, server: nova.NovaServer, answer: shapes.Answer,
-                   busy: bool = False) -> bool:
+                   tries: nova.Tries | None = None, busy: bool = False
+                   ) -> bool:
         """A server that waits; returns whether it was not known.
 
+        :param tries: how often a host was looked for, None if that is known
         :param busy: whether an attempt for it is under way
         """
         new = server.id not in self.servers
         self.servers[server.id] = server
-        shape = self._shape(answer.shape)
+        shape = answer.shape
         known = self.index.exclusions.refusals(shape)
         # Of those of one shape all but the first have the same object.
         if known is not answer.refused:
             self.index.exclusions.refuse(shape, answer.refused)
             if dict(known) != dict(answer.refused):
                 self.queue.wake_shape(shape)
-        if server.id not in self.history:
-            self.history[server.id] = History(1, server.updated_at)
+        self.history.setdefault(server.id, history.History())
+        if tries and not busy:
+            self.learn_tries(server.id, tries)
         if not busy:
             self.put_again(server.id)
         return new
@@ -204,16 +198,16 @@ class World:
             return self.queue.get(server)
         made = shapes.waiting(
             item, answer, self._reader.properties.get(item.project, {}))
-        history = self.history.get(server)
-        if history:
-            made = dataclasses.replace(
-                made, attempts=history.attempts + history.tries,
-                last_attempt=history.last,
-                reason=history.reason or made.reason)
-        shape = self._shape(made.shape)
-        if server in self.not_built:
-            shape = dataclasses.replace(shape, fill_only=True)
-        return dataclasses.replace(made, shape=shape)
+        if server in self.history:
+            made = self.history[server].of(made)
+        spared = NOT_BUILT if server in self.not_built else (
+            self.misses.objection(made.shape.key, self.max_misses,
+                                  timeutils.utcnow(True)))
+        if made.shelved or not spared:
+            return made
+        return dataclasses.replace(
+            made, spared=spared,
+            shape=dataclasses.replace(made.shape, fill_only=True))
 
     def measure(self) -> None:
         """Find out again what those that wait ask for, and tell all of them.
@@ -224,9 +218,7 @@ class World:
         for waiting in self.queue:
             demands.setdefault(waiting.demand, []).append(waiting)
         shapes = {demand.shape for demand in demands}
-        since = time.monotonic() - self.forget_misses
-        self.misses = {key: miss for key, miss in self.misses.items()
-                       if miss[1] >= since}
+        self.misses.forget_old(timeutils.utcnow(True))
         self._least.clear()
         for shape in shapes:
             self._lower(shape)
@@ -268,26 +260,27 @@ class World:
         answer = self._shapes.known(item) if item else None
         return answer.requests if answer else ()
 
-    def _shape(self, shape: model.Shape) -> model.Shape:
-        """Nobody is ended any more for a shape that was missed too often."""
-        count, since = self.misses.get(shape.key, (0, 0.0))
-        if not count or time.monotonic() - since > self.forget_misses:
-            return shape
-        return dataclasses.replace(
-            shape, fill_only=shape.fill_only or count >= self.max_misses)
+    def missed(self, waiting: model.Waiting, cause: history.Cause, why: str
+               ) -> bool:
+        """Servers were ended for a server that did not run.
 
-    def missed(self, waiting: model.Waiting, reason: model.Reason | None
-               ) -> None:
-        """Servers were ended for one that did not run."""
-        if reason is model.Reason.BUILD_FAILED:
+        Faults of services, which are over some time, do not count.
+
+        :returns: whether it counts
+        """
+        if cause not in (history.Cause.SERVER, history.Cause.HOST):
+            return False
+        if cause is history.Cause.HOST:
             # More room would not help it.
             self.not_built.add(waiting.id)
-        count = self.misses.get(waiting.shape.key, (0, 0.0))[0] + 1
-        self.misses[waiting.shape.key] = count, time.monotonic()
+        count = self.misses.add(waiting.shape.key, history.Miss(
+            timeutils.utcnow(True), why))
         if count >= self.max_misses:
-            LOG.warning('Nobody is ended any more for servers like %s (%s), '
-                        'of which %d did not run in spite of it.',
-                        waiting.id, waiting.flavor, count)
+            LOG.warning('Nobody is ended for an hour for servers like %s '
+                        '(%s), of which %d did not run after others had been '
+                        'ended for them: %s', waiting.id, waiting.flavor,
+                        count, why)
+        return True
 
     def put_again(self, server: str) -> None:
         """Have the queue use what is known of a server now."""
@@ -346,20 +339,45 @@ class World:
         self.told.say(waiting, decision, self.options.mode,
                       timeutils.utcnow(True))
 
-    def failed(self, server: str, reason: model.Reason | None,
-               asked: bool) -> None:
-        """Nothing came of an attempt: the server backs off.
+    def came_to_nothing(self, server: str, cause: history.Cause,
+                        reason: model.Reason | None, host: str) -> None:
+        """An attempt has ended, and its server waits."""
+        self.history.setdefault(server, history.History()).came_to_nothing(
+            cause, reason, host, timeutils.utcnow(True),
+            self.options.retry_interval)
 
-        :param asked: whether Nova was asked to build it
+    def asked(self, server: str) -> None:
+        """Nova was asked to build a server."""
+        self.history.setdefault(server, history.History()).asked(
+            timeutils.utcnow(True))
+
+    def learn_tries(self, server: str, tries: nova.Tries,
+                    reason: model.Reason | None = None) -> bool:
+        """Take over what Nova knows of the attempts for a server.
+
+        :returns: whether it backs off for some of a reaper before this one
         """
-        history = self.history.setdefault(server, History(1, None))
-        if asked:
-            history.attempts += 1
-        else:
-            # The first of these tries waits already.
-            history.tries += 1
-        history.last = timeutils.utcnow(True)
-        history.reason = reason
+        known = self.history.setdefault(server, history.History())
+        if not known.learn(tries):
+            return False
+        known.reason = reason
+        return True
+
+    def withhold(self, shape: model.Shape, host: str) -> None:
+        """Leave a host out for a shape until it changes, or a moment passes.
+
+        Placement has no room on it, whatever is known of it here.
+        """
+        self.index.exclusions.withhold(shape, host)
+        self._withheld.append((
+            time.monotonic() + self.options.retry_interval, shape, host))
+
+    def end_withholding(self) -> None:
+        """Look again at hosts that were left out for long enough."""
+        while self._withheld and self._withheld[0][0] <= time.monotonic():
+            _until, shape, host = self._withheld.popleft()
+            if self.index.exclusions.release(shape, host):
+                self.queue.wake_shape(shape)
 
     def show(self) -> None:
         """Bring the gauges up to date."""

@@ -206,10 +206,11 @@ the same time.
     _count(
         'max_misses', default=3, min=1,
         help="""
-Nobody is ended any more for a kind of server (its flavor, image, zone and so
-on) of which so many did not run after others had been ended for them: Nova
-cannot foresee NUMA, huge pages and pinned CPUs of a host without its servers.
-Forgotten after ``stuck_exclusion``.
+Nobody is ended for a kind of server (its flavor, image, zone and so on) of
+which so many did not run within the hour after others had been ended for them:
+Nova cannot foresee NUMA, huge pages and pinned CPUs of a host without its
+servers. What Nova refused and what a host could not build counts, for an hour;
+faults of services do not.
 """),
     _seconds(
         'hold_timeout', default=1800, min=60,

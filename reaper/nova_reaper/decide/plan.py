@@ -207,7 +207,9 @@ class Planner:
             if self.ends and self._options.max_ends_per_project_hour:
                 free = min(end.time for end in self.ends) + _HOUR
                 until = min(until, free) if until else free
-        self.queue.sleep(waiting, decision, self.index, seen, now, until)
+        self.queue.sleep(
+            waiting, decision, self.index, seen, now, until,
+            complete=self.index.exclusions.withheld(waiting.shape) is None)
         if self._options.reserve:
             self._reserve(waiting)
 

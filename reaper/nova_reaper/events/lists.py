@@ -47,6 +47,10 @@ TRIES = 3
 # fail, and none be answered, before it is Nova that fails.
 ASKING = 60.0
 FAILURES = 5
+# Servers whose tries are asked for in one list, and the time in which a server
+# that was created comes to wait: it was not rebuilt before.
+LOOKS = 50
+BURIAL = datetime.timedelta(seconds=10)
 PAUSE = 10.0  # a flood of changes of aggregates is one
 # Between two of them so many times as long as the first has taken: Nova's
 # schedulers are asked about all hosts, and have others to serve.
@@ -59,10 +63,14 @@ NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WaitingList:
-    """All that wait: those that are PENDING, and those that are to return."""
+    """All that wait: those that are PENDING, and those that are to return.
+
+    :ivar tries: how often a host was looked for, for some of them
+    """
 
     servers: Mapping[str, nova.NovaServer]
     answers: Mapping[str, shapes.Answer]
+    tries: Mapping[str, nova.Tries]
     read_at: datetime.datetime
     seconds: float
 
@@ -108,6 +116,8 @@ class Lists:
         self._shapes = forms
         # IDs of servers over which Nova failed last: their turn is the last.
         self._failing: set[str] = set()
+        # When servers had changed last whose tries are known.
+        self._tried: dict[str, datetime.datetime] = {}
 
     def read_waiting(self, classes: Collection[str]) -> WaitingList:
         """All that wait, with what they ask for.
@@ -125,8 +135,38 @@ class Lists:
                                 for server in servers.values()},
                                set(servers))
         self._learn(answers.values())
-        return WaitingList(servers, answers, read_at,
-                           time.monotonic() - begun)
+        return WaitingList(servers, answers, self._read_tries(servers),
+                           read_at, time.monotonic() - begun)
+
+    def _read_tries(self, servers: Mapping[str, nova.NovaServer]
+                    ) -> dict[str, nova.Tries]:
+        """The tries of servers that were rebuilt since they were looked at.
+
+        Of so many as are LOOKS: one request for each.
+        """
+        self._tried = {server: at for server, at in self._tried.items()
+                       if server in servers}
+        found: dict[str, nova.Tries] = {}
+        for server in servers.values():
+            if len(found) == LOOKS:
+                break
+            if tries := self.read_tries(server):
+                found[server.id] = tries
+        return found
+
+    def read_tries(self, server: nova.NovaServer) -> nova.Tries | None:
+        """The tries of a server, None if nothing has changed."""
+        known = self._tried.get(server.id, server.created_at + BURIAL)
+        if server.shelved or server.updated_at <= known:
+            return None
+        try:
+            tries = self._reader.nova.tries(server.id)
+        except rest.RequestFailed as error:
+            LOG.info('How often a host was looked for, for server %s, is '
+                     'looked at later: %s', server.id, error)
+            return None
+        self._tried[server.id] = server.updated_at
+        return tries
 
     def _answers(self, servers: Iterable[nova.NovaServer],
                  classes: Collection[str]) -> dict[str, shapes.Answer]:
@@ -188,7 +228,8 @@ class Lists:
             zip(places, servers), key=operator.itemgetter(0))]
 
     def read_one(self, uuid: str, classes: Collection[str]
-                 ) -> tuple[nova.NovaServer, shapes.Answer] | None:
+                 ) -> tuple[nova.NovaServer, shapes.Answer,
+                            nova.Tries | None] | None:
         """One server, None if it does not wait."""
         try:
             server = self._reader.nova.server(uuid)
@@ -200,7 +241,7 @@ class Lists:
         if answer is None:
             return None
         self._learn([answer])
-        return server, answer
+        return server, answer, self.read_tries(server)
 
     def answer(self, server: nova.NovaServer, classes: Collection[str]
                ) -> shapes.Answer | None:

@@ -45,18 +45,19 @@ def due_at(waiting: model.Waiting,
     """Until when a server backs off, None if it may be tried at any moment.
 
     The first attempt is the create, which knows nothing of room to come: only
-    rebuilds that failed count. All is derived from what Nova keeps.
+    rebuilds that failed count.
     """
-    failed = waiting.attempts - 1
-    if failed < 1 or waiting.last_attempt is None:
-        return None
+    failed, paused = waiting.failures, waiting.paused_until
+    if failed < 1 or waiting.failed_at is None:
+        return paused
     interval = options.retry_interval
     if waiting.reason is model.Reason.BUILD_FAILED:
         interval = options.build_failed_retry_interval
     # An exponent that large is capped in any case.
     interval = min(interval << min(failed - 1, 32),
                    max(interval, options.max_retry_interval))
-    return waiting.last_attempt + datetime.timedelta(seconds=interval)
+    due = waiting.failed_at + datetime.timedelta(seconds=interval)
+    return max(due, paused) if paused else due
 
 
 def deadline(waiting: model.Waiting,

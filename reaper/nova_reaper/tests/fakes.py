@@ -252,7 +252,7 @@ class Nova:
         self.client = rest.Client(
             'nova', self,
             oldest=nova.OLDEST, newest=nova.NEWEST)
-        self.nova = nova.Nova(self.client)
+        self.nova = nova.Nova(self.client, 'reaper')
         self.owners = keystone.Owners(self.nova, SERVICE, self.log_in)
 
     def log_in(self, project: str) -> Token:
@@ -353,7 +353,8 @@ class Nova:
         says = ({'rebuild_forbidden': 'Its volumes are of its project.'}
                 if self.says_token and server['id'] in self.to_make else {})
         return self._answer(pending=says | {
-            'since': NOW, 'attempts': 1, 'last_attempt': NOW,
+            'since': NOW, 'attempts': 1 + len(server['actions']),
+            'last_attempt': NOW,
             'reason': self.reason.get(server['id'], 'no_room'),
             'message': self.message, 'advice': 'Wait.',
             'unavailable': self.unavailable.get(server['id']),
@@ -368,7 +369,8 @@ class Nova:
 
     def _os_instance_actions(self, method: str, server: dict[str, Any],
                              rest: list[str], body: Any) -> Answer:
-        return self._answer(instanceActions=server.get('actions', []))
+        return self._answer(instanceActions=[
+            _entry('create', 'user', NOW), *server['actions']])
 
     def _metadata(self, method: str, server: dict[str, Any],
                   rest: list[str], body: Any) -> Answer:
@@ -408,7 +410,19 @@ class Nova:
                 self.auth.project != server['tenant_id']):
             return self.error(403, VOLUMES)
         self.rebuilt_by.append(self.auth.project)
+        self._add_action(server, 'rebuild', 'reaper')
         return self._build(server)
+
+    def _add_action(self, server: dict[str, Any], name: str, user: str
+                    ) -> None:
+        now = timeutils.utcnow(True).strftime('%Y-%m-%dT%H:%M:%SZ')
+        server['actions'].append(_entry(name, user, now))
+        server['updated'] = now
+
+    def rebuild_in_vain(self, server: str) -> None:
+        """The owner of a server that waits rebuilds it, and it waits on."""
+        self._add_action(self.servers[server], 'rebuild', 'user')
+        self.servers[server]['asked'] = True
 
     def _unshelve(self, server: dict[str, Any], value: Any) -> Answer:
         provider = self.hosts[value['host']]
@@ -507,11 +521,16 @@ class Nova:
             'image': {'id': 'image'} if image else '', 'created': NOW,
             'updated': NOW, 'OS-SRV-USG:launched_at': None,
             'metadata': dict(metadata or {}), 'locked': False,
-            'asked': asked}
+            'asked': asked, 'actions': []}
         if host:
             self.room.allocate(server, self.hosts[host], project,
                                VCPU=vcpus, MEMORY_MB=vcpus * 1024)
         return server
+
+
+def _entry(action: str, user: str, time: str) -> dict[str, Any]:
+    return {'action': action, 'request_id': 'req', 'project_id': 'owner',
+            'user_id': user, 'start_time': time, 'message': None}
 
 
 def configuration(*files: pathlib.Path, **options: Any

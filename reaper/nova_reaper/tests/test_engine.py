@@ -27,6 +27,7 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
+from nova_reaper.queue import history
 from nova_reaper.report import announcements
 from nova_reaper.report import answers
 from nova_reaper.report import metrics
@@ -440,15 +441,9 @@ class FillTestCase(EngineTestCase):
     def test_history_is_nova_s(self) -> None:
         self.nova.add_host('h1', 8)
         waiting = self.nova.add_server('w', 4)
-        original = self.nova._pending
-
-        def pending(*args: Any) -> fakes.Answer:
-            answer = original(*args).json()
-            answer['pending'] |= {'attempts': 9, 'last_attempt':
-                                  answers.text(timeutils.utcnow(True))}
-            return self.nova._answer(**answer)
-
-        setattr(self.nova, '_pending', pending)
+        for _ in range(8):
+            self.nova._add_action(self.nova.servers[waiting], 'rebuild',
+                                  'reaper')
         self.turns()
         self.assertEqual([], self.actions())
         entry = self.shown.entry(waiting)
@@ -943,8 +938,8 @@ class SafeguardTestCase(EngineTestCase):
         self.assertEqual('nothing_fits',
                          self.engine.world.told.last[waiting].decision.word)
         # Meanwhile it has backed off.
-        self.engine.world.failed(waiting, model.Reason.NO_ROOM, True)
-        self.engine.world.failed(waiting, model.Reason.NO_ROOM, True)
+        self.engine.world.came_to_nothing(
+            waiting, history.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
         self.engine.world.put_again(waiting)
         self.room.set_inventory(self.nova.hosts['h1'], VCPU=2, MEMORY_MB=2048)
         self.turns(12, 61)

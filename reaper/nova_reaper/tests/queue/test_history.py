@@ -1,0 +1,273 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What costs a server that waits its place in the queue, and what does not."""
+
+import datetime
+from typing import Any
+
+from oslo_utils import timeutils
+
+from nova_reaper.clients import nova
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
+from nova_reaper.events import bus
+from nova_reaper.queue import history
+from nova_reaper import tests
+from nova_reaper.tests import fakes
+from nova_reaper.tests import test_engine
+
+NOW: datetime.datetime = timeutils.utcnow(True)
+INTERRUPTED = 'The build of the server was interrupted. It can be rebuilt.'
+
+
+def later(seconds: float) -> datetime.datetime:
+    return NOW + datetime.timedelta(seconds=seconds)
+
+
+class HistoryTestCase(tests.TestCase):
+    """What became of one server."""
+
+    def of(self, *causes: history.Cause) -> model.Waiting:
+        known = history.History()
+        for cause in causes:
+            known.came_to_nothing(cause, model.Reason.NO_ROOM, 'h1', NOW, 10)
+        return known.of(model.Waiting('w', model.Shape(()), NOW))
+
+    def test_what_counts(self) -> None:
+        cause = history.Cause
+        for causes, failures, avoid, pause in (
+                ((cause.SERVER,), 1, None, None),
+                ((cause.HOST,), 0, 'h1', None),
+                ((cause.HOST, cause.HOST), 1, 'h1', None),
+                ((cause.INTERRUPTED,) * 9, 0, 'h1', None),
+                ((cause.SERVICE,) * 9, 0, None, later(10))):
+            waiting = self.of(*causes)
+            self.assertEqual(
+                (failures, avoid, pause),
+                (waiting.failures, waiting.avoid, waiting.paused_until))
+
+    def test_tries_of_a_reaper_before_this_one(self) -> None:
+        known = history.History()
+        known.asked(NOW)
+        self.assertFalse(known.learn(nova.Tries(9, later(5), 1, NOW)))
+        self.assertEqual((9, 1, 0), (known.attempts, known.rebuilds,
+                                     known.failures))
+        self.assertTrue(known.learn(nova.Tries(9, later(5), 3, later(5))))
+        self.assertEqual((9, 3, 2, later(5)), (
+            known.attempts, known.rebuilds, known.failures, known.failed_at))
+
+
+class MissesTestCase(tests.TestCase):
+    """For which kinds of servers others were ended in vain."""
+
+    def test_each_counts_for_an_hour(self) -> None:
+        misses = history.Misses()
+        for at in (0, 60):
+            misses.add('a', history.Miss(later(at), f'Because of {at}.'))
+        misses.add('b', history.Miss(NOW, 'Otherwise.'))
+        self.assertEqual('', misses.objection('b', 2, later(61)))
+        said = misses.objection('a', 2, later(61))
+        self.assertIn(f'until {later(3600):%Y-%m-%dT%H:%M:%SZ}', said)
+        self.assertIn('2 of them', said)
+        self.assertIn('Because of 60.', said)
+        self.assertEqual('', misses.objection('a', 2, later(3601)))
+        self.assertEqual({'a', 'b'}, misses.forget_old(later(3601)))
+        self.assertEqual({'a': 1}, {key: len(value) for key, value
+                                    in misses._misses.items()})
+
+
+class PlaceTestCase(test_engine.EngineTestCase):
+    """The first of the queue stays the first."""
+
+    mode = 'fill'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 4)
+        self.filler = self.nova.add_server('o', 4, 'h1')
+        self.first = self.nova.add_server('first', 4)
+        self.nova.servers[self.first]['created'] = '2026-01-01T00:00:00Z'
+        self.second = self.nova.add_server('second', 4)
+
+    def leave(self) -> None:
+        self.nova.finish(self.filler)
+        self.hint(bus.Kind.HOST, host='h1')
+
+    def runs(self) -> tuple[str | None, str | None]:
+        return self.status(self.first), self.status(self.second)
+
+    def test_its_owner_rebuilds_it(self) -> None:
+        self.turns(10)
+        for _ in range(4):
+            self.nova.rebuild_in_vain(self.first)
+            self.hint(bus.Kind.WAITS, server=self.first)
+            self.turns(3)
+        entry = self.shown.entry(self.first)
+        assert entry
+        self.assertEqual((5, 1, None), (
+            entry.waiting.attempts, entry.position, entry.next_attempt))
+        self.leave()
+        self.turns(20)
+        self.assertEqual(('ACTIVE', 'PENDING'), self.runs())
+
+    def test_its_owner_rebuilt_it_and_only_a_list_tells(self) -> None:
+        self.turns(10)
+        for _ in range(4):
+            self.nova.rebuild_in_vain(self.first)
+        self.turns(4, 61)
+        self.assertEqual([5, 1], [entry.waiting.attempts
+                                  for entry in self.shown.entries()])
+
+    def test_races_that_are_lost(self) -> None:
+        self.turns(10)
+        lost = 0
+
+        def take(*args: Any) -> Any:
+            nonlocal lost
+            if lost < 10:
+                lost += 1
+                # Something has changed on the host, in whatever way.
+                self.nova.finish(self.nova.add_server('x', 4, 'h1'))
+                raise rest.Conflict('placement', 'POST', 'full', 409)
+            return original(*args)
+
+        holds = self.engine.attempts._actor._holds
+        original = holds.take
+        setattr(holds, 'take', take)
+        self.leave()
+        self.turns(120)
+        self.assertEqual(10, lost)
+        self.assertEqual(('ACTIVE', 'PENDING'), self.runs())
+
+    def test_placement_has_none_where_there_seems_to_be_some(self) -> None:
+        self.turns(10)
+        holds = self.engine.attempts._actor._holds
+        asked: list[Any] = []
+
+        def take(*args: Any) -> Any:
+            asked.append(args)
+            raise rest.Conflict('placement', 'POST', 'full', 409)
+
+        setattr(holds, 'take', take)
+        self.leave()
+        self.turns(60)
+        # Not again and again: after each pause.
+        self.assertLess(len(asked), 10)
+        self.assertEqual([0, 0], [entry.waiting.failures
+                                  for entry in self.shown.entries()])
+
+    def test_services_that_fail(self) -> None:
+        self.turns(10)
+        self.nova.message = 'Timed out waiting for a reply to message ID 1'
+        self.nova.reason = dict.fromkeys((self.first, self.second), 'unknown')
+        self.nova.builds = 'PENDING'
+        self.leave()
+        self.turns(60)
+        self.assertEqual([0, 0], [entry.waiting.failures
+                                  for entry in self.shown.entries()])
+        self.nova.builds = 'ACTIVE'
+        self.turns(15)
+        self.assertIn('ACTIVE', self.runs())
+
+    def test_interrupted_and_built_elsewhere_at_once(self) -> None:
+        self.nova.add_host('h2', 4)
+        self.nova.add_server('p', 4, 'h2')
+        self.turns(5)
+        build = self.nova._build
+        hosts: list[str] = []
+
+        def interrupt(server: dict[str, Any]) -> fakes.Answer:
+            consumer = self.room.placement.consumer(server['id'])
+            hosts.extend(name for name, uuid in self.nova.hosts.items()
+                         if uuid in consumer.amounts)
+            if len(hosts) > 1:
+                return build(server)
+            self.nova.message = INTERRUPTED
+            self.nova.reason[server['id']] = 'unknown'
+            return fakes.Answer(202, b'')
+
+        setattr(self.nova, '_build', interrupt)
+        self.nova.delete(self.second)
+        for server in list(self.nova.servers):
+            if self.nova.servers[server]['OS-EXT-SRV-ATTR:host']:
+                self.nova.finish(server)
+        for name in ('h1', 'h2'):
+            self.hint(bus.Kind.HOST, host=name)
+        self.turns(12)
+        self.assertEqual('ACTIVE', self.status(self.first))
+        self.assertEqual({'h1', 'h2'}, set(hosts))
+
+    def test_interrupted_and_no_other_host(self) -> None:
+        self.turns(5)
+        build = self.nova._build
+        calls: list[str] = []
+
+        def interrupt(server: dict[str, Any]) -> fakes.Answer:
+            calls.append(server['id'])
+            if len(calls) > 1:
+                return build(server)
+            self.nova.message = INTERRUPTED
+            self.nova.reason[server['id']] = 'unknown'
+            return fakes.Answer(202, b'')
+
+        setattr(self.nova, '_build', interrupt)
+        self.leave()
+        self.turns(12)
+        self.assertEqual([self.first] * 2, calls)
+        self.assertEqual('ACTIVE', self.status(self.first))
+
+
+class MissedTestCase(test_engine.EngineTestCase):
+    """Others were ended, and the server does not run."""
+
+    options = {'max_misses': 1}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+        for number in range(4):
+            self.nova.add_server(f's{number}', 2, 'h1', preemptible=True)
+        self.waiting = self.nova.add_server('w', 2)
+        self.nova.builds = 'PENDING'
+
+    def test_services_that_fail_do_not_count(self) -> None:
+        self.nova.message = 'ConnectFailure: no Placement'
+        self.nova.reason[self.waiting] = 'unknown'
+        self.turns(60)
+        self.assertEqual({}, self.engine.world.misses._misses)
+        self.nova.builds = 'ACTIVE'
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertEqual(1, self.actions().count('forceDelete'))
+
+    def test_a_refusal_counts_for_an_hour_and_says_so(self) -> None:
+        def refuse(server: dict[str, Any]) -> fakes.Answer:
+            # Somebody else has the room at once.
+            self.room.holds.release(server['id'])
+            self.nova.add_server('x', 2, 'h1')
+            return fakes.Answer(202, b'')
+
+        build = self.nova._build
+        setattr(self.nova, '_build', refuse)
+        self.turns(60)
+        self.assertEqual(1, self.actions().count('forceDelete'))
+        decision = self.engine.world.told.last[self.waiting].decision
+        self.assertIn('did not run within the hour', decision.detail)
+        self.assertIn('No valid host was found', decision.detail)
+        self.assertNotIn('own provider', decision.detail)
+        setattr(self.nova, '_build', build)
+        self.nova.builds = 'ACTIVE'
+        self.offset += 3600
+        self.turns(60)
+        self.assertEqual(2, self.actions().count('forceDelete'))
+        self.assertEqual('ACTIVE', self.status(self.waiting))
