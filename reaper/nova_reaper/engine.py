@@ -359,6 +359,7 @@ class Engine:
             others, with_victims = self.attempts.to_check()
             if others > group.max_rebuilds:
                 return
+            self.world.queue.close(self.attempts.full_projects())
             begun = time.perf_counter()
             found = self.world.planner.next(
                 timeutils.utcnow(True),

@@ -48,8 +48,8 @@ from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
 
-ASKING = frozenset({Step.HOLD, Step.REBUILD, Step.WATCH})
-ENDING = frozenset(Step) - ASKING - {Step.CHECK}
+ASKING = frozenset({Step.HOLD, Step.REBUILD})
+ENDING = frozenset(Step) - ASKING - {Step.CHECK, Step.WATCH}
 GIVE_UP = 'give up '  # the name of a job, before that of the server
 # What was given up is answered for so long.
 REMEMBERED = datetime.timedelta(hours=1)
@@ -307,6 +307,19 @@ class Attempts:
                         for current in self.under_way.values()
                         if current.step == Step.CHECK]
         return with_victims.count(False), with_victims.count(True)
+
+    def full_projects(self) -> set[str]:
+        """The projects for which as much goes on as may for one.
+
+        What a host builds counts for nobody, and what waits for others to end
+        has a limit of its own.
+        """
+        counts = collections.Counter(
+            current.waiting.project for current in self.under_way.values()
+            if current.step in ASKING or
+            current.step == Step.CHECK and not current.victims)
+        most = self._conf.reaper.max_rebuilds_per_project
+        return {project for project, count in counts.items() if count >= most}
 
     def begin(self, waiting: model.Waiting, decision: model.Decision
               ) -> None:

@@ -18,10 +18,12 @@ their own server ends.
 """
 
 from collections.abc import Mapping
+import datetime
 import functools
 
 import os_resource_classes as orc
 from oslo_log import log
+from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
 from nova_reaper.cloud import model
@@ -126,6 +128,25 @@ def action(server: nova.NovaServer) -> model.Action:
         if value in (model.Action.DELETE, model.Action.SHELVE):
             return model.Action(value)
     return model.Action.DELETE if server.image else model.Action.SHELVE
+
+
+def waits_since(server: nova.NovaServer) -> datetime.datetime:
+    """When a server began to wait: at its create, or when it was shelved.
+
+    Owners can write the time of the shelving, too: no server waits since
+    before it ran.
+    """
+    if not server.shelved:
+        return server.created_at
+    begun = server.launched_at or server.created_at
+    now: datetime.datetime = timeutils.utcnow(True)
+    try:
+        shelved: datetime.datetime = timeutils.parse_isotime(
+            server.metadata[SHELVED_AT])
+        return min(max(begun, shelved), now)
+    except (LookupError, ValueError, TypeError):
+        # The mark is no time, or no time with a zone.
+        return max(begun, server.updated_at)
 
 
 def resources(server: nova.NovaServer) -> dict[str, int]:

@@ -196,7 +196,17 @@ server may take the room.
 """),
     _count(
         'max_rebuilds', default=20, min=1,
-        help='At most so many servers are being rebuilt at the same time.'),
+        help="""
+At most so many servers are looked at, given room and handed to Nova at the
+same time. Servers that Nova has accepted, and that a host builds or Nova keeps
+in BUILD, do not count.
+"""),
+    _count(
+        'max_rebuilds_per_project', default=10, min=1,
+        help="""
+At most so many of ``max_rebuilds`` are of one project, so that no project
+holds the others up.
+"""),
     _count(
         'max_preemptions', default=5, min=1,
         help="""

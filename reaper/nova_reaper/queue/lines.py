@@ -12,6 +12,7 @@
 
 """The servers that may be tried, in order, and demands that sleep."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -128,17 +129,24 @@ class Level:
         else:
             self._lines.pop(project, None)
 
-    def pop(self) -> tuple[Place, Line] | None:
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def pop(self, closed: Collection[str] = ()) -> tuple[Place, Line] | None:
         """The next in order, None if there is none.
 
         The line has to be noted again, and may have another first by now.
+
+        :param closed: projects to pass over; each has to be reordered before
+            it is looked at again
         """
         while self._projects:
             share, place, project = heapq.heappop(self._projects)
             lines = self._lines.get(project)
             # Not so if it was noted anew since.
             if (lines and lines[0][0] == place and
-                    self._share.of(project) == share):
+                    self._share.of(project) == share and
+                    project not in closed):
                 entry = heapq.heappop(lines)
                 self.reorder(project)
                 return entry

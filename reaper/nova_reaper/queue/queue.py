@@ -101,6 +101,7 @@ class Queue:
         self._token = 0
         self._stale = 0
         self._out: set[str] = set()
+        self._closed: frozenset[str] = frozenset()
         self._levels: dict[tuple[bool, int], lines_module.Level] = {}
         self._later: list[tuple[datetime.datetime, str, int]] = []
         self._totals: Mapping[str, int] = {}
@@ -172,7 +173,7 @@ class Queue:
         self._release(now)
         for key in sorted(self._levels):
             level = self._levels[key]
-            while (entry := level.pop()) is not None:
+            while (entry := level.pop(self._closed)) is not None:
                 place, line = entry
                 if not line.places or line.places[0] != place:
                     continue
@@ -191,8 +192,16 @@ class Queue:
                     return self._servers[server]
                 heapq.heappop(line.places)
                 self._note(line)
-            del self._levels[key]
+            if not level:
+                del self._levels[key]
         return None
+
+    def close(self, projects: Collection[str]) -> None:
+        """Pass over the servers of these projects, and of no others."""
+        opened = self._closed - set(projects)
+        self._closed = frozenset(projects)
+        for project in opened:
+            self._reorder(project)
 
     def give_back(self, server: str, now: datetime.datetime) -> None:
         """Nothing came of it: it waits again, and was given nothing."""

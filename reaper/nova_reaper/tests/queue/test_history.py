@@ -271,3 +271,86 @@ class MissedTestCase(test_engine.EngineTestCase):
         self.turns(60)
         self.assertEqual(2, self.actions().count('forceDelete'))
         self.assertEqual('ACTIVE', self.status(self.waiting))
+
+
+class SlotsTestCase(test_engine.EngineTestCase):
+    """Nobody is held up by others that take long."""
+
+    mode = 'fill'
+    options = {'max_rebuilds': 2, 'max_rebuilds_per_project': 1}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 64)
+        self.stuck = [self.nova.add_server(f's{number}', 2, project='stuck')
+                      for number in range(4)]
+
+    def test_what_a_host_builds_counts_for_nobody(self) -> None:
+        other = self.nova.add_server('w', 2)
+        build = self.nova._build
+
+        def hang(server: dict[str, Any]) -> fakes.Answer:
+            if server['id'] == other:
+                return build(server)
+            server['status'] = 'BUILD'
+            return fakes.Answer(202, b'')
+
+        setattr(self.nova, '_build', hang)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(other))
+        self.assertEqual(['BUILD'] * 4, [self.status(server)
+                                         for server in self.stuck])
+        self.assertEqual(4, self.value('rebuilds_in_flight'))
+
+    def test_a_project_has_its_share_of_them(self) -> None:
+        self.conf.set_override('max_rebuilds', 3, 'reaper')
+        self.nova.unavailable = dict.fromkeys(self.stuck, 'No answer.')
+        others = [self.nova.add_server(f'w{number}', 1)
+                  for number in range(8)]
+        self.turns(45)
+        self.assertEqual(['ACTIVE'] * 8, [self.status(server)
+                                          for server in others])
+
+    def test_the_queue_passes_over_a_project(self) -> None:
+        queue = self.engine.world.queue
+        for number, project in enumerate('aab'):
+            queue.put(model.Waiting(
+                f'{project}{number}', model.Shape.of({'VCPU': number + 1}),
+                later(number), project), NOW)
+        queue.close({'a'})
+        found = queue.pop(NOW)
+        self.assertEqual('b2', found and found.id)
+        self.assertIsNone(queue.pop(NOW))
+        queue.close(())
+        self.assertEqual(['a0', 'a1'], [
+            item.id for _ in range(2) if (item := queue.pop(NOW))])
+
+
+class SinceTestCase(test_engine.EngineTestCase):
+    """Time is counted from the moment in which the waiting began."""
+
+    def test_a_shelved_server_waits_since_its_shelving(self) -> None:
+        self.nova.add_host('h1', 4)
+        self.nova.add_server('o', 4, 'h1')
+        for at, expected in ((later(-60), 60), (later(-9e6), 600),
+                             (None, 300)):
+            shelved = self.nova.add_server(
+                's', 4, status='SHELVED_OFFLOADED', preemptible=True,
+                metadata={'reaper:shelved_at': 'nonsense' if at is None else
+                          f'{at:%Y-%m-%dT%H:%M:%SZ}'})
+            self.nova.servers[shelved] |= {
+                'created': f'{later(-6000):%Y-%m-%dT%H:%M:%SZ}',
+                'updated': f'{later(-300):%Y-%m-%dT%H:%M:%SZ}',
+                'OS-SRV-USG:launched_at':
+                    f'{later(-600):%Y-%m-%dT%H:%M:%S.000000}'}
+            self.engine = self.start()
+            self.turns(3)
+            entry = self.shown.entry(shelved)
+            assert entry
+            waited = (timeutils.utcnow(True) -
+                      entry.waiting.created_at).total_seconds()
+            self.assertAlmostEqual(expected, waited - self.offset, delta=30)
+            self.assertAlmostEqual(expected, self.value(
+                'oldest_pending_seconds', state='shelved') - self.offset,
+                delta=30)
+            del self.nova.servers[shelved]
