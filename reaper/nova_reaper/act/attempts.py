@@ -267,7 +267,7 @@ class Outcomes:
                 reason=(told.decision.reason if told else None) if deadline
                 else model.Reason(reason),
                 hindrance=model.Hindrance.DEADLINE if deadline else None),
-            now)
+            now, self._world.options.mode)
         self._world.discard(waiting.id)
 
 

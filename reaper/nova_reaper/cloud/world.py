@@ -254,6 +254,12 @@ class World:
             for name, amount in self._least.items()
             if name in self.index.classes)
 
+    def advice(self, server: str) -> str:
+        """What Nova says that the owner of a server can do, '' if nothing."""
+        item = self.servers.get(server)
+        answer = self._shapes.known(item) if item else None
+        return answer.advice if answer else ''
+
     def requests(self, server: str) -> tuple[str, ...]:
         """What to ask Placement for a server, () if it is not known."""
         item = self.servers.get(server)

@@ -27,6 +27,7 @@ from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.events import reader
 from nova_reaper.report import metrics
+from nova_reaper.report import sentences
 
 LOG = log.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class Entry:
 
     :ivar position: in the queue, None for a server that is not in it
     :ivar decision: the last one, None before the first
+    :ivar mode: of the reaper, in force
+    :ivar advice: what Nova says that its owner can do, '' if nothing is known
     """
 
     waiting: model.Waiting
@@ -54,9 +57,17 @@ class Entry:
     step: str
     decision: model.Decision | None
     decided_at: datetime.datetime | None
+    mode: model.Mode = model.Mode.OBSERVE
+    advice: str = ''
 
-    def to_dict(self, everything: bool) -> dict[str, Any]:
-        """The answer; without hosts and other servers for its owner."""
+    def to_dict(self, everything: bool, details: bool = True
+                ) -> dict[str, Any]:
+        """The answer.
+
+        :param everything: whether hosts and other servers are in it
+        :param details: whether it says how many hosts there are, how large
+            they are, and how many servers wait
+        """
         waiting = self.waiting
         decision = (self.decision or model.Decision(
             waiting.id, model.Verdict.WAIT)).to_dict()
@@ -73,10 +84,17 @@ class Entry:
             'next_attempt': text(self.next_attempt),
             'deadline': text(self.deadline), 'step': self.step,
             'decided_at': text(self.decided_at)} | decision
+        answer['advice'] = sentences.advice(self.decision, self.mode,
+                                            self.step, self.advice)
+        answer['automatic'] = sentences.automatic(
+            waiting, self.decision, self.mode, self.step, self.next_attempt,
+            self.deadline)
         if not everything:
             del answer['host'], answer['victims']
-        if self.decision:
-            answer['reason'] = self.decision.word
+        if not details:
+            del answer['queue_length']
+            if self.decision:
+                answer['detail'] = sentences.why(self.decision)
         return answer
 
 

@@ -126,14 +126,12 @@ class Shown:
         due = queue.due_at(waiting, known.options)
         if due and due <= timeutils.utcnow(True):
             due = None
-        history = known.history.get(waiting.id)
-        shown = dataclasses.replace(
-            waiting, attempts=history.attempts) if history else waiting
         return answers.Entry(
-            shown, position, length, None if current else due,
+            waiting, position, length, None if current else due,
             queue.deadline(waiting, known.options),
             current.shown if current else 'waiting',
-            told.decision if told else None, told.at if told else None)
+            told.decision if told else None, told.at if told else None,
+            known.options.mode, known.advice(waiting.id))
 
     def entry(self, server: str) -> answers.Entry | None:
         """One of them, or one that was given up a short time ago."""

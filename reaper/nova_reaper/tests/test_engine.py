@@ -388,7 +388,9 @@ class FillTestCase(EngineTestCase):
                          (self.status(victim), self.status(waiting)))
         entry = self.shown.entry(waiting)
         assert entry
-        self.assertEqual('mode', entry.to_dict(False)['reason'])
+        shown = entry.to_dict(False)
+        self.assertEqual(('no_room', 'mode'),
+                         (shown['reason'], shown['hindrance']))
 
     def test_one_that_waits_again_backs_off(self) -> None:
         self.nova.add_host('h1', 8)
@@ -462,7 +464,8 @@ class FillTestCase(EngineTestCase):
         assert entry
         shown = entry.to_dict(False)
         self.assertEqual(('given_up', 'deadline'),
-                         (shown['step'], shown['reason']))
+                         (shown['step'], shown['hindrance']))
+        self.assertIn('was set to ERROR', shown['automatic'])
 
     def test_given_up_while_placement_is_away(self) -> None:
         self.nova.add_host('h1', 2)
