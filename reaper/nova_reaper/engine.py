@@ -80,7 +80,7 @@ class Engine:
                                   few)
         self.attempts = attempts.Attempts(
             conf, known, actor, self.outcomes, forms, self._hosts, self.jobs,
-            self._read_one)
+            self._read_one, self._lists.keep_failed)
         self._calendar = lists.Calendar(conf)
         self.recovered = False
         # When to look again for what was left behind, if that has failed.

@@ -233,7 +233,8 @@ class Outcomes:
                     waiting = self._world.queue.get(server)
                     known = waiting and self._world.queue.asleep(
                         waiting.demand)
-                    if waiting and not waiting.shelved and known and (
+                    if waiting and known and not (
+                            waiting.shelved or waiting.failed) and (
                             known.reason == reason):
                         found.append((waiting, reason.value))
         then = time.monotonic()
@@ -278,12 +279,15 @@ class Attempts:
     :ivar decisions: what they carry out, by the same; none of those that a
         sweep has found
     :param read_one: has a server that waits read anew
+    :param keep_failed: is told of a server whose build failed, and that is in
+        ERROR
     """
 
     def __init__(self, conf: cfg.ConfigOpts, known: world.World,
                  actor: steps.Actor, results: Outcomes,
                  forms: shapes.Shapes, reading: jobs.Hosts,
-                 runner: jobs.Jobs, read_one: Callable[[str], None]) -> None:
+                 runner: jobs.Jobs, read_one: Callable[[str], None],
+                 keep_failed: Callable[[str], None]) -> None:
         self._conf = conf
         self._world = known
         self._actor = actor
@@ -292,6 +296,7 @@ class Attempts:
         self._hosts = reading
         self._jobs = runner
         self._read_one = read_one
+        self._keep_failed = keep_failed
         self.under_way: dict[str, Attempt] = {}
         self.decisions: dict[str, model.Decision] = {}
         # Since when what was planned for a server is written in Placement.
@@ -388,6 +393,8 @@ class Attempts:
         self._outcomes.finish(result, self.decisions.pop(server, None))
         if result.apart:
             self._shapes.set_apart(server)
+        if result.result is Result.ERROR:
+            self._keep_failed(server)
         self._written.pop(server, None)
         item = self._world.servers.get(server)
         if item is None:

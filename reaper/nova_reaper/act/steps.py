@@ -121,7 +121,8 @@ class Actor:
         refusal = attempt.ask(
             current, self._nova, self._owners, lambda: found,
             lambda why: Outcome(current, Result.GONE, f'It {why}.'),
-            has_route=self._nova.has_pending_route)
+            has_route=self._nova.has_pending_route and (
+                not current.waiting.failed))
         if refusal:
             return refusal
         if current.victims:
@@ -137,7 +138,7 @@ class Actor:
         if current.waiting.shelved:
             if server.shelved and flavors.SHELVED_AT in server.metadata:
                 return server
-        elif server.waits:
+        elif server.waits or current.waiting.failed and server.failed:
             return server
         return Outcome(current, Result.GONE,
                        f'It is {server.status} and does not wait any more.')
@@ -283,7 +284,8 @@ class Actor:
             if current.held:
                 self._holds.judge(True)
             return Outcome(current, Result.ACTIVE, 'It runs.')
-        if server.waits or server.shelved:
+        if server.waits or server.shelved or (
+                server.failed and not current.sent):
             if not current.sent:
                 # The answer that never came: nothing had been done.
                 return self._ask_again(current)
@@ -357,7 +359,10 @@ class Actor:
         :raises: clients.RequestFailed
         """
         try:
-            if not self._nova.server(waiting.id).waits:
+            server = self._nova.server(waiting.id)
+            if waiting.failed and server.failed:
+                return True
+            if not server.waits:
                 return False
             self._nova.reset_state(waiting.id, 'error')
         except (rest.NotFound, rest.Conflict):

@@ -109,6 +109,17 @@ class NovaServer:
         return self.status == 'PENDING' and not self.task_state
 
     @property
+    def failed(self) -> bool:
+        """Whether its build failed on its hosts: it can be built anew.
+
+        A server in ERROR for which no host was found was given up, or Nova
+        lets nobody wait.
+        """
+        return (self.status == 'ERROR' and not self.task_state and
+                not self.host and self.launched_at is None and
+                bool(self.fault) and 'No valid host' not in self.fault)
+
+    @property
     def shelved(self) -> bool:
         """Whether it is on no host, and can be unshelved."""
         return self.status == 'SHELVED_OFFLOADED' and not self.task_state

@@ -130,6 +130,13 @@ def action(server: nova.NovaServer) -> model.Action:
     return model.Action.DELETE if server.image else model.Action.SHELVE
 
 
+def has_asked(server: nova.NovaServer) -> bool:
+    """Whether the owner of a server has asked to wait, by whatever means."""
+    said = wait(server, {})
+    return said is model.Wait.ALL or said is not model.Wait.NEVER and (
+        server.asked)
+
+
 def waits_since(server: nova.NovaServer) -> datetime.datetime:
     """When a server began to wait: at its create, or when it was shelved.
 

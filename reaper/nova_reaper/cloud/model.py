@@ -244,6 +244,8 @@ class Waiting:
     :ivar pending_timeout: seconds it may wait by its flavor or project, None:
         by the option
     :ivar shelved: whether the reaper shelved it and is to bring it back
+    :ivar failed: whether it is in ERROR since a build failed, and is built
+        again
     :ivar asked: whether its owner has asked Nova for a server that waits
     :ivar wait: what its flavor, its project or its metadata say of waiting,
         None: the option decides
@@ -269,6 +271,7 @@ class Waiting:
     reason: Reason | None = None
     pending_timeout: int | None = None
     shelved: bool = False
+    failed: bool = False
     asked: bool = True
     wait: Wait | None = None
 
@@ -278,7 +281,7 @@ class Waiting:
         :param wait: the option
         """
         wait = self.wait or wait
-        return self.shelved or wait is Wait.ALL or (
+        return self.shelved or self.failed or wait is Wait.ALL or (
             wait is Wait.ASKED and self.asked)
 
     @property

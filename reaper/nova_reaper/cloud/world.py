@@ -147,6 +147,10 @@ class World:
         :param tries: how often a host was looked for, None if that is known
         :param busy: whether an attempt for it is under way
         """
+        if server.failed and self._is_late(server, answer):
+            # It is in ERROR already: nothing more is done for it.
+            self.discard(server.id)
+            return False
         new = server.id not in self.servers
         self.servers[server.id] = server
         shape = answer.shape
@@ -162,6 +166,12 @@ class World:
         if not busy:
             self.put_again(server.id)
         return new
+
+    def _is_late(self, server: nova.NovaServer, answer: shapes.Answer) -> bool:
+        waiting = shapes.waiting(server, answer, self._reader.properties.get(
+            server.project, {}))
+        end = queue_module.deadline(waiting, self.options)
+        return end is not None and end <= timeutils.utcnow(True)
 
     def refuse(self, server: str, host: str, name: str) -> None:
         """A filter was found to refuse a server's shape on a host."""

@@ -103,6 +103,7 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
         return _wait(waiting, reason, f'{detail} {waiting.spared}')
     if shape.fill_only:
         kind = ('was shelved for another' if waiting.shelved else
+                'is in ERROR since its build failed' if waiting.failed else
                 'needs more than the host\'s own provider')
         return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
                      f'that {kind}.')

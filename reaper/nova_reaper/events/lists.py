@@ -32,6 +32,7 @@ from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
+from nova_reaper.cloud import flavors
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 
@@ -118,6 +119,10 @@ class Lists:
         self._failing: set[str] = set()
         # When servers had changed last whose tries are known.
         self._tried: dict[str, datetime.datetime] = {}
+        # IDs of servers in ERROR that keep their places, and of those that
+        # the reaper has rebuilt.
+        self._failed: set[str] = set()
+        self._rebuilt: set[str] = set()
 
     def read_waiting(self, classes: Collection[str]) -> WaitingList:
         """All that wait, with what they ask for.
@@ -130,6 +135,7 @@ class Lists:
                    in self._reader.nova.servers(status='PENDING')
                    if server.waits}
         servers |= {server.id: server for server in self._reader.shelved()}
+        servers |= self._read_failed()
         answers = self._answers(servers.values(), classes)
         self._shapes.keep_only({self._shapes.key(server)
                                 for server in servers.values()},
@@ -137,6 +143,39 @@ class Lists:
         self._learn(answers.values())
         return WaitingList(servers, answers, self._read_tries(servers),
                            read_at, time.monotonic() - begun)
+
+    def keep_failed(self, server: str) -> None:
+        """The reaper has rebuilt a server, and its build failed."""
+        self._rebuilt.add(server)
+
+    def find_failed(self) -> None:
+        """Find the servers in ERROR whose owners have asked to wait.
+
+        That takes a list of all in ERROR; afterwards each is read by itself.
+        """
+        self._failed = {
+            server.id for server in self._reader.nova.servers(status='ERROR')
+            if self._is_kept(server)}
+
+    def _is_kept(self, server: nova.NovaServer) -> bool:
+        """Whether a server in ERROR keeps its place in the queue."""
+        return server.failed and (
+            server.id in self._rebuilt or flavors.has_asked(server))
+
+    def _read_failed(self) -> dict[str, nova.NovaServer]:
+        found = {}
+        for uuid in self._failed | self._rebuilt:
+            try:
+                server = self._reader.nova.server(uuid)
+            except rest.NotFound:
+                self._rebuilt.discard(uuid)
+                continue
+            if self._is_kept(server):
+                found[uuid] = server
+            elif server.launched_at:
+                self._rebuilt.discard(uuid)
+        self._failed &= found.keys()
+        return found
 
     def _read_tries(self, servers: Mapping[str, nova.NovaServer]
                     ) -> dict[str, nova.Tries]:
@@ -235,7 +274,7 @@ class Lists:
             server = self._reader.nova.server(uuid)
         except rest.NotFound:
             return None
-        if not server.waits:
+        if not server.waits and not self._is_kept(server):
             return None
         answer = self.answer(server, classes)
         if answer is None:
@@ -282,6 +321,7 @@ class Lists:
         hosts = self._reader.read_hosts(hypervisors)
         classes = reader.classes(hosts.values())
         self._shapes.forget()
+        self.find_failed()
         waiting = self.read_waiting(classes)
         if not waiting.servers:
             self._look_for_those_in_error()

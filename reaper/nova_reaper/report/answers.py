@@ -76,7 +76,8 @@ class Entry:
         answer = {
             'server': waiting.id, 'name': waiting.name,
             'project_id': waiting.project,
-            'state': 'shelved' if waiting.shelved else 'pending',
+            'state': ('shelved' if waiting.shelved else
+                      'error' if waiting.failed else 'pending'),
             'priority': waiting.priority, 'position': self.position,
             'queue_length': self.queue_length,
             'since': text(waiting.created_at), 'attempts': waiting.attempts,

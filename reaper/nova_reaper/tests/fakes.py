@@ -334,7 +334,8 @@ class Nova:
         return answer
 
     def _shown(self, server: dict[str, Any]) -> dict[str, Any]:
-        if server['status'] != 'PENDING' or self.newest == '2.106':
+        if self.newest == '2.106' or server['status'] not in (
+                'PENDING', 'ERROR') or server['OS-EXT-SRV-ATTR:host']:
             return server
         return server | {'asked_to_wait': server['asked']}
 
@@ -402,7 +403,7 @@ class Nova:
     # What becomes of servers.
 
     def _rebuild(self, server: dict[str, Any], value: Any) -> Answer:
-        if server['status'] != 'PENDING':
+        if server['status'] not in ('PENDING', 'ERROR'):
             return self.error(409, 'It does not wait.')
         if server['locked'] and self.auth.project != SERVICE:
             return self.error(409, 'Instance x is locked')
@@ -439,6 +440,12 @@ class Nova:
         consumer = self.room.placement.consumer(server['id'])
         if self.ignores_holds and consumer.is_hold:
             return Answer(202, b'')
+        if self.builds == 'ERROR':
+            # As in the cell of its host, which has given up what it had.
+            if consumer.amounts:
+                self.room.placement.write([consumer.with_amounts({})])
+            server['fault'] = {'message': 'Exceeded maximum number of retries.'
+                               ' Exhausted all hosts available.'}
         if self.builds != 'ACTIVE' or not consumer.amounts:
             server['status'] = self.builds.replace('ACTIVE', 'PENDING')
             return Answer(202, b'')

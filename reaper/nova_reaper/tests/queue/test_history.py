@@ -354,3 +354,90 @@ class SinceTestCase(test_engine.EngineTestCase):
                 'oldest_pending_seconds', state='shelved') - self.offset,
                 delta=30)
             del self.nova.servers[shelved]
+
+
+class FailedTestCase(test_engine.EngineTestCase):
+    """A build that failed leaves a server in ERROR, and in the queue."""
+
+    mode = 'fill'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 4)
+        self.nova.builds = 'ERROR'
+
+    def add_failed(self, **others: Any) -> str:
+        server = self.nova.add_server('w', 4, status='ERROR', **others)
+        self.nova.servers[server]['fault'] = {
+            'message': 'Exceeded maximum number of retries.'}
+        return server
+
+    def test_it_is_built_again(self) -> None:
+        waiting = self.nova.add_server('w', 4, asked=False,
+                                       metadata={'reaper:wait': 'true'})
+        self.turns(20)
+        self.assertEqual('ERROR', self.status(waiting))
+        # At once, then after the back-off.
+        self.assertEqual(['rebuild'] * 2, self.actions())
+        entry = self.shown.entry(waiting)
+        assert entry
+        shown = entry.to_dict(False)
+        self.assertEqual(('error', 1, 3, 'build_failed'), (
+            shown['state'], shown['position'], shown['attempts'],
+            shown['reason']))
+        self.assertIsNotNone(shown['next_attempt'])
+        self.assertEqual({}, self.room.has(waiting))
+        self.nova.builds = 'ACTIVE'
+        self.turns(20, 20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_after_a_restart(self) -> None:
+        waiting = self.nova.add_server('w', 4)
+        self.nova.servers[waiting]['created'] = '2026-01-01T00:00:00Z'
+        self.turns(20)
+        self.start()
+        self.turns(3)
+        entry = self.shown.entry(waiting)
+        assert entry
+        self.assertEqual(2, entry.waiting.failures)
+        self.nova.builds = 'ACTIVE'
+        self.turns(40, 20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_nobody_has_asked(self) -> None:
+        self.conf.set_override('wait', 'all', 'reaper')
+        for others in ({'asked': False},
+                       {'metadata': {'reaper:wait': 'false'}},
+                       {'metadata': {}, 'launched': True},
+                       {'fault': 'No valid host was found. '}):
+            launched = others.pop('launched', False)
+            fault = others.pop('fault', None)
+            waiting = self.add_failed(**others)
+            if launched:
+                self.nova.servers[waiting][
+                    'OS-SRV-USG:launched_at'] = '2026-01-01T00:00:00.000000'
+            if fault:
+                self.nova.servers[waiting]['fault']['message'] = fault
+        self.turns(30)
+        self.assertEqual([], self.actions())
+        self.assertEqual([], list(self.shown.entries()))
+
+    def test_past_its_deadline(self) -> None:
+        self.nova.add_server('o', 4, 'h1')
+        waiting = self.add_failed()
+        self.turns(3)
+        self.assertIn(waiting, self.engine.world.servers)
+        self.conf.set_override('pending_timeout', 5, 'reaper')
+        self.turns(20, 61)
+        self.assertNotIn(waiting, self.engine.world.servers)
+        self.assertEqual([], self.actions())
+
+    def test_nobody_is_ended_for_it(self) -> None:
+        self.conf.set_override('mode', 'preempt', 'reaper')
+        victim = self.nova.add_server('s', 4, 'h1', preemptible=True)
+        self.add_failed()
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(victim))
+        entry, = self.shown.entries()
+        assert entry.decision
+        self.assertIn('build failed', entry.decision.detail)
