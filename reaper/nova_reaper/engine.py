@@ -211,7 +211,8 @@ class Engine:
     # Lists.
 
     def _start_lists(self) -> None:
-        due = self._calendar.due(self.guard.active, self.recovered)
+        due = self._calendar.due(self.guard.active, self.recovered,
+                                 self.guard.hears)
         if due == lists.CHANGES and self.jobs.runs('attempt '):
             # Of before another was active: what it writes is to be seen.
             return
@@ -219,7 +220,7 @@ class Engine:
             started = self.jobs.start(due, functools.partial(
                 self._lists.read_waiting, self.world.classes()),
                 self._take_waiting)
-        elif due in (lists.CHANGES, lists.SHAPES):
+        elif due in (lists.CHANGES, lists.SHAPES, lists.ROOM):
             anew = due == lists.SHAPES
             started = self.jobs.start(lists.FULL, functools.partial(
                 self._lists.read_changes, self._calendar.read_at,
@@ -230,7 +231,7 @@ class Engine:
                 due, self._lists.read_all, self._take_full)
         if started:
             self._calendar.began(due)
-            if due != lists.WAITING:
+            if due not in (lists.WAITING, lists.ROOM):
                 self._begun_in = self._term if self.guard.active else -1
 
     def _take_waiting(self, found: lists.WaitingList, full: bool = False

@@ -41,6 +41,7 @@ LOG = log.getLogger(__name__)
 FULL = 'full list'
 WAITING = 'list of servers that wait'
 CHANGES = 'list of what has changed'
+ROOM = 'list of servers that wait and of hosts that have changed'
 SHAPES = 'list of what filters say'
 # Of the changes, before everything is read; of servers of one kind in a list.
 TRIES = 3
@@ -416,9 +417,12 @@ class Calendar:
         due: float = self._full_at + self._conf.full_list_interval
         return min(due, self.pending) if self._full_failed else due
 
-    def due(self, active: bool, recovered: bool) -> str | None:
+    def due(self, active: bool, recovered: bool, hears: bool = True
+            ) -> str | None:
         """The list that is to be read now, None if there is none.
 
+        :param hears: whether notifications come: without them each list of
+            servers that wait is one of hosts, too
         :param active: whether this is the reaper that acts
         :param recovered: whether it knows what was begun by others
         """
@@ -432,7 +436,7 @@ class Calendar:
             return SHAPES if self.read_at > NEVER else FULL
         known = recovered or not active and self.read_at > NEVER
         if now >= self.pending and known:
-            return WAITING
+            return WAITING if hears or self.read_at == NEVER else ROOM
         return None
 
     def began(self, name: str | None) -> None:
@@ -456,7 +460,7 @@ class Calendar:
             # One error is no reason to read all hosts of a large cloud.
             self.resume = True
             self._resume_at = time.monotonic() + PAUSE
-        else:
+        elif self._last != ROOM:
             self._full_failed = self._full_failed or name == FULL
 
     def took(self, seconds: float) -> None:
