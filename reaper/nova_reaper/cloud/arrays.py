@@ -225,6 +225,17 @@ class Slots:
             self.put(row, servers, taken)
 
 
+# Filters of Nova whose verdict does not depend on what is on a host: it holds
+# until an aggregate, a service or a flavor changes. That of any other, be it of
+# NUMA, PCI devices, a number of servers or a group, ends with each change of
+# the host.
+LASTING = frozenset({
+    'AggregateImagePropertiesIsolation', 'AggregateInstanceExtraSpecsFilter',
+    'AggregateMultiTenancyIsolation', 'AggregateTypeAffinityFilter',
+    'ComputeCapabilitiesFilter', 'ComputeFilter', 'ImagePropertiesFilter',
+    'IsolatedHostsFilter'})
+
+
 class Exclusions:
     """The hosts of an index that are refused or not offered, by the shape.
 
@@ -239,15 +250,36 @@ class Exclusions:
         self._refused: dict[model.Shape, Bools] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
         self._withheld: dict[str, set[model.Shape]] = {}
+        # The mapping that was given for each shape; and the shapes, by host,
+        # whose refusal ends with a change of it.
+        self._given: dict[model.Shape, Mapping[str, str]] = {}
+        self._passing: dict[str, set[model.Shape]] = {}
 
     def put(self, row: int, before: model.Host | None,
             host: model.Host) -> None:
         """Let what Placement said of a host hold no more if it has changed."""
         if before != host:
             self._withheld.pop(host.name, None)
+        if before is not None and before != host:
+            for shape in self._passing.pop(host.name, ()):
+                self._take_back(shape, host.name, row)
         if self._not_offered and before != host:
             for mask in self._not_offered.values():
                 mask[row:row + 1] = False
+
+    def _take_back(self, shape: model.Shape, host: str, row: int) -> None:
+        by_host = self._refusals.get(shape, {})
+        if host not in by_host:
+            return
+        if by_host is self._given.get(shape):
+            # It is not of this object alone.
+            by_host = dict(by_host)
+            self._refusals[shape] = by_host
+        assert isinstance(by_host, dict)
+        del by_host[host]
+        mask = self._refused.get(shape)
+        if mask is not None:
+            mask[row:row + 1] = False
 
     def add_row(self) -> None:
         """There is a new host: what was said by name is looked up again."""
@@ -258,6 +290,23 @@ class Exclusions:
 
         It replaces what was said of the shape before; {} forgets it.
         """
+        self._set(shape, by_host)
+        self._given[shape] = by_host
+        for host, name in by_host.items():
+            if name not in LASTING:
+                self._passing.setdefault(host, set()).add(shape)
+
+    def add(self, shape: model.Shape, host: str, name: str) -> None:
+        """Say that a filter refuses a shape on one host more."""
+        self._set(shape, {**self.refusals(shape), host: name})
+        if name not in LASTING:
+            self._passing.setdefault(host, set()).add(shape)
+
+    def given(self, shape: model.Shape) -> Mapping[str, str] | None:
+        """What was said of a shape last; some of it may hold no more."""
+        return self._given.get(shape)
+
+    def _set(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
         self._refused.pop(shape, None)
         if by_host:
             self._refusals[shape] = by_host
@@ -336,6 +385,11 @@ class Exclusions:
 
     def keep_only(self, shapes: Collection[model.Shape]) -> None:
         """Forget what was said of other shapes."""
-        for said in (self._refusals, self._refused, self._not_offered):
+        for said in (self._refusals, self._refused, self._not_offered,
+                     self._given):
             for shape in said.keys() - shapes:
                 del said[shape]
+        for host, passing in list(self._passing.items()):
+            passing.intersection_update(shapes)
+            if not passing:
+                del self._passing[host]

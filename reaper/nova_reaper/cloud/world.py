@@ -18,6 +18,7 @@ It asks nobody. Its owner, the engine, holds a lock over it.
 import collections
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import datetime
 import time
@@ -153,19 +154,27 @@ class World:
             return False
         new = server.id not in self.servers
         self.servers[server.id] = server
-        shape = answer.shape
-        known = self.index.exclusions.refusals(shape)
-        # Of those of one shape all but the first have the same object.
-        if known is not answer.refused:
-            self.index.exclusions.refuse(shape, answer.refused)
-            if dict(known) != dict(answer.refused):
-                self.queue.wake_shape(shape)
         self.history.setdefault(server.id, history.History())
+        waiting = self.waiting(server.id)
+        # Its shape may be another while nobody is ended for it.
+        for shape in {answer.shape, waiting.shape if waiting
+                      else answer.shape}:
+            self._refuse(shape, answer.refused)
         if tries and not busy:
             self.learn_tries(server.id, tries)
         if not busy:
             self.put_again(server.id)
         return new
+
+    def _refuse(self, shape: model.Shape, refused: Mapping[str, str]) -> None:
+        """Say which filters refuse a shape, by the host's name."""
+        # Of those of one shape all but the first have the same object.
+        if self.index.exclusions.given(shape) is refused:
+            return
+        changed = dict(self.index.exclusions.refusals(shape)) != dict(refused)
+        self.index.exclusions.refuse(shape, refused)
+        if changed:
+            self.queue.wake_shape(shape)
 
     def _is_late(self, server: nova.NovaServer, answer: shapes.Answer) -> bool:
         waiting = shapes.waiting(server, answer, self._reader.properties.get(
@@ -177,8 +186,7 @@ class World:
         """A filter was found to refuse a server's shape on a host."""
         waiting = self.waiting(server)
         if waiting:
-            known = self.index.exclusions.refusals(waiting.shape)
-            self.index.exclusions.refuse(waiting.shape, {**known, host: name})
+            self.index.exclusions.add(waiting.shape, host, name)
 
     def offer(self, server: str, host: str, providers: Collection[str]
               ) -> bool:

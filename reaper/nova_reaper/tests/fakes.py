@@ -220,6 +220,8 @@ class Nova:
     :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
     :ivar disabled: names of the hosts that are
+    :ivar pinned: names of hosts that NUMATopologyFilter refuses while anything
+        is on them
     :ivar no_bus: no host is told of what is asked for
     """
 
@@ -238,6 +240,7 @@ class Nova:
         self.slow = False
         self.no_bus = False
         self.disabled: set[str] = set()
+        self.pinned: set[str] = set()
         self.clock_off = 0.0
         self.auth = Token(SERVICE)
         self.rebuilt_by: list[str] = []
@@ -365,8 +368,17 @@ class Nova:
                   for name, value in wanted['extra_specs'].items()
                   if name.startswith('resources:'))])}) + self.asks_also],
             'hosts': [{'host': name, 'uuid': provider,
-                       'refused_by': self.refused_by.get(name)}
+                       'refused_by': self.refused_by.get(name) or
+                       self._by_usage(name)}
                       for name, provider in self.hosts.items()]})
+
+    def _by_usage(self, host: str) -> str | None:
+        """The filter that refuses a host for what is on it now."""
+        if host not in self.pinned:
+            return None
+        there = any(server['OS-EXT-SRV-ATTR:host'] == host
+                    for server in self.servers.values())
+        return 'NUMATopologyFilter' if there else None
 
     def _os_instance_actions(self, method: str, server: dict[str, Any],
                              rest: list[str], body: Any) -> Answer:

@@ -205,3 +205,52 @@ class SilenceTestCase(test_engine.EngineTestCase):
         self.turns(4, 20)
         self.assertEqual([], self.nova.before)
         self.assertEqual(full, self.engine._calendar.full)
+
+
+class UsageTestCase(test_engine.EngineTestCase):
+    """A filter looks at what is on a host."""
+
+    mode = 'fill'
+
+    def test_a_host_that_is_freed(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.pinned = {'h1'}
+        pinned = self.nova.add_server('o', 2, 'h1')
+        waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+        self.assertEqual(('PENDING', []),
+                         (self.status(waiting), self.actions()))
+        self.nova.finish(pinned)
+        self.hint(bus.Kind.HOST, host='h1')
+        self.turns(8)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_a_host_that_changes_and_is_refused_still(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.pinned = {'h1'}
+        others = [self.nova.add_server('o', 1, 'h1') for _ in range(2)]
+        waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+        self.nova.finish(others[0])
+        self.hint(bus.Kind.HOST, host='h1')
+        self.turns(20)
+        self.assertEqual(('PENDING', []),
+                         (self.status(waiting), self.actions()))
+        entry = self.shown.entry(waiting)
+        assert entry and entry.decision
+        self.assertEqual((model.Reason.REFUSED, 0), (
+            entry.decision.reason, entry.waiting.failures))
+
+    def test_what_does_not_look_at_usage_is_kept(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.refused_by['h1'] = 'ComputeCapabilitiesFilter'
+        other = self.nova.add_server('o', 1, 'h1')
+        waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+        asked = self.nova.adapter
+        self.nova.finish(other)
+        self.hint(bus.Kind.HOST, host='h1')
+        with mock.patch.object(asked, '_pending') as pending:
+            self.turns(10)
+        pending.assert_not_called()
+        self.assertEqual('PENDING', self.status(waiting))
