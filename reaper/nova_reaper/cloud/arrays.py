@@ -97,6 +97,16 @@ class Slots:
     def __len__(self) -> int:
         return len(self.row_of)
 
+    def use(self, options: model.Options) -> None:
+        """Protect servers by other options from now on."""
+        before, self._options = self._options, options
+        if (before.min_run_time, before.repeat_protection) == (
+                options.min_run_time, options.repeat_protection):
+            return
+        for at, server in enumerate(self.servers):
+            if server is not None:
+                self.safe_until[at] = self._safe_until(server)
+
     def add_class(self) -> None:
         """Make room for one resource class more."""
         self.amounts.append(np.zeros(len(self.servers), np.int32))

@@ -73,24 +73,16 @@ class World:
 
         :param attempts: IDs of the servers that attempts go on for
         """
-        plans = self.index.plans
         self.options = options
         # It may have been by a list that nobody believed: nobody is given up
         # for it before it is decided again.
         self.told.forget(model.NEVER)
-        self.index = index_module.Index(options)
-        self.queue = queue_module.Queue(options)
-        self.planner = plan.Planner(self.index, self.queue, options,
-                                    self.planner)
-        for view in self.views.values():
-            self.index.put(view.host, view.servers)
+        self.index.use(options)
+        self.planner.use(options)
+        self.queue.use(options, timeutils.utcnow(True))
         for server in list(self.servers):
             if server not in attempts:
                 self.put_again(server)
-        for one in plans.values():
-            if one.host in self.index.rows:
-                self.index.plan(one.server, one.host, one.resources,
-                                one.victims)
 
     def put_host(self, view: reader.HostView, wake: bool = False) -> bool:
         """A host as it was read; returns whether it has changed.

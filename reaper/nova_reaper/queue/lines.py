@@ -53,6 +53,22 @@ class FairShare:
         self._given: dict[str, dict[str, float]] = {}
         self._shares: dict[str, float] = {}
 
+    def use(self, half_life: int, now: datetime.datetime) -> float:
+        """Forget by another half-life from now on.
+
+        :returns: by what the weights that were used so far are multiplied
+        """
+        if half_life == self._half_life:
+            return 1.0
+        factor = 1.0 / self.weight(now)
+        for given in self._given.values():
+            for name in given:
+                given[name] *= factor
+        self._shares = {project: share * factor
+                        for project, share in self._shares.items()}
+        self._half_life, self._begin = half_life, now
+        return factor
+
     def of(self, project: str) -> float:
         """The dominant share; only the order of the values has a meaning."""
         return self._shares.get(project, 0.0)
@@ -121,6 +137,12 @@ class Level:
         if lines[0] == entry:
             self.reorder(line.project)
 
+    def reorder_all(self) -> None:
+        """Take note of other shares of all projects."""
+        self._projects.clear()
+        for project in list(self._lines):
+            self.reorder(project)
+
     def reorder(self, project: str) -> None:
         """Take note of another share or another oldest server."""
         if lines := self._lines.get(project):
@@ -183,6 +205,10 @@ class Sleepers:
         self._demands: list[model.Demand | None] = []
         self._empty: list[int] = []
         self._asked: dict[str, arrays.Ints] = {}
+
+    def use(self, options: model.Options) -> None:
+        """Wake by other options from now on."""
+        self._options = options
 
     def __contains__(self, demand: model.Demand) -> bool:
         return demand in self._sleeps

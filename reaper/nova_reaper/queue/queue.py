@@ -125,6 +125,23 @@ class Queue:
         """The server that waits under an ID."""
         return self._servers.get(server)
 
+    def use(self, options: model.Options, now: datetime.datetime) -> None:
+        """Order and wake by other options from now on."""
+        self._options = options
+        self._sleeping.use(options)
+        factor = self.share.use(options.fair_share_half_life, now)
+        if factor != 1.0:
+            self._grants = {
+                server: (project, {name: amount * factor for name, amount
+                                   in resources.items()})
+                for server, (project, resources) in self._grants.items()}
+            for level in self._levels.values():
+                level.reorder_all()
+        self.wake_all()
+        for _due, server, token in list(self._later):
+            if self._tokens.get(server) == token:
+                self._enqueue(self._servers[server], now)
+
     def in_order(self) -> list[model.Waiting]:
         """All that wait, in the order of now; what is given will change it."""
         return sorted(self._servers.values(), key=self.rank)

@@ -441,3 +441,71 @@ class FailedTestCase(test_engine.EngineTestCase):
         entry, = self.shown.entries()
         assert entry.decision
         self.assertIn('build failed', entry.decision.detail)
+
+
+class OptionsTestCase(test_engine.EngineTestCase):
+    """What is known survives a change of the mode, or of an option."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+        self.victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
+                                           project='spot')
+        self.nova.servers[self.victim]['OS-SRV-USG:launched_at'] = (
+            f'{later(-100):%Y-%m-%dT%H:%M:%S.000000}')
+        self.nova.refused_by['h1'] = 'ComputeFilter'
+        self.waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+
+    def test_refusals_and_shares_stay(self) -> None:
+        known = self.engine.world
+        index, queue = known.index, known.queue
+        item = known.queue.get(self.waiting)
+        assert item
+        queue.share.give('owner', {'VCPU': 4.0}, {'VCPU': 8})
+        for mode in ('fill', 'preempt', 'observe', 'fill'):
+            self.conf.set_override('mode', mode, 'reaper')
+            self.turns(2)
+        self.assertEqual((index, queue), (known.index, known.queue))
+        self.assertEqual({'h1': 'ComputeFilter'},
+                         index.exclusions.refusals(item.shape))
+        self.assertEqual(0.5, queue.share.of('owner'))
+
+    def test_protection_counts_anew(self) -> None:
+        slots = self.engine.world.index.slots
+        for seconds in (600, 60, 0):
+            self.conf.set_override('min_run_time', seconds, 'reaper')
+            self.turns(2)
+            at = slots.segment(slots.row_of[self.victim]).start
+            self.assertAlmostEqual(
+                seconds - 100, slots.safe_until[at] / 1e6 - NOW.timestamp(),
+                delta=2)
+
+    def test_shares_by_another_half_life(self) -> None:
+        queue = self.engine.world.queue
+        queue.share.give('owner', {'VCPU': 4.0}, {'VCPU': 8})
+        queue.share.weight(NOW)
+        item = queue.get(self.waiting)
+        assert item
+        queue.grant(item, {'VCPU': 8}, later(86400))
+        self.assertEqual(1.5, queue.share.of('owner'))
+        self.conf.set_override('fair_share_half_life', 60, 'reaper')
+        self.offset = 86400
+        self.turns(2)
+        # What is given now counts as much as before the change.
+        self.assertAlmostEqual(0.75, queue.share.of('owner'), 1)
+        queue.give_back(self.waiting, later(86400))
+        self.assertAlmostEqual(0.25, queue.share.of('owner'), 1)
+
+    def test_a_shorter_back_off(self) -> None:
+        queue = self.engine.world.queue
+        self.engine.world.came_to_nothing(
+            self.waiting, history.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
+        self.conf.set_override('retry_interval', 600, 'reaper')
+        self.turns(2)
+        self.engine.world.put_again(self.waiting)
+        self.assertEqual(1, len(queue._later))
+        self.conf.set_override('retry_interval', 1, 'reaper')
+        self.turns(3)
+        self.assertEqual([], [entry for entry in queue._later
+                              if queue._tokens.get(entry[1]) == entry[2]])
