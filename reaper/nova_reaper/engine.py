@@ -366,6 +366,7 @@ class Engine:
                 timeutils.utcnow(True),
                 may_end=with_victims < group.max_preemptions)
             if found is None:
+                self._hosts.forget_freed()
                 return
             self.metrics.decision.observe(time.perf_counter() - begun)
             waiting, decision = found

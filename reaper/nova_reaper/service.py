@@ -104,11 +104,11 @@ def build(conf: cfg.ConfigOpts, services: Services,
         return time.monotonic()
 
     source = reader.Reader(services.nova, services.placement,
-                           services.keystone, readers)
+                           services.keystone, readers, conf)
     forms = shapes.Shapes(services.nova)
     held = holds.Holds(services.placement, services.project, services.user)
     ends = ending.Victims(conf, services.nova, announcer, meters,
-                          source.locked_by_admin, clock)
+                          source, clock)
     safe = guard.Guard(conf, services.nova, held, meters)
     known = world.World(reaper_conf.options(conf), source, forms, meters)
     actor = steps.Actor(conf, services.nova, services.placement, held, ends,

@@ -106,9 +106,13 @@ class Attempt:
     :ivar requests: queries for Placement, as Nova gives them, in order
     :ivar terminate_at: when the notice to the victims is over
     :ivar held: the hold as it was written last
+    :ivar held_at: when a part was held before the swap, by the monotonic
+        clock, 0 if none was
+    :ivar needless: why the victims need not end, '' if they have to
     :ivar swapped: whether the victims' allocations are gone
     :ivar unsure: whether a write of the hold got no answer: it may be done
     :ivar ended: how many victims were ended by the reaper
+    :ivar stalled: whether it cannot go on before the cell of a server is back
     :ivar wake_at: when to go on, by the monotonic clock; 0 is at once
     :ivar since: when the step began, by the monotonic clock
     :ivar sent: whether the rebuild was accepted
@@ -123,9 +127,12 @@ class Attempt:
     victims: tuple[Victim, ...] = ()
     terminate_at: datetime.datetime | None = None
     held: placement.Consumer | None = None
+    held_at: float = 0.0
+    needless: str = ''
     swapped: bool = False
     unsure: bool = False
     ended: int = 0
+    stalled: bool = False
     wake_at: float = 0.0
     since: float = 0.0
     sent: bool = False

@@ -152,6 +152,9 @@ class Outcomes:
         if outcome.refused_by:
             # Decided again at once, without this host.
             self._world.refuse(server, host, outcome.refused_by)
+        elif outcome.result is Result.WITHDRAWN:
+            # Nobody refused it anything: it is decided again at once.
+            pass
         elif outcome.tries:
             self._world.learn_tries(server, outcome.tries, outcome.reason)
         elif outcome.offered is not None:
@@ -198,6 +201,9 @@ class Outcomes:
                 self._ended[victim.id] += 1
                 if self._ended[victim.id] >= 3:
                     self._metrics.repeated_victims.inc()
+        for uuid in self._ended.keys() - self._reader.preemptible.keys():
+            # It does not come back.
+            del self._ended[uuid]
 
     def _tell(self, outcome: Outcome) -> None:
         known = self._world.servers
@@ -353,13 +359,16 @@ class Attempts:
                        if at <= now]:
             del self._not_begun[server]
             self._read_one(server)
-        asking = sum(current.step in ASKING
-                     for current in self.under_way.values())
+        going = [current for current in self.under_way.values()
+                 if not current.stalled]
+        asking = sum(current.step in ASKING for current in going)
         ending = sum(bool(current.victims) and current.step in ENDING
-                     for current in self.under_way.values())
+                     for current in going)
         for server, current in list(self.under_way.items()):
             if current.wake_at > now or f'attempt {server}' in self._jobs:
                 continue
+            if current.step in (Step.GRACE, Step.SWAP):
+                current = self.under_way[server] = self._planned_anew(current)
             if current.step == Step.CHECK:
                 if current.victims and ending >= group.max_preemptions or (
                         asking >= group.max_rebuilds):
@@ -369,6 +378,37 @@ class Attempts:
             self._jobs.start(f'attempt {server}', functools.partial(
                 self._actor.advance, current), self._advanced)
         self._outcomes.show(self.under_way.values())
+
+    def _planned_anew(self, current: Attempt) -> Attempt:
+        """Take note if the victims under notice need not end any more."""
+        before = self.decisions.get(current.id)
+        waiting = self._world.waiting(current.id)
+        if before is None or waiting is None or current.unsure:
+            # A step finds out what becomes of a server that waits no more.
+            return current
+        if waiting.demand != current.waiting.demand:
+            return dataclasses.replace(
+                current, needless='the server asks for something else by now')
+        found = self._world.planner.better(
+            waiting, before, self._shown_hold(current), timeutils.utcnow(True))
+        if found is None:
+            return current
+        if found.verdict is model.Verdict.ROOM:
+            if found.host == current.host:
+                return current.at(Step.SWAP, time.monotonic())
+            return dataclasses.replace(
+                current, needless='there is room without its end')
+        return dataclasses.replace(
+            current, needless='others are ended at a lower price')
+
+    def _shown_hold(self, current: Attempt) -> dict[str, int]:
+        """What is held before the swap, as far as the host as read shows it.
+        """
+        view = self._world.views.get(current.host)
+        if not current.held or not current.held_at or view is None or (
+                view.read_at < current.held_at):
+            return {}
+        return dict(current.held.amounts.get(current.provider, {}))
 
     def _advanced(self, result: Attempt | Outcome) -> None:
         current = result if isinstance(result, Attempt) else result.attempt
@@ -431,8 +471,19 @@ class Attempts:
     def drop_written(self, view: reader.HostView) -> bool:
         """Drop the plans that a host shows as it was read.
 
+        What is held before a swap is planned no more where it shows.
+
         :returns: whether there were any
         """
+        for server in self._world.index.planned(view.host.name):
+            current = self.under_way.get(server)
+            if current and current.held and (
+                    0 < current.held_at <= view.read_at):
+                held = current.held.amounts.get(current.provider, {})
+                plan = self._world.index.plans[server]
+                self._world.index.plan(server, plan.host, {
+                    name: amount - held.get(name, 0) for name, amount
+                    in current.waiting.shape.resources}, plan.victims)
         shown = [server
                  for server in self._world.index.planned(view.host.name)
                  if self._written.get(server, math.inf) <= view.read_at]

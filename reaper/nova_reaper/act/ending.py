@@ -13,6 +13,7 @@
 """Notice to preemptible servers, its withdrawal, and their end."""
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 import datetime
@@ -27,6 +28,7 @@ from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
+from nova_reaper.events import reader
 from nova_reaper.report import announcements
 from nova_reaper.report import metrics
 
@@ -59,18 +61,19 @@ class Victims:
 
     Each method can be repeated: it looks at what Nova says first.
 
-    :param locked: whether an administrator has locked a server
+    :param source: tells who has locked a server, and which flavors bear the
+        mark
     """
 
     def __init__(self, conf: cfg.ConfigOpts, service: nova.Nova,
                  announcer: announcements.Announcer, meters: metrics.Metrics,
-                 locked: Callable[[nova.NovaServer], bool],
+                 source: reader.Reader,
                  clock: Callable[[], float]) -> None:
         self._conf = conf.reaper
         self._nova = service
         self._announcer = announcer
         self._metrics = meters
-        self._locked = locked
+        self._reader = source
         self._clock = clock
         #: IDs of those whose notice has to stay until their guest is off.
         self.later: set[str] = set()
@@ -82,23 +85,29 @@ class Victims:
         except rest.NotFound:
             return None
 
-    def objection(self, server: nova.NovaServer, host: str,
-                  told: bool) -> str | None:
+    def marked(self) -> frozenset[str]:
+        """Names of the flavors that bear the mark now."""
+        return self._reader.marked()
+
+    def objection(self, server: nova.NovaServer, host: str, told: bool,
+                  marked: Collection[str]) -> str | None:
         """Why a server may not be ended for another, None if it may.
 
         :param told: whether it has had its notice
+        :param marked: names of the flavors that bear the mark now
 
         The choice was made from a picture of a moment ago; this is the look
         right before the deed. A notice for another is no reason: owners write
         metadata, and Placement lets only one have the room.
         """
-        if not flavors.is_preemptible(server.flavor):
+        if not flavors.is_preemptible(server.flavor) or (
+                server.flavor.name not in marked):
             return 'is not preemptible'
         if server.host != host:
             return 'is not on the host any more'
         if server.task_state or server.status not in flavors.ENDABLE:
             return f'is {server.status} with the task {server.task_state}'
-        if self._locked(server):
+        if self._reader.locked_by_admin(server):
             return 'is locked by an administrator'
         if not told and server.launched_at and (
                 timeutils.utcnow(True) - server.launched_at
@@ -155,11 +164,6 @@ class Victims:
                         server and flavors.is_leaving(server)):
                     # It was not shelved: nothing is to bring it back later.
                     keys = flavors.SHELVED_AT, *keys
-                if server and server.metadata.get(
-                        flavors.FOR, waiting) != waiting:
-                    LOG.info('Server %s (%s) is under notice for another by '
-                             'now.', victim.id, victim.name)
-                    continue
                 if server and server.task_state == 'powering-off':
                     # It cannot be started yet, and the notice is what says
                     # that somebody has to.
@@ -167,7 +171,13 @@ class Victims:
                     continue
                 # The notice is what tells that it was stopped.
                 self._resume(victim)
-                self._nova.delete_metadata(victim.id, keys)
+                if server and server.metadata.get(
+                        flavors.FOR, waiting) != waiting and flavors.is_id(
+                            server.metadata[flavors.FOR]):
+                    LOG.info('Server %s (%s) is under notice for another by '
+                             'now.', victim.id, victim.name)
+                    continue
+                self._unmark(victim.id, server, keys)
             except rest.RequestFailed as error:
                 LOG.warning('The notice to server %s is not withdrawn: %s',
                             victim.id, error)
@@ -177,6 +187,18 @@ class Victims:
             self._announcer.withdrawal(victim)
             LOG.info('The notice to server %s (%s) is withdrawn: %s.',
                      victim.id, victim.name, why)
+
+    def _unmark(self, uuid: str, server: nova.NovaServer | None,
+                keys: Sequence[str]) -> None:
+        """Take keys off a server; in ERROR Nova lets nobody do so."""
+        in_error = server is not None and server.status == 'ERROR'
+        if in_error:
+            self._nova.reset_state(uuid, 'active')
+        try:
+            self._nova.delete_metadata(uuid, keys)
+        finally:
+            if in_error:
+                self._nova.reset_state(uuid, 'error')
 
     def _resume(self, victim: Victim) -> None:
         """Start a guest again that was stopped, and lives on."""
@@ -199,16 +221,22 @@ class Victims:
         return self._find_on(uuid, host) is None
 
     def _find_on(self, uuid: str, host: str) -> nova.NovaServer | None:
-        """A server as it is now, None if it has left its host."""
+        """A server as it is now, None if it has left its host.
+
+        One that Nova shows as deleted has not: Nova sets that before the
+        delete is done, which may still fail.
+        """
         server = self.find(uuid)
-        if (server is None or server.status in flavors.OFF_HOST or
-                server.host != host):
+        if server is None or server.status == 'SHELVED_OFFLOADED' or (
+                server.host != host and server.status != 'DELETED'):
             return None
         return server
 
-    def end(self, victim: Victim, host: str) -> Victim:
+    def end(self, victim: Victim, host: str, only_stop: bool = False
+            ) -> Victim:
         """Go one step further with the end of a victim.
 
+        :param only_stop: whether nothing is to be done that cannot be undone
         :returns: the victim as it stands then; as it was, if Nova refuses
         :raises: clients.RequestFailed if it cannot be looked at
         """
@@ -217,13 +245,16 @@ class Victims:
             self._count(victim)
             return dataclasses.replace(victim, stage=Stage.ENDED)
         try:
-            # The first look at one that was soft-deleted or is on its way.
             if server.task_state:
                 return self._free(victim, server)
-            if not flavors.is_preemptible(server.flavor):
+            if server.status == 'DELETED' or server.status == 'ERROR' and (
+                    victim.stage == Stage.ENDING and
+                    self._clock() - victim.since < PATIENCE):
+                # The end that was asked for is under way, or has failed just
+                # now and is asked for again.
                 return victim
-            return dataclasses.replace(self._end(victim, server),
-                                       failed_at=0.0)
+            return dataclasses.replace(
+                self._end(victim, server, only_stop), failed_at=0.0)
         except rest.Unavailable as error:
             LOG.warning('Whether server %s is being ended is looked at: %s',
                         victim.id, error)
@@ -252,7 +283,8 @@ class Victims:
         self._nova.reset_state(victim.id, 'active')
         return dataclasses.replace(victim, failed_at=0.0)
 
-    def _end(self, victim: Victim, server: nova.NovaServer) -> Victim:
+    def _end(self, victim: Victim, server: nova.NovaServer,
+             only_stop: bool) -> Victim:
         now = self._clock()
         timeout = self._conf.stop_timeout
         if victim.stage == Stage.NOTICED and timeout and (
@@ -261,6 +293,8 @@ class Victims:
             return dataclasses.replace(victim, stage=Stage.STOPPING, since=now)
         if (victim.stage == Stage.STOPPING and server.status == 'ACTIVE' and
                 now - victim.since < timeout):
+            return victim
+        if only_stop:
             return victim
         if victim.action == model.Action.DELETE:
             self._nova.force_delete(victim.id)
@@ -274,8 +308,6 @@ class Victims:
             self._nova.shelve(victim.id)
         else:
             self._nova.shelve(victim.id)
-        if victim.stage == Stage.ENDING:
-            return victim
         return dataclasses.replace(victim, stage=Stage.ENDING, since=now)
 
     def _count(self, victim: Victim) -> None:

@@ -30,6 +30,13 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 
+LOG = log.getLogger(__name__)
+TRIES = 4
+# So many holds in a row that led to nothing, and no more are written for so
+# many seconds.
+IN_VAIN = 3
+AGAIN = 3600.0
+
 
 def allocation(server: nova.NovaServer, provider: str) -> placement.Consumer:
     """What a server has of its host, where Placement does not say it."""
@@ -52,6 +59,24 @@ def fits(request: Sequence[tuple[str, int]], free: Mapping[str, int],
                 amount % item.step_size):
             return False
     return True
+
+
+def part(request: Sequence[tuple[str, int]], provider: placement.Provider,
+         held: Mapping[str, int]) -> dict[str, int]:
+    """As much of a request as may be allocated on a host now.
+
+    :param held: what is held for the request already
+    """
+    amounts = {}
+    for name, amount in request:
+        item = provider.inventory.get(name)
+        if item is None:
+            return {}
+        amount = min(amount, provider.free.get(name, 0) + held.get(name, 0))
+        amount -= amount % item.step_size
+        if amount >= item.min_unit:
+            amounts[name] = amount
+    return amounts
 
 
 def least(request: Sequence[tuple[str, int]], provider: placement.Provider,
@@ -83,14 +108,6 @@ def least(request: Sequence[tuple[str, int]], provider: placement.Provider,
         if enough(rest):
             needed = rest
     return tuple(needed)
-
-
-LOG = log.getLogger(__name__)
-TRIES = 4
-# So many holds in a row that led to nothing, and no more are written for so
-# many seconds.
-IN_VAIN = 3
-AGAIN = 3600.0
 
 
 class Holds:

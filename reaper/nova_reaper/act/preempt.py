@@ -30,6 +30,7 @@ from nova_reaper.act import attempt
 from nova_reaper.act.attempt import Attempt
 from nova_reaper.act.attempt import Outcome
 from nova_reaper.act.attempt import Result
+from nova_reaper.act.attempt import Stage
 from nova_reaper.act.attempt import Step
 from nova_reaper.act.attempt import Victim
 from nova_reaper.act import ending
@@ -71,13 +72,13 @@ class Preempt:
 
     def check(self, current: Attempt) -> Attempt | Outcome:
         """Read the host and the victims again; is the decision still right?"""
-        request = self._request(current)
+        host = self._placement.provider(current.provider)
+        request = self._request(current, host)
         if request is None:
             return Outcome(
                 current, Result.REFUSED, 'It needs more than the own '
                 'provider of a host: nobody is ended for it.',
                 model.Reason.NO_ROOM)
-        host = self._placement.provider(current.provider)
         if holds.fits(request, host.free, host.inventory):
             return current.at(Step.HOLD, self._clock(), victims=())
         objection = self._objection(current, current.victims, told=False)
@@ -96,22 +97,26 @@ class Preempt:
 
     def notice(self, current: Attempt) -> Attempt | Outcome:
         """Tell the victims when they end, and for whom."""
-        if self._allowed() != model.Mode.PREEMPT:
-            return self._withdraw(current, 'the mode allows it no more',
-                                  Result.WITHDRAWN)
+        needless = self._needless(current)
+        if needless:
+            return needless
         until = (timeutils.utcnow(True) + datetime.timedelta(
             seconds=self._conf.grace_period)).replace(microsecond=0)
+        if self._conf.grace_period:
+            current = self._hold_free(current)
         try:
             told = self._victims.notify(current.victims, current.id,
                                         current.host, until)
         except ending.NotTold as error:
             LOG.warning('Server %s cannot be given notice, and is not ended '
                         'for another: %s', error.victim, error)
+            self._undo(current, 'not all could be told', Result.CONFLICT)
             return Outcome(current, Result.CONFLICT, NOT_TOLD,
                            model.Reason.NO_ROOM, avoid=(error.victim,))
         except rest.RequestFailed as error:
             LOG.info('Nobody is ended for server %s: %s', current.id, error)
             self._metrics.conflicts.labels('notice').inc()
+            self._undo(current, 'not all could be told', Result.CONFLICT)
             return Outcome(current, Result.CONFLICT, NOT_TOLD,
                            model.Reason.NO_ROOM)
         now = self._clock()
@@ -120,16 +125,18 @@ class Preempt:
             wake_at=now + min(self._conf.grace_period, GRACE_POLL))
 
     def grace(self, current: Attempt) -> Attempt | Outcome:
-        """Wait; hold what a victim leaves that goes before its time."""
-        if self._allowed() != model.Mode.PREEMPT:
-            return self._withdraw(current, 'the mode allows it no more',
-                                  Result.WITHDRAWN)
+        """Wait, and hold what becomes free of the host meanwhile."""
+        needless = self._needless(current)
+        if needless:
+            return needless
         gone = self._not_waiting(current)
         if gone:
             return gone
-        current = self._hold_what_left(current)
-        now = self._clock()
+        current = self._looked_at(current)
         left = self._seconds_left(current)
+        if left > 0:
+            current = self._hold_free(current)
+        now = self._clock()
         if left <= 0 or all(victim.ended for victim in current.victims):
             return current.at(Step.SWAP, now)
         return dataclasses.replace(
@@ -140,36 +147,40 @@ class Preempt:
         now: datetime.datetime = timeutils.utcnow(True)
         return (current.terminate_at - now).total_seconds()
 
-    def _hold_what_left(self, current: Attempt) -> Attempt:
-        """A partial hold of what the host has free by now."""
-        before, current = current.victims, self._looked_at(current)
+    def _needless(self, current: Attempt) -> Outcome | None:
+        """What follows if the victims need not end, or may not any more."""
+        why = current.needless
+        if self._allowed() != model.Mode.PREEMPT:
+            why = 'the mode allows it no more'
+        return self._withdraw(current, why,
+                              Result.WITHDRAWN) if why else None
+
+    def _hold_free(self, current: Attempt) -> Attempt:
+        """Hold the part of the room that the host has free by now.
+
+        Otherwise others would take it until the victims have ended.
+        """
         if current.unsure:
             current = self._with_lost_hold(current)
-        elif current.victims == before:
-            return current
-        if self._conf.strict_accounting:
-            return current
-        request = self._request(current) or ()
+        held = (current.held.amounts.get(current.provider, {})
+                if current.held else {})
         host = self._placement.provider(current.provider)
-        free = self._with_held(host.free, current)
-        amounts = {name: min(amount, free.get(name, 0))
-                   for name, amount in request}
-        amounts = {name: amount for name, amount in amounts.items()
-                   if amount > 0}
-        held = current.held
-        if amounts:
-            try:
-                held = self._holds.take(
-                    current.id, {current.provider: amounts}, held)
-            except (rest.Conflict, rest.BadRequest) as error:
-                # Less than a unit, or somebody was faster: the swap tells.
-                LOG.info('Nothing is held for server %s yet: %s',
-                         current.id, error)
-            except rest.RequestFailed as error:
-                LOG.warning('Whether room is held for server %s is not '
-                            'known: %s', current.id, error)
-                return dataclasses.replace(current, unsure=True)
-        return dataclasses.replace(current, held=held)
+        amounts = holds.part(self._request(current, host) or (), host, held)
+        if not amounts or amounts == held:
+            return current
+        try:
+            hold = self._holds.take(
+                current.id, {current.provider: amounts}, current.held)
+        except (rest.Conflict, rest.BadRequest) as error:
+            # Somebody was faster; it is tried again.
+            LOG.info('The free part of the room is not held for server %s '
+                     'yet: %s', current.id, error)
+            return current
+        except rest.RequestFailed as error:
+            LOG.warning('Whether room is held for server %s is not known: %s',
+                        current.id, error)
+            return dataclasses.replace(current, unsure=True)
+        return dataclasses.replace(current, held=hold, held_at=self._clock())
 
     def _with_lost_hold(self, current: Attempt) -> Attempt:
         """With what is held: its answer was lost, and it may be written."""
@@ -182,9 +193,9 @@ class Preempt:
 
     def swap(self, current: Attempt) -> Attempt | Outcome:
         """Take the victims' room for the server, if that is enough."""
-        if self._allowed() != model.Mode.PREEMPT:
-            return self._withdraw(current, 'the mode allows it no more',
-                                  Result.WITHDRAWN)
+        needless = self._needless(current)
+        if needless:
+            return needless
         done = self._done(current)
         if done:
             return done
@@ -193,8 +204,8 @@ class Preempt:
         refusal = self._not_waiting(current) or self._refusal(current)
         if refusal:
             return refusal
-        request = self._request(current) or ()
         host = self._placement.provider(current.provider)
+        request = self._request(current, host) or ()
         held = dict(current.held.amounts.get(current.provider, {})
                     if current.held else {})
         there = [victim for victim in current.victims if not victim.ended]
@@ -250,7 +261,7 @@ class Preempt:
             return dataclasses.replace(current, unsure=True,
                                        wake_at=now + POLL)
         return current.at(Step.END if taken else Step.REBUILD, now,
-                          held=held, swapped=True)
+                          held=held, held_at=self._clock(), swapped=True)
 
     def _done(self, current: Attempt) -> Attempt | None:
         """What follows a swap whose answer was lost, or another reaper's.
@@ -261,8 +272,10 @@ class Preempt:
         has = self._placement.consumer(current.id)
         if self._conf.strict_accounting or (
                 current.provider not in has.amounts or
-                not has.is_hold and not current.unsure or
-                not has.covers(self._request(current) or ())):
+                not has.is_hold and not current.unsure):
+            return None
+        host = self._placement.provider(current.provider)
+        if not has.covers(self._request(current, host) or ()):
             return None
         taken, others = [], []
         for victim in current.victims:
@@ -289,14 +302,22 @@ class Preempt:
         if lost:
             return lost
         before = [victim for victim in current.victims if not victim.ended]
+        turn = self._turn(current.victims)
+        if not self._may_begin(turn):
+            return self._undo(current, 'the operator lets a server live on '
+                              'that was to make room for it',
+                              Result.WITHDRAWN)
+        first = len(before) == len(current.victims)
         after = tuple(
-            victim if victim.ended else self._victims.end(victim, current.host)
-            for victim in current.victims)
+            self._victims.end(victim, current.host,
+                              first and victim is not turn[0])
+            if victim in turn else victim for victim in current.victims)
         now = self._clock()
-        current = dataclasses.replace(
-            current, victims=after, ended=sum(
-                victim.ended for victim in after))
         left = [victim for victim in after if not victim.ended]
+        current = dataclasses.replace(
+            current, victims=after, ended=len(after) - len(left),
+            # Each end has the whole time for itself.
+            since=now if len(left) < len(before) else current.since)
         if not left:
             # With strict accounting the room is held only now.
             return current.at(
@@ -308,6 +329,25 @@ class Preempt:
                        for one, other in zip(before, left))
         return dataclasses.replace(
             current, wake_at=now + (POLL / 4 if progress else POLL))
+
+    @staticmethod
+    def _turn(victims: Sequence[Victim]) -> list[Victim]:
+        """Those whose turn it is: who is shelved, then who is deleted.
+
+        Who was shelved comes back, and who was deleted does not. The first is
+        ended alone: if its host ends nobody, the others live on.
+        """
+        left = [victim for victim in victims if not victim.ended]
+        return [victim for victim in left
+                if victim.action is model.Action.SHELVE] or left
+
+    def _may_begin(self, turn: Sequence[Victim]) -> bool:
+        """Whether the operator still lets all be ended that are untouched."""
+        servers = [self._victims.find(victim.id) for victim in turn
+                   if victim.stage == Stage.NOTICED]
+        marked = self._victims.marked() if servers else ()
+        return all(server is None or server.flavor.name in marked
+                   for server in servers)
 
     def _lost(self, current: Attempt) -> Outcome | None:
         """Before each end: is it still for somebody?"""
@@ -324,11 +364,13 @@ class Preempt:
         return self._undo(current, 'the server waits no more', Result.GONE)
 
     def _stuck(self, current: Attempt, left: Sequence[Victim]) -> Outcome:
-        self._metrics.victims_stuck.inc(len(left))
+        hang = [victim for victim in left if victim.stage == Stage.ENDING] or (
+            self._turn(left))
+        self._metrics.victims_stuck.inc(len(hang))
         LOG.warning('These servers did not end in time, and keep their room: '
-                    '%s', ', '.join(self._ids(left)))
+                    '%s', ', '.join(self._ids(hang)))
         outcome = self._undo(current, 'it did not end in time', Result.STUCK)
-        return dataclasses.replace(outcome, avoid=self._ids(left))
+        return dataclasses.replace(outcome, avoid=self._ids(hang))
 
     def _undo(self, current: Attempt, why: str, result: Result) -> Outcome:
         """Give the victims that are still there their room again."""
@@ -374,10 +416,11 @@ class Preempt:
     def _objection(self, current: Attempt, kept: Sequence[Victim],
                    told: bool) -> tuple[str, str] | None:
         """Why one of them may not be ended, and the ID of that one."""
+        marked = self._victims.marked() if kept else frozenset()
         for victim in kept:
             server = self._victims.find(victim.id)
             why = ('is gone' if server is None else
-                   self._victims.objection(server, current.host, told))
+                   self._victims.objection(server, current.host, told, marked))
             if why:
                 LOG.info('Server %s is not ended: it %s.', victim.id, why)
                 return (f'A server that was to make room for it {why}',
@@ -389,28 +432,21 @@ class Preempt:
         outcome = self._undo(current, why, result)
         return dataclasses.replace(outcome, reason=reason)
 
-    def _request(self, current: Attempt
+    @staticmethod
+    def _request(current: Attempt, host: placement.Provider
                  ) -> tuple[tuple[str, int], ...] | None:
         """What the host's own provider has to give; None if that is not all.
 
         The scheduler's last query is the one for hosts whose cores are not
         dedicated.
         """
-        host = self._placement.provider(current.provider).inventory
         for request in current.requests:
             shape = shapes.shape(request, '', {})
             if shape.fill_only:
                 return None
-            if all(name in host for name, _ in shape.resources):
+            if all(name in host.inventory for name, _ in shape.resources):
                 return shape.resources
         return None
-
-    def _with_held(self, free: dict[str, int], current: Attempt
-                   ) -> dict[str, int]:
-        held = (current.held.amounts.get(current.provider, {})
-                if current.held else {})
-        return {name: amount + held.get(name, 0)
-                for name, amount in free.items()}
 
     @staticmethod
     def _ids(some: Sequence[Victim]) -> tuple[str, ...]:

@@ -90,6 +90,7 @@ class Recovery:
                  meters: metrics.Metrics,
                  waiting: Callable[[str], model.Waiting | None],
                  clock: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf.reaper
         self._nova = compute
         self._placement = room
         self._holds = held
@@ -173,6 +174,10 @@ class Recovery:
         if left > 0:
             left -= self._orphans.release_in_error(known | set(pending))
         if left > 0:
+            building = self._orphans.find_in_build(known | set(pending))
+            held |= building
+            left -= len(building)
+        if left > 0:
             held |= self._orphans.find(set(consumers) - known, left)
         return held
 
@@ -191,7 +196,10 @@ class Recovery:
         if not self._holds.is_one(consumer):
             return None
         if item is not None and not waits and item.status in (
-                'BUILD', 'REBUILD', 'ACTIVE'):
+                'BUILD', 'REBUILD', 'ACTIVE') and (
+                    self._clock() - self._seen[server] <=
+                    self._conf.rebuild_timeout):
+            # A build is about to take it, unless it hangs.
             return None
         robbed = self._without_room(consumer)
         if robbed:
@@ -278,7 +286,8 @@ class Recovery:
         if server.status == 'SHUTOFF' and self._stopped_by_us(server):
             stage = Stage.STOPPING
         return Victim(server.id, server.name, server.project,
-                      flavors.action(server), consumer, stage, self._clock())
+                      self._reader.action(server), consumer, stage,
+                      self._clock())
 
     def _stopped_by_us(self, server: nova.NovaServer) -> bool:
         actions = self._nova.actions(server.id)

@@ -96,7 +96,8 @@ class Actor:
         asked again: nothing is undone for it, since nothing may be possible.
         """
         try:
-            return self._steps[current.step](current)
+            return self._steps[current.step](
+                dataclasses.replace(current, stalled=False))
         except rest.RequestFailed as error:
             now = self._clock()
             LOG.warning('Server %s stays at the step %s: %s', current.id,
@@ -109,7 +110,9 @@ class Actor:
                     current, Result.CONFLICT, error.message
                     if isinstance(error, rest.Unavailable) and error.status
                     else 'It cannot be looked at.', model.Reason.UNKNOWN)
-            return dataclasses.replace(current, wake_at=now + AGAIN)
+            return dataclasses.replace(
+                current, wake_at=now + AGAIN,
+                stalled=isinstance(error, nova.CellDown))
 
     def _check(self, current: Attempt) -> Attempt | Outcome:
         """Look at the server itself, and ask Nova about the host."""
@@ -297,6 +300,8 @@ class Actor:
                 model.Reason.BUILD_FAILED, why=history.Cause.INTERRUPTED
                 if nova.is_interrupted(server.fault) else None)
         if now - current.since > self._conf.rebuild_timeout:
+            # A build that takes the hold later is none the worse for it.
+            self._release(current)
             return Outcome(current, Result.TIMEOUT,
                            f'It is {server.status} for too long.')
         waited = now - current.since

@@ -193,6 +193,20 @@ class Orphans:
                         error)
         return released
 
+    def find_in_build(self, others: Collection[str]) -> set[str]:
+        """IDs of servers that Nova builds, and that have a hold still.
+
+        :param others: IDs of servers that are none of its affair
+        """
+        try:
+            return {server.id for status in ('BUILD', 'REBUILD')
+                    for server in self._nova.servers(status=status)
+                    if server.id not in others and self._holds.find(server.id)}
+        except rest.RequestFailed as error:
+            LOG.warning('Holds of servers in build are looked for later: %s',
+                        error)
+            return set()
+
     def find(self, consumers: Collection[str], wanted: int) -> set[str]:
         """IDs of consumers that are holds and no server of Nova's.
 

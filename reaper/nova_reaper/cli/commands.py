@@ -236,7 +236,7 @@ def look(conf: cfg.ConfigOpts, services: service.Services) -> world.World:
     """
     with futures.ThreadPoolExecutor(conf.placement.concurrency) as pool:
         source = reader.Reader(services.nova, services.placement,
-                               services.keystone, pool)
+                               services.keystone, pool, conf)
         forms = shapes.Shapes(services.nova)
         found = lists.Lists(source, forms).read_all()
     known = world.World(reaper_conf.options(conf), source, forms,

@@ -219,10 +219,14 @@ class Nova:
         return self.client.has(PENDING_ROUTE)
 
     def servers(self, **query: Any) -> Iterator[NovaServer]:
-        """Servers of all projects, by the filters of the query."""
+        """Servers of all projects, by the filters of the query.
+
+        Those of a cell that is down are left out.
+        """
         for item in self.client.list('/servers/detail', 'servers',
                                      all_tenants=True, **query):
-            yield server_from(item)
+            if item['status'] != UNKNOWN:
+                yield server_from(item)
 
     def count_not_placed(self, since: datetime.datetime) -> int:
         """How many were created since then, found no host and are in ERROR.
@@ -245,7 +249,7 @@ class Nova:
     def server(self, uuid: str) -> NovaServer:
         """One server.
 
-        :raises: clients.NotFound
+        :raises: rest.NotFound; CellDown
         """
         return server_from(
             self.client.request('GET', f'/servers/{uuid}')['server'])
@@ -368,8 +372,22 @@ class Nova:
                 pass
 
 
+# The status of a server of a cell that is down.
+UNKNOWN = 'UNKNOWN'
+
+
+class CellDown(rest.Unavailable):
+    """Nova cannot reach the cell of a server, and knows little of it."""
+
+
 def server_from(item: Mapping[str, Any]) -> NovaServer:
-    """A server from an answer of Nova at 2.106 or later."""
+    """A server from an answer of Nova at 2.106 or later.
+
+    :raises: CellDown
+    """
+    if item['status'] == UNKNOWN:
+        raise CellDown('nova', f'server {item["id"]}',
+                       'the cell of the server cannot be reached', 503)
     image = item.get('image') or {}
     return NovaServer(
         id=item['id'], name=item['name'], project=item['tenant_id'],

@@ -20,10 +20,12 @@ their own server ends.
 from collections.abc import Mapping
 import datetime
 import functools
+import uuid
 
 import os_resource_classes as orc
 from oslo_log import log
 from oslo_utils import timeutils
+from oslo_utils import uuidutils
 
 from nova_reaper.clients import nova
 from nova_reaper.cloud import model
@@ -117,16 +119,21 @@ def wait(server: nova.NovaServer, project: Mapping[str, str]
     return None
 
 
-def action(server: nova.NovaServer) -> model.Action:
+def action(server: nova.NovaServer, most: int) -> model.Action:
     """How a preemptible server is ended.
 
     The flavor decides; where it says nothing, the owner by the server's
     metadata; else a server on a volume is shelved, and another deleted.
+
+    :param most: of how many GB on the host's disk owners may have shelved
     """
-    for value in (server.flavor.extra_specs.get(ACTION),
-                  server.metadata.get(ACTION)):
-        if value in (model.Action.DELETE, model.Action.SHELVE):
-            return model.Action(value)
+    value = server.flavor.extra_specs.get(ACTION)
+    if value not in (model.Action.DELETE, model.Action.SHELVE):
+        value = server.metadata.get(ACTION)
+        if value == model.Action.SHELVE and local_disk(server) > most:
+            value = None
+    if value in (model.Action.DELETE, model.Action.SHELVE):
+        return model.Action(value)
     return model.Action.DELETE if server.image else model.Action.SHELVE
 
 
@@ -156,6 +163,13 @@ def waits_since(server: nova.NovaServer) -> datetime.datetime:
         return max(begun, server.updated_at)
 
 
+def local_disk(server: nova.NovaServer) -> int:
+    """How many GB a server has of its host's disk."""
+    flavor = server.flavor
+    return (flavor.ephemeral + -(-flavor.swap // 1024) +
+            flavor.disk * bool(server.image))
+
+
 def resources(server: nova.NovaServer) -> dict[str, int]:
     """What a server asks for by its flavor, without what ports need.
 
@@ -165,10 +179,8 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
     flavor = server.flavor
     specs = flavor.extra_specs
     cpu = 'PCPU' if specs.get('hw:cpu_policy') == 'dedicated' else 'VCPU'
-    disk = flavor.ephemeral + -(-flavor.swap // 1024)
-    if server.image:
-        disk += flavor.disk
-    wanted = {cpu: flavor.vcpus, 'MEMORY_MB': flavor.ram, 'DISK_GB': disk}
+    wanted = {cpu: flavor.vcpus, 'MEMORY_MB': flavor.ram,
+              'DISK_GB': local_disk(server)}
     for key, value in specs.items():
         name = key.partition(':')[2]
         # Nova takes no notice of what is no class.
@@ -176,6 +188,11 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
                 name in orc.STANDARDS or orc.is_custom(name)):
             wanted[name] = min(int(value), LARGEST)
     return {name: amount for name, amount in wanted.items() if amount}
+
+
+def is_id(text: str | None) -> bool:
+    """Whether a text is an ID as Nova writes it, and so may be a notice's."""
+    return uuidutils.is_uuid_like(text) and text == str(uuid.UUID(text))
 
 
 def is_back(server: nova.NovaServer) -> bool:

@@ -143,11 +143,11 @@ ended elsewhere for a server for which there is room on that host.
         help="""
 What decides between sets of servers whose end would make room, in this order;
 the smaller value wins. ``priority`` is the highest priority in a set,
-``count`` how many servers it has, ``deletes`` how many of them would be deleted
-and not shelved, ``priorities`` their priorities from the highest down,
-``leftover`` what would be free beyond what is needed (RAM, then VCPUs, then disk),
-``youngest`` how long its servers have run, all together. What is not named
-decides nothing. No set ever has a server that could be left out.
+``count`` how many servers it has, ``deletes`` how many of them would be
+deleted and not shelved, ``priorities`` their priorities from the highest down,
+``leftover`` what would be free beyond what is needed (RAM, then VCPUs, then
+disk), ``youngest`` how long its servers have run, all together. What is not
+named decides nothing. No set ever has a server that could be left out.
 
 A decision in a cloud of 10,000 hosts takes milliseconds where nothing stands
 before ``count`` but ``priority`` as the first. In another order sets of every
@@ -173,6 +173,15 @@ deleted or shelved. 0 does not stop it first: a delete is then a power cut.
 Seconds in which a victim must have ended once it is told to. Then the room is
 given back to it, and it is left alone for ``stuck_exclusion``. A shelved
 server may have to upload its disk in this time.
+"""),
+    _count(
+        'owner_shelve_max_gb', default=40, min=0,
+        help="""
+Up to how many GB on the disk of its host a preemptible server is shelved and
+not deleted because its owner says so (metadata ``reaper:action``). A shelve
+uploads that disk to the image service: a large one takes longer than
+``end_timeout``, and the server would never end. The extra spec of the flavor
+counts for every size.
 """),
     _seconds(
         'stuck_exclusion', default=3600, min=0,

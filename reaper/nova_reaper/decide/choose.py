@@ -136,6 +136,28 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
                  'host would free enough.')
 
 
+def is_better(index: index_module.Index, waiting: model.Waiting,
+              options: model.Options, now: datetime.datetime,
+              found: model.Decision, before: model.Decision) -> bool:
+    """Whether the victims of a decision are better than those of another.
+
+    Of the latter those count that are still there.
+    """
+    costs = []
+    for decision in (found, before):
+        row = index.rows.get(decision.host or '', 0)
+        where = index.slots.segment(row)
+        slots = [where.start + at for at, server
+                 in enumerate(index.slots.servers[where])
+                 if server is not None and server.id in decision.victims]
+        if not slots:
+            return False
+        costs.append(victims.cost(
+            index, waiting.shape, options, arrays.to_micros(now),
+            covering.Sets(np.array([row]), np.array([slots]))))
+    return costs[0] < costs[1]
+
+
 def could_help(index: index_module.Index, demand: model.Demand,
                row: int) -> bool:
     """Whether there was room on a host without any preemptible server."""

@@ -17,6 +17,7 @@ a decision.
 """
 
 import collections
+from collections.abc import Mapping
 import dataclasses
 import datetime
 
@@ -124,6 +125,34 @@ class Planner:
             self.index, waiting, self._options, now,
             ends_left=self.ends_left(now),
             reserved=reserved[1] if reserved else None)
+
+    def better(self, waiting: model.Waiting, before: model.Decision,
+               held: Mapping[str, int], now: datetime.datetime
+               ) -> model.Decision | None:
+        """A better decision than that which is planned; nothing is changed.
+
+        :param held: what is held for the server on the host of the decision,
+            as far as the index counts it as used
+        :returns: None if there is no better one
+        """
+        plan, ends = self.index.plans.get(waiting.id), self.ends
+        self.index.plan(waiting.id, before.host or '',
+                        {name: -amount for name, amount in held.items()})
+        self.ends = collections.deque(
+            end for end in ends if end.server not in before.victims)
+        try:
+            found = self.decide(waiting, now)
+            if found.verdict is model.Verdict.ROOM or found.victims and (
+                    choose.is_better(self.index, waiting, self._options, now,
+                                     found, before)):
+                return found
+            return None
+        finally:
+            self.ends = ends
+            self.index.drop_plan(waiting.id)
+            if plan:
+                self.index.plan(plan.server, plan.host, plan.resources,
+                                plan.victims)
 
     def _decide_again(self, waiting: model.Waiting, now: datetime.datetime
                       ) -> tuple[model.Decision, datetime.datetime | None] | (

@@ -126,6 +126,15 @@ def best(index: index_module.Index, shape: model.Shape,
     return sets
 
 
+def cost(index: index_module.Index, shape: model.Shape,
+         options: model.Options, now: int, sets: covering.Sets
+         ) -> list[list[int]]:
+    """What the scorers say of the first of some sets, to compare sizes by."""
+    first = sets.take(np.array([int(sets.rows.argmin())]))
+    return [SCORERS[name](index, shape, now, first)[0].tolist()
+            for name in options.scorers]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
     """What was found.
@@ -259,12 +268,10 @@ class _Search:
         self.rows, self.at_least, self.servers = everything
         return found
 
-    def _cost(self, sets: covering.Sets) -> list[list[int]]:
-        """What the scorers say of sets that are equal by all of them."""
-        one = sets.take(np.array([int(sets.rows.argmin())]))
-        scores = (SCORERS[name](self.index, self.demand.shape, self.now, one)
-                  for name in self.options.scorers)
-        return [*(score[0].tolist() for score in scores), one.rows.tolist()]
+    def _cost(self, sets: covering.Sets) -> tuple[list[list[int]], int]:
+        """What the scorers say of sets that are equal, and the first host."""
+        return cost(self.index, self.demand.shape, self.options, self.now,
+                    sets), int(sets.rows.min())
 
     def _best(self, sets: covering.Sets) -> covering.Sets | None:
         if not self.by_count and len(sets):

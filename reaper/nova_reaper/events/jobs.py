@@ -220,6 +220,13 @@ class Hosts:
         """A host could not be read: what was heard of it still counts."""
         self._failed[host] = time.monotonic() + AGAIN
 
+    def forget_freed(self) -> None:
+        """Nobody that waits has use for room of which was heard so far."""
+        self.freed = {
+            host: at for host, at in self.freed.items()
+            if host not in self._world.views or
+            self._world.views[host].read_at < at}
+
     def forget(self) -> None:
         """Another reaper acts: what is left to read is in its lists."""
         self._failed.clear()

@@ -25,10 +25,9 @@ import datetime
 import functools
 import threading
 import time
-import uuid
 
+from oslo_config import cfg
 from oslo_log import log
-from oslo_utils import uuidutils
 
 from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
@@ -71,11 +70,12 @@ class Reader:
 
     def __init__(self, compute: nova.Nova, room: placement.Placement,
                  identity: keystone.Keystone,
-                 pool: futures.Executor) -> None:
+                 pool: futures.Executor, conf: cfg.ConfigOpts) -> None:
         self.nova = compute
         self._placement = room
         self._keystone = identity
         self._pool = pool
+        self._conf = conf.reaper
         self._lock = threading.Lock()
         self.hypervisors: dict[str, nova.Hypervisor] = {}
         self.preemptible: dict[str, nova.NovaServer] = {}
@@ -125,8 +125,7 @@ class Reader:
         found: dict[str, nova.NovaServer] = {}
         with self._lock:
             self._meanwhile = {}
-        marked = [flavor for flavor in self.nova.flavors()
-                  if flavors.is_preemptible(flavor)]
+        marked = self._marked_flavors()
         for flavor in marked:
             for server in self.nova.servers(flavor=flavor.id):
                 # The one it was made with counts as well.
@@ -151,6 +150,14 @@ class Reader:
             self._avoided = {uuid: until for uuid, until
                              in self._avoided.items() if uuid in found}
         return found
+
+    def _marked_flavors(self) -> list[nova.Flavor]:
+        return [flavor for flavor in self.nova.flavors()
+                if flavors.is_preemptible(flavor)]
+
+    def marked(self) -> frozenset[str]:
+        """Names of the flavors that bear the mark now, as Nova says."""
+        return frozenset(flavor.name for flavor in self._marked_flavors())
 
     def read_changed(self, since: datetime.datetime
                      ) -> dict[str, nova.NovaServer]:
@@ -315,12 +322,16 @@ class Reader:
             priority=flavors.priority(server.flavor, properties),
             launched_at=server.launched_at,
             last_ended_at=self._ended_at.get(server.id),
-            action=flavors.action(server),
+            action=self.action(server),
             locked=(time.monotonic() < self._avoided.get(server.id, 0) or
                     self.locked_by_admin(server)),
             busy=bool(server.task_state or
                       server.status not in flavors.ENDABLE),
             generation=share.generation)
+
+    def action(self, server: nova.NovaServer) -> model.Action:
+        """How a preemptible server is ended."""
+        return flavors.action(server, self._conf.owner_shelve_max_gb)
 
     def avoid(self, servers: Iterable[str], seconds: float) -> None:
         """Have servers left alone for a time."""
@@ -353,7 +364,7 @@ class Reader:
                        server.metadata[flavors.TERMINATE_AT])
                 for server in self._known()
                 if flavors.TERMINATE_AT in server.metadata and
-                _is_id(server.metadata.get(flavors.FOR))]
+                flavors.is_id(server.metadata.get(flavors.FOR))]
 
     def on_hosts(self, names: Collection[str]) -> list[nova.NovaServer]:
         """The preemptible servers on some hosts."""
@@ -378,10 +389,6 @@ def classes(views: Iterable[HostView | None]) -> frozenset[str]:
     """The resource classes that some of the hosts have."""
     return frozenset(name for view in views if view
                      for name in view.host.inventory)
-
-
-def _is_id(text: str | None) -> bool:
-    return uuidutils.is_uuid_like(text) and text == str(uuid.UUID(text))
 
 
 def _is_aggregate(name: str) -> bool:

@@ -57,10 +57,10 @@ class ActingTestCase(tests.TestCase):
         source = reader.Reader(
             self.nova.nova, self.room.placement,
             mock.Mock(spec=keystone.Keystone),
-            mock.Mock(spec=futures.Executor))
+            mock.Mock(spec=futures.Executor), self.conf)
         self.ends = ending.Victims(
             self.conf, self.nova.nova, announcements.Announcer(self.conf),
-            self.metrics, source.locked_by_admin, lambda: self.now)
+            self.metrics, source, lambda: self.now)
         return steps.Actor(
             self.conf, self.nova.nova, self.room.placement, self.room.holds,
             self.ends, self.nova.owners, self.metrics, lambda: self.mode,
@@ -82,7 +82,7 @@ class ActingTestCase(tests.TestCase):
             waiting, host, self.nova.hosts[host], requests=(query,),
             victims=tuple(attempt.Victim(
                 victim, 'v', 'owner', flavors.action(
-                    self.nova.nova.server(victim))) for victim in victims),
+                    self.nova.nova.server(victim), 40)) for victim in victims),
             **{'since': self.now} | changes)
 
     def to(self, step: attempt.Step | None, current: attempt.Attempt,

@@ -222,6 +222,7 @@ class Nova:
     :ivar disabled: names of the hosts that are
     :ivar pinned: names of hosts that NUMATopologyFilter refuses while anything
         is on them
+    :ivar cell_down: IDs of servers whose cell Nova cannot reach
     :ivar no_bus: no host is told of what is asked for
     """
 
@@ -239,6 +240,7 @@ class Nova:
         self.calls: list[tuple[str, str]] = []
         self.slow = False
         self.no_bus = False
+        self.cell_down: set[str] = set()
         self.disabled: set[str] = set()
         self.pinned: set[str] = set()
         self.clock_off = 0.0
@@ -316,7 +318,8 @@ class Nova:
         if parts == ['servers', 'detail']:
             return self._answer(servers=[
                 self._shown(server) for server in self.servers.values()
-                if query.get('status') in (None, server['status']) and
+                if server['id'] in self.cell_down or
+                query.get('status') in (None, server['status']) and
                 query.get('flavor') in (
                     None, server['flavor']['original_name'])])
         if parts == ['flavors', 'detail']:
@@ -332,11 +335,19 @@ class Nova:
             return self.error(404, 'Instance could not be found.')
         if len(parts) == 2:
             return self._answer(server=self._shown(server))
+        if server['id'] in self.cell_down:
+            return self.error(500, 'Unexpected API Error.')
         answer: Answer = getattr(self, '_' + parts[2].replace('-', '_'))(
             method, server, parts[3:], body)
         return answer
 
     def _shown(self, server: dict[str, Any]) -> dict[str, Any]:
+        """What Nova knows of a server; of a cell that is down that is little.
+        """
+        if server['id'] in self.cell_down:
+            return {'id': server['id'], 'status': 'UNKNOWN', 'links': [],
+                    'tenant_id': server['tenant_id'],
+                    'created': server['created']}
         if self.newest == '2.106' or server['status'] not in (
                 'PENDING', 'ERROR') or server['OS-EXT-SRV-ATTR:host']:
             return server

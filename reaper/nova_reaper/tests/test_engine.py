@@ -15,9 +15,11 @@
 from collections.abc import Callable
 from concurrent import futures
 import logging
+import time
 from typing import Any
 from unittest import mock
 
+import fixtures
 from oslo_utils import timeutils
 
 from nova_reaper.act import attempt
@@ -333,6 +335,20 @@ class FillTestCase(EngineTestCase):
         self.turns(60)
         self.assertEqual(2, [self.status(first), self.status(second)].count(
             'ACTIVE'))
+
+    def test_room_that_was_free_for_long(self) -> None:
+        self.nova.add_host('h1', 8)
+        other = self.nova.add_server('o', 8, 'h1')
+        self.turns(5)
+        self.nova.finish(other)
+        self.engine.mailbox.put([bus.Hint(bus.Kind.HOST, 'h1',
+                                          at=time.monotonic())])
+        self.turns(5)
+        self.offset += 10000
+        waiting = self.nova.add_server('w', 8)
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(0, self.value('freed_to_issued_seconds_count'))
 
     def test_a_hint_wakes(self) -> None:
         self.nova.add_host('h1', 8)
@@ -674,6 +690,38 @@ class PreemptTestCase(EngineTestCase):
         self.assertIsNone(self.status(victim))
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual(0, self.value('needless_victims_total'))
+
+    def test_a_cell_that_is_down_holds_nobody_up(self) -> None:
+        self.conf.set_override('max_preemptions', 1, 'reaper')
+        self.conf.set_override('grace_period', 60, 'reaper')
+        first = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5)
+        self.assertEqual('notice', self.shown.entries()[0].step)
+        self.nova.cell_down.add(first)
+        self.nova.add_host('h2', 8)
+        second = self.nova.add_server('t', 8, 'h2', preemptible=True)
+        after = self.nova.add_server('v', 8)
+        log = self.useFixture(fixtures.FakeLogger())
+        self.turns(15, 61)
+        self.turns(20)
+        self.assertEqual({waiting}, set(self.engine.attempts.under_way))
+        self.assertEqual(('ACTIVE', None), (self.status(after),
+                                            self.status(second)))
+        self.assertNotIn('Traceback', log.output)
+        self.nova.cell_down.clear()
+        self.turns(30)
+        self.assertEqual(('ACTIVE', None), (self.status(waiting),
+                                            self.status(first)))
+
+    def test_nothing_is_kept_of_whom_it_has_ended(self) -> None:
+        self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.nova.finish(waiting)
+        self.nova.add_server('v', 8)
+        self.turns(20, 61)
+        self.assertEqual({}, self.engine.outcomes._ended)
 
     def test_one_that_cannot_be_told_is_spared(self) -> None:
         self.nova.add_host('h2', 8)

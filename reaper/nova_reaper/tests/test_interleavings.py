@@ -478,7 +478,7 @@ class ReaderTestCase(tests.TestCase):
         self.nova.flavors.return_value = [self.flavor]
         self.reader = reader.Reader(
             self.nova, mock.Mock(), mock.Mock(spec=keystone.Keystone),
-            mock.Mock(spec=futures.Executor))
+            mock.Mock(spec=futures.Executor), fakes.configuration())
 
     def server(self, uuid: str, status: str = 'ACTIVE', **metadata: str
                ) -> nova.NovaServer:

@@ -109,7 +109,8 @@ class LostEndTestCase(test_preempt.FullHostTestCase):
     def fails(self, current: Attempt, task: str) -> Attempt:
         self.nova.no_bus = True
         current = self.actor.advance(current)  # type: ignore[assignment]
-        for victim in self.victims:
+        # One is ended alone before the others, and all are stopped at once.
+        for victim in self.victims[:None if task == 'powering-off' else 1]:
             self.assertEqual(
                 task, self.nova.servers[victim]['OS-EXT-STS:task_state'])
         self.nova.no_bus = False
@@ -123,7 +124,7 @@ class LostEndTestCase(test_preempt.FullHostTestCase):
     def test_delete(self) -> None:
         self.runs(self.fails(self.at(Step.END, self.start()), 'deleting'))
         self.assertEqual({self.waiting}, set(self.nova.servers))
-        self.assertEqual(2, self.actions().count('os-resetState'))
+        self.assertEqual(1, self.actions().count('os-resetState'))
 
     def test_stop(self) -> None:
         self.conf.set_override('stop_timeout', 30, 'reaper')

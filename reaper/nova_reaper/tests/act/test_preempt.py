@@ -296,10 +296,12 @@ class PreemptTestCase(FullHostTestCase):
     def test_a_victim_does_not_end(self) -> None:
         self.nova.slow = True
         outcome = self.outcome(self.start())
-        self.assertEqual((Result.STUCK, self.victims),
+        self.assertEqual((Result.STUCK, self.victims[:1]),
                          (outcome.result, outcome.avoid))
         self.nobody_was_ended()
-        self.assertEqual(2, self.value('victims_stuck_total'))
+        self.assertEqual(1, self.value('victims_stuck_total'))
+        # The other one was not touched.
+        self.assertNotIn(('forceDelete', self.victims[1]), self.nova.calls)
         self.assertNotIn('rebuild', self.actions())
 
     def test_one_of_them_does_not_end(self) -> None:
@@ -374,6 +376,21 @@ class GraceTestCase(FullHostTestCase):
         self.assertEqual(Result.GONE, self.outcome(stopped).result)
         self.nobody_was_ended()
 
+    def test_whatever_its_owner_writes(self) -> None:
+        for written, left in (('mine', set()), (fakes.new_id(), NOTICE)):
+            current = self.at(Step.END, self.start())
+            stopped = self.actor.advance(current)
+            assert isinstance(stopped, Attempt)
+            metadata = self.nova.servers[self.victims[0]]['metadata']
+            metadata['reaper:for'] = written
+            status = self.nova.servers[self.waiting]
+            status['status'] = 'ERROR'
+            self.assertEqual(Result.GONE, self.outcome(stopped).result)
+            self.assertEqual('ACTIVE', self.status(self.victims[0]))
+            self.assertEqual(left, metadata.keys() & NOTICE)
+            metadata.clear()
+            status['status'] = 'PENDING'
+
     def test_given_up_after_the_swap_and_its_hold_stays(self) -> None:
         current = self.at(Step.END, self.start())
         stopped = self.actor.advance(current)
@@ -446,6 +463,111 @@ class GraceTestCase(FullHostTestCase):
             self.nova.finish(victim)
         self.assertEqual(Result.ACTIVE, self.outcome(current).result)
         self.assertEqual(['rebuild'], self.actions())
+
+
+class OrderTestCase(FullHostTestCase):
+    """What comes back is ended first, and what does not come back last."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.deleted, self.shelved = self.victims
+        self.nova.servers[self.shelved]['image'] = ''
+
+    def test_both(self) -> None:
+        self.assertEqual(Result.ACTIVE, self.outcome(self.start()).result)
+        self.assertEqual(['shelve', 'forceDelete', 'rebuild'], self.actions())
+
+    def test_the_shelve_hangs(self) -> None:
+        self.nova.slow = True
+        outcome = self.outcome(self.start())
+        self.assertEqual((Result.STUCK, (self.shelved,)),
+                         (outcome.result, outcome.avoid))
+        self.assertNotIn('forceDelete', self.actions())
+        self.assertEqual('ACTIVE', self.status(self.deleted))
+        self.assertEqual(FOUR, self.room.has(self.deleted))
+
+    def test_each_has_its_time(self) -> None:
+        self.nova.slow = True
+        current = self.at(Step.END, self.start())
+        current = self.actor.advance(current)  # type: ignore[assignment]
+        self.now += 500
+        self.nova.finish(self.shelved)
+        current = self.actor.advance(current)  # type: ignore[assignment]
+        self.now += 500
+        current = self.actor.advance(current)  # type: ignore[assignment]
+        self.assertIsInstance(current, Attempt)
+        self.nova.finish(self.deleted)
+        self.assertEqual(Result.ACTIVE, self.outcome(current).result)
+
+
+class BrakeTestCase(FullHostTestCase):
+    """The operator takes the mark off a flavor."""
+
+    def take_off(self) -> None:
+        self.nova.flavors['m4p']['extra_specs'] = {}
+
+    def test_in_the_grace(self) -> None:
+        current = self.at(Step.SWAP, self.start())
+        self.take_off()
+        self.assertEqual(Result.CONFLICT, self.outcome(current).result)
+        self.nobody_was_ended()
+
+    def test_after_the_swap(self) -> None:
+        current = self.at(Step.END, self.start())
+        self.take_off()
+        self.assertEqual(Result.WITHDRAWN, self.outcome(current).result)
+        self.nobody_was_ended()
+
+    def test_between_two_ends(self) -> None:
+        self.nova.slow = True
+        current = self.at(Step.END, self.start())
+        current = self.actor.advance(current)  # type: ignore[assignment]
+        self.nova.finish(self.victims[0])
+        self.take_off()
+        outcome = self.outcome(current)
+        self.assertEqual((Result.WITHDRAWN, 1),
+                         (outcome.result, outcome.attempt.ended))
+        self.assertEqual('ACTIVE', self.status(self.victims[1]))
+        self.assertEqual(FOUR, self.room.has(self.victims[1]))
+
+
+class FailedEndTestCase(FullHostTestCase):
+    """Nova shows a server as deleted, and then its delete fails."""
+
+    def fail(self) -> Attempt:
+        self.nova.slow = True
+        current = self.at(Step.END, self.start())
+        current = self.actor.advance(current)  # type: ignore[assignment]
+        self.shows('DELETED')
+        current = self.actor.advance(current)  # type: ignore[assignment]
+        self.assertEqual(0, current.ended)
+        self.shows('ERROR')
+        return current
+
+    def shows(self, status: str) -> None:
+        self.nova.servers[self.victims[0]].update({
+            'status': status, 'OS-EXT-STS:task_state': None})
+
+    def test_it_is_asked_for_again(self) -> None:
+        current = self.fail()
+        self.nova.slow = False
+        outcome = self.outcome(current)
+        self.assertEqual((Result.ACTIVE, 2),
+                         (outcome.result, outcome.attempt.ended))
+        self.assertEqual({self.waiting}, set(self.nova.servers))
+
+    def test_it_keeps_no_notice(self) -> None:
+        current = self.fail()
+        self.nova.before += 500 * [
+            ('forceDelete', self.victims[0], lambda: self.nova.error(500))]
+        outcome = self.outcome(current)
+        self.assertEqual((Result.STUCK, self.victims[:1], 0), (
+            outcome.result, outcome.avoid, outcome.attempt.ended))
+        server = self.nova.servers[self.victims[0]]
+        self.assertEqual(('ERROR', {}), (server['status'],
+                                         server['metadata']))
+        self.assertEqual(FOUR, self.room.has(self.victims[0]))
+        self.assertEqual('ACTIVE', self.status(self.victims[1]))
 
 
 class ShelveTestCase(acting.ActingTestCase):

@@ -407,8 +407,11 @@ class SweepTestCase(test_engine.EngineTestCase):
     def test_of_one_that_nova_builds(self) -> None:
         server = self.nova.add_server('w', 8, status='BUILD')
         self.hold(server, VCPU=2)
-        self.turns(60, 61)
+        self.turns(25, 61)
         self.assertEqual({'VCPU': 2}, self.room.has(server))
+        # It hangs, and needs no room of anybody.
+        self.turns(40, 61)
+        self.assertEqual({}, self.room.has(server))
 
     def test_those_that_were_deleted_are_looked_for_bit_by_bit(self) -> None:
         self.useFixture(fixtures.MockPatchObject(sweep, 'LOOKS', 3))

@@ -149,6 +149,7 @@ class FillTestCase(acting.ActingTestCase):
         self.nova.builds = 'BUILD'
         outcome = self.outcome(self.begin(self.waiting))
         self.assertEqual(Result.TIMEOUT, outcome.result)
+        self.assertIsNone(self.room.holds.find(self.waiting))
 
     def test_deleted_at_each_step(self) -> None:
         for step in (Step.HOLD, Step.REBUILD, Step.WATCH):

@@ -203,13 +203,22 @@ class FactsTestCase(tests.TestCase):
             self.flavor(reaper__pending_timeout='0'), project))
 
     def test_action(self) -> None:
-        action = flavors.action
+        def action(server: nova.NovaServer) -> model.Action:
+            return flavors.action(server, 40)
+
         self.assertEqual('delete', action(self.server(self.flavor())))
         self.assertEqual('shelve', action(self.server(self.flavor(), '')))
         self.assertEqual('shelve', action(self.server(
             self.flavor(), reaper__action='shelve')))
         self.assertEqual('delete', action(self.server(
             self.flavor(), reaper__action='never')))
+        large = dataclasses.replace(self.flavor(), disk=30, ephemeral=11)
+        self.assertEqual('delete', action(self.server(
+            large, reaper__action='shelve')))
+        self.assertEqual('shelve', action(self.server(
+            large, '', reaper__action='shelve')))
+        self.assertEqual('shelve', action(self.server(dataclasses.replace(
+            large, extra_specs={'reaper:action': 'shelve'}))))
         self.assertEqual('delete', action(self.server(
             self.flavor(reaper__action='delete'), '',
             reaper__action='shelve')))
