@@ -355,16 +355,16 @@ class Engine:
 
     def _plan(self) -> None:
         group = self._conf.reaper
+        tally = self.attempts.tally()
         for _ in range(DECISIONS):
             # Those that end others take their turn apart, and slowly.
-            others, with_victims = self.attempts.to_check()
-            if others > group.max_rebuilds:
+            if tally.checks > group.max_rebuilds:
                 return
-            self.world.queue.close(self.attempts.full_projects())
+            self.world.queue.close(tally.full(group.max_rebuilds_per_project))
             begun = time.perf_counter()
             found = self.world.planner.next(
                 timeutils.utcnow(True),
-                may_end=with_victims < group.max_preemptions)
+                may_end=tally.with_victims < group.max_preemptions)
             if found is None:
                 self._hosts.forget_freed()
                 return
@@ -375,6 +375,6 @@ class Engine:
                 continue
             if self.world.options.mode == model.Mode.OBSERVE:
                 self.observed[waiting.id] = decision
-            else:
-                self.attempts.begin(waiting, decision)
+            elif self.attempts.begin(waiting, decision):
+                tally.add(waiting.project, bool(decision.victims))
         self.mailbox.wake()

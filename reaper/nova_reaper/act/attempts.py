@@ -268,14 +268,45 @@ class Outcomes:
             if entry.decided_at and now - entry.decided_at < REMEMBERED}
         deadline = reason == model.Hindrance.DEADLINE
         self.given_up[waiting.id] = answers.Entry(
-            waiting, None, 0, None, queue.deadline(waiting, self._world.options),
-            'given_up', model.Decision(
+            waiting, None, 0, None,
+            queue.deadline(waiting, self._world.options), 'given_up', model.Decision(
                 waiting.id, model.Verdict.WAIT, detail=detail,
                 reason=(told.decision.reason if told else None) if deadline
                 else model.Reason(reason),
                 hindrance=model.Hindrance.DEADLINE if deadline else None),
             now, self._world.options.mode)
         self._world.discard(waiting.id)
+
+
+@dataclasses.dataclass(slots=True)
+class Tally:
+    """How much is under way that counts against a limit.
+
+    What a host builds counts for nobody, and what waits for others to end has
+    a limit of its own.
+
+    :ivar checks: attempts without victims that are to be checked
+    :ivar with_victims: attempts with victims that are to be checked
+    :ivar projects: what is asked of Nova for each project, or is to be
+    """
+
+    checks: int = 0
+    with_victims: int = 0
+    projects: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter)
+
+    def add(self, project: str, with_victims: bool) -> None:
+        """Count an attempt that is to be checked."""
+        if with_victims:
+            self.with_victims += 1
+        else:
+            self.checks += 1
+            self.projects[project] += 1
+
+    def full(self, most: int) -> set[str]:
+        """The projects for which as much goes on as may for one."""
+        return {project for project, count in self.projects.items()
+                if count >= most}
 
 
 class Attempts:
@@ -312,31 +343,23 @@ class Attempts:
         # What a step that was under way may not have seen any more.
         self._woken: set[str] = set()
 
-    def to_check(self) -> tuple[int, int]:
-        """How many are to be checked: without victims, and with some."""
-        with_victims = [bool(current.victims)
-                        for current in self.under_way.values()
-                        if current.step == Step.CHECK]
-        return with_victims.count(False), with_victims.count(True)
-
-    def full_projects(self) -> set[str]:
-        """The projects for which as much goes on as may for one.
-
-        What a host builds counts for nobody, and what waits for others to end
-        has a limit of its own.
-        """
-        counts = collections.Counter(
-            current.waiting.project for current in self.under_way.values()
-            if current.step in ASKING or
-            current.step == Step.CHECK and not current.victims)
-        most = self._conf.reaper.max_rebuilds_per_project
-        return {project for project, count in counts.items() if count >= most}
+    def tally(self) -> 'Tally':
+        """How much is under way that counts against a limit."""
+        tally = Tally()
+        for current in self.under_way.values():
+            if current.step == Step.CHECK:
+                tally.add(current.waiting.project, bool(current.victims))
+            elif current.step in ASKING:
+                tally.projects[current.waiting.project] += 1
+        return tally
 
     def begin(self, waiting: model.Waiting, decision: model.Decision
-              ) -> None:
+              ) -> bool:
         """Begin to carry out a decision; if that cannot be, it is undone.
 
         The server stands in nobody's way then.
+
+        :returns: whether it has begun
         """
         made = self._outcomes.begin(waiting, decision,
                                     self._hosts.freed.get(
@@ -344,13 +367,14 @@ class Attempts:
         if made:
             self.under_way[waiting.id] = made
             self.decisions[waiting.id] = decision
-            return
+            return True
         self._world.planner.undo(decision, timeutils.utcnow(True))
         # What it asks for, its host or a victim is not known as it was: it is
         # in the queue again when it has been read.
         self._world.queue.discard(waiting.id)
         self._hosts.read(decision.host or '', whole=True)
         self._not_begun[waiting.id] = time.monotonic() + steps.AGAIN
+        return False
 
     def go_on(self) -> None:
         """Start the next step of all that are not to wait."""

@@ -45,8 +45,8 @@ from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at a server that is being built; a notification
-# comes first as a rule.
-WATCH = (1.0, 2.0, 5.0, 10.0)
+# comes first as a rule, and thousands may be built at a time.
+WATCH = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 # After an answer that never came.
 AGAIN = 5.0
 # Seconds in which a check has to be answered, a hold written and a rebuild

@@ -204,6 +204,11 @@ def _status(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
             lines.append(f'safeguard: {answer["safeguard"]}')
         lines += [f'{check["name"]}: {check["status"]}: {check["detail"]}'
                   for check in answer['checks']]
+    except requests.ConnectionError:
+        read = ', '.join(conf.config_file or ()) or 'no configuration file'
+        print(f'No nova-reaper listens on {host}, port {conf.http.port} (by '
+              f'[http] of {read}).', file=sys.stderr)
+        return 2
     except (requests.RequestException, ValueError) as error:
         print(f'nova-reaper does not answer: {error}', file=sys.stderr)
         return 2

@@ -236,9 +236,9 @@ class Slots:
 
 
 # Filters of Nova whose verdict does not depend on what is on a host: it holds
-# until an aggregate, a service or a flavor changes. That of any other, be it of
-# NUMA, PCI devices, a number of servers or a group, ends with each change of
-# the host.
+# until an aggregate, a service or a flavor changes. The verdict of any other
+# filter (NUMA, PCI devices, number of servers, groups) ends with each change
+# of the host.
 LASTING = frozenset({
     'AggregateImagePropertiesIsolation', 'AggregateInstanceExtraSpecsFilter',
     'AggregateMultiTenancyIsolation', 'AggregateTypeAffinityFilter',

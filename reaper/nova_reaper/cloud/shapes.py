@@ -263,8 +263,8 @@ def waiting(server: nova.NovaServer, answer: Answer,
             properties: Mapping[str, str]) -> model.Waiting:
     """A server that waits, in the words of the queue."""
     return model.Waiting(
-        id=server.id, shape=answer.shape, created_at=flavors.waits_since(server),
-        project=server.project, user=server.user, name=server.name,
+        id=server.id, shape=answer.shape,
+        created_at=flavors.waits_since(server), project=server.project, user=server.user, name=server.name,
         flavor=server.flavor.name,
         preemptible=flavors.is_preemptible(server.flavor),
         priority=flavors.priority(server.flavor, properties),

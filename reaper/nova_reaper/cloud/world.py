@@ -20,7 +20,6 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
-import datetime
 import time
 
 from oslo_log import log
@@ -38,8 +37,8 @@ from nova_reaper.report import answers
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
-NOT_BUILT = ('Nobody is ended for a server that could not be built in the room '
-             'of others.')
+NOT_BUILT = ('Nobody is ended for a server that could not be built in the '
+             'room of others.')
 
 
 class World:

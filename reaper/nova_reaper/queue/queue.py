@@ -36,8 +36,8 @@ from nova_reaper.queue import lines as lines_module
 _STALE = 1000
 
 NOT_ASKED = (
-    'It waits for its owner to ask: rebuild it at microversion 2.106 or later, '
-    'or create such servers with the metadata reaper:wait=true.')
+    'It waits for its owner to ask: rebuild it at microversion 2.106 or '
+    'later, or create such servers with the metadata reaper:wait=true.')
 
 
 def due_at(waiting: model.Waiting,

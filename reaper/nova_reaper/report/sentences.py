@@ -10,7 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""What is said of a server that waits: why, what its owner can do, what follows.
+"""What is said of a server that waits: why, its owner's part, the reaper's.
 
 Each sentence says one of these, and none stands in the place of another.
 Owners read all of them but for numbers of hosts and their sizes.

@@ -176,8 +176,8 @@ def hashed(cloud: Snapshot, key: bytes) -> Snapshot:
 _SERVER = ('project', 'user', 'name', 'flavor', 'preemptible', 'priority',
            'launched_at', 'last_ended_at', 'action', 'locked', 'busy')
 _WAITING = ('project', 'user', 'name', 'flavor', 'preemptible', 'priority',
-            'attempts', 'last_attempt', 'failed_at', 'reason', 'pending_timeout',
-            'shelved', 'asked', 'wait')
+            'attempts', 'last_attempt', 'failed_at', 'reason',
+            'pending_timeout', 'shelved', 'asked', 'wait')
 
 
 def _differing(value: Any, default: Any, *names: str) -> dict[str, Any]:

@@ -833,7 +833,8 @@ class NonsenseTestCase(EngineTestCase):
         self.nova.add_host('h1', 8)
         shelved = self.nova.add_server(
             's', 8, 'h1', preemptible=True, image=False, metadata={},
-            asked=True, **{'resources:banana': '1', 'trait:CUSTOM_X': 'banana'})
+            asked=True,
+            **{'resources:banana': '1', 'trait:CUSTOM_X': 'banana'})
         waiting = self.nova.add_server('w', 8)
         self.turns(40)
         self.assertEqual(('SHELVED_OFFLOADED', 'ACTIVE'),
