@@ -19,6 +19,7 @@ another, then the host that was listed first.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import datetime
 import fractions
 import functools
@@ -139,10 +140,12 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
 def is_better(index: index_module.Index, waiting: model.Waiting,
               options: model.Options, now: datetime.datetime,
               found: model.Decision, before: model.Decision) -> bool:
-    """Whether the victims of a decision are better than those of another.
+    """Whether less is lost with the victims of a decision than of another.
 
     Of the latter those count that are still there.
     """
+    options = dataclasses.replace(options, scorers=tuple(
+        name for name in options.scorers if name not in victims.SLIGHT))
     costs = []
     for decision in (found, before):
         row = index.rows.get(decision.host or '', 0)

@@ -110,6 +110,11 @@ SCORERS: Mapping[str, Scorer] = {
 }
 
 
+# What makes nobody take a notice back: whatever starts and ends on other hosts
+# would, time and again.
+SLIGHT = frozenset({'leftover', 'youngest'})
+
+
 def best(index: index_module.Index, shape: model.Shape,
          options: model.Options, now: int, sets: covering.Sets
          ) -> covering.Sets:

@@ -135,6 +135,19 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.assertIsNone(self.status(self.victim))
         self.assertEqual(1, self.value('notices_total', result='given'))
 
+    def test_the_notice_stays_for_one_that_is_only_younger(self) -> None:
+        self.nova.finish(self.other)
+        younger = self.nova.add_server('c', 8, 'h2', preemptible=True)
+        self.nova.servers[younger]['OS-SRV-USG:launched_at'] = (
+            '2026-01-01T00:00:00.000000')
+        self.hint(bus.Kind.SERVER, server=younger, host='h2',
+                  preemptible=True)
+        self.turns(3)
+        self.changed('h2')
+        self.turns(60)
+        self.assertEqual((True, False), (self.noticed(self.victim),
+                                         self.noticed(younger)))
+
     def test_nobody_takes_the_free_part(self) -> None:
         self.assertEqual({'VCPU': 2, 'MEMORY_MB': 2048},
                          self.room.has(self.waiting))
