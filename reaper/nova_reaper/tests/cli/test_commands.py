@@ -217,6 +217,7 @@ class StatusTestCase(CommandTestCase):
 
     def test_version(self) -> None:
         out = io.StringIO()
-        with contextlib.redirect_stdout(out):
+        with contextlib.redirect_stdout(out), mock.patch.object(
+                main, '_cloud_commands'):
             self.assertRaises(SystemExit, main.main, ['--version'])
         self.assertRegex(out.getvalue(), r'^nova-reaper \d')
