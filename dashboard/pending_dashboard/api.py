@@ -65,6 +65,8 @@ class WaitingServer:
     reason: str | None = None
     message: str | None = None
     advice: str | None = None
+    hindrance: str | None = None
+    automatic: str | None = None
     attempts: int | None = None
     last_attempt: str | None = None
     next_attempt: str | None = None
@@ -290,9 +292,10 @@ def _explain(request, compute, version, servers, all_projects=False):
         entry = known.get(server.id)
         if entry:
             server.message = entry['detail'] or server.message
-            for name in ('since', 'reason', 'attempts', 'last_attempt',
-                         'next_attempt', 'position', 'queue_length'):
-                setattr(server, name, entry[name])
+            for name in ('since', 'reason', 'hindrance', 'attempts',
+                         'last_attempt', 'next_attempt', 'position',
+                         'queue_length', 'advice', 'automatic'):
+                setattr(server, name, entry.get(name))
     if version != EXPLAINED:
         return
 
@@ -305,10 +308,10 @@ def _explain(request, compute, version, servers, all_projects=False):
             LOG.info('Why server %s waits is not known: %s',
                      server.id, error)
             return
-        # The reaper counts its own attempts, Nova those of others as well.
-        for name in ('advice', 'attempts', 'last_attempt'):
+        # The reaper may not have heard of the last ones yet.
+        for name in ('attempts', 'last_attempt'):
             setattr(server, name, said[name])
-        for name in ('since', 'reason', 'message'):
+        for name in ('since', 'reason', 'message', 'advice'):
             if getattr(server, name) is None or server.id not in known:
                 setattr(server, name, said[name])
 

@@ -37,6 +37,7 @@ REASONS = {
     'mode': _('Nobody rebuilds it'),
     'deadline': _('Waited for too long'),
     'needs_owner': _('Its owner has to rebuild it'),
+    'not_asked': _('Its owner has not asked to wait'),
     # In the reaper's numbers alone.
     'none': _('Not looked at yet'),
 }
@@ -93,18 +94,22 @@ def _admin_link(server):
 
 
 def _reason(server):
-    if server.reason is None:
+    if server.reason is None and server.hindrance is None:
         return None
-    return REASONS.get(server.reason, server.reason)
+    word = server.hindrance or server.reason
+    return REASONS.get(word, word)
 
 
 def _why(server):
-    return ' '.join(filter(None, (server.message, server.advice))) or None
+    return ' '.join(filter(None, (
+        server.message, server.advice, server.automatic))) or None
 
 
 def _position(server):
     if server.position is None:
         return None
+    if server.queue_length is None:
+        return server.position
     return _('%(position)d of %(length)d') % {
         'position': server.position, 'length': server.queue_length}
 

@@ -87,7 +87,7 @@ class Engine:
                                   few)
         self.attempts = attempts.Attempts(
             conf, known, actor, self.outcomes, forms, self._hosts, self.jobs,
-            self._read_one)
+            self._read_one, self._lists.keep_failed)
         self._calendar = lists.Calendar(conf)
         self.recovered = False
         self._book = book
@@ -120,6 +120,7 @@ class Engine:
             self._hosts.go_on(any(current.step is not Step.WATCH for current
                                   in self.attempts.under_way.values()))
             self._use_mode()
+            self.world.end_withholding()
             if self.recovered and self._may_plan:
                 self._plan()
                 self.attempts.go_on()
@@ -260,8 +261,8 @@ class Engine:
             functools.partial(self._take_server, server))
 
     def _take_server(self, server: str,
-                     found: tuple[nova.NovaServer, shapes.Answer] | None
-                     ) -> None:
+                     found: tuple[nova.NovaServer, shapes.Answer,
+                                  nova.Tries | None] | None) -> None:
         self.world.learn()
         if found:
             self.world.put_server(
@@ -280,7 +281,8 @@ class Engine:
         if self.guard.active and not self.recovered and not self._may_plan:
             # Which servers are protected is known by the journal.
             return
-        due = self._calendar.due(self.guard.active, self.recovered)
+        due = self._calendar.due(self.guard.active, self.recovered,
+                                 self.guard.hears)
         if due == lists.CHANGES and self.jobs.runs('attempt '):
             # Of before another was active: what it writes is to be seen.
             return
@@ -288,7 +290,7 @@ class Engine:
             started = self.jobs.start(due, functools.partial(
                 self._lists.read_waiting, self.world.classes()),
                 self._take_waiting)
-        elif due in (lists.CHANGES, lists.SHAPES):
+        elif due in (lists.CHANGES, lists.SHAPES, lists.ROOM):
             anew = due == lists.SHAPES
             started = self.jobs.start(lists.FULL, functools.partial(
                 self._lists.read_changes, self._calendar.read_at,
@@ -299,7 +301,7 @@ class Engine:
                 due, self._lists.read_all, self._take_full)
         if started:
             self._calendar.began(due)
-            if due != lists.WAITING:
+            if due not in (lists.WAITING, lists.ROOM):
                 self._begun_in = self._term if self.guard.active else -1
 
     def _take_waiting(self, found: lists.WaitingList, full: bool = False
@@ -312,7 +314,8 @@ class Engine:
         for uuid, server in found.servers.items():
             answer = found.answers.get(uuid)
             if answer and self.world.put_server(
-                    server, answer, uuid in self.attempts.under_way) and (
+                    server, answer, found.tries.get(uuid),
+                    busy=uuid in self.attempts.under_way) and (
                         self.recovered):
                 self.metrics.poll_only_finds.labels('waits').inc()
         for uuid in set(self.world.servers) - set(found.servers):
@@ -413,7 +416,6 @@ class Engine:
         options = dataclasses.replace(
             reaper_conf.options(self._conf), mode=mode)
         self.world.max_misses = self._conf.reaper.max_misses
-        self.world.forget_misses = self._conf.reaper.stuck_exclusion
         if options != self.world.options:
             self._undo_observed()
             self.world.use(options, self.attempts.under_way.keys())
@@ -426,15 +428,16 @@ class Engine:
 
     def _plan(self) -> None:
         group = self._conf.reaper
+        tally = self.attempts.tally()
         for _ in range(DECISIONS):
             # Those that end others take their turn apart, and slowly.
-            others, with_victims = self.attempts.to_check()
-            if others > group.max_rebuilds:
+            if tally.checks > group.max_rebuilds:
                 return
+            self.world.queue.close(tally.full(group.max_rebuilds_per_project))
             begun = time.perf_counter()
             found = self.world.planner.next(
                 timeutils.utcnow(True),
-                may_end=with_victims < group.max_preemptions)
+                may_end=tally.with_victims < group.max_preemptions)
             if found is None:
                 self._hosts.forget_freed()
                 return
@@ -445,6 +448,6 @@ class Engine:
                 continue
             if self.world.options.mode == model.Mode.OBSERVE:
                 self.observed[waiting.id] = decision
-            else:
-                self.attempts.begin(waiting, decision)
+            elif self.attempts.begin(waiting, decision):
+                tally.add(waiting.project, bool(decision.victims))
         self.mailbox.wake()

@@ -51,6 +51,8 @@ from nova_reaper import standby
 LOG = log.getLogger(__name__)
 # Between two tries of what has to be there before anything else.
 AGAIN = 5.0
+# Until a port that was in use is tried again.
+LISTEN_AGAIN = 30.0
 # A bus that hangs is waited for no longer when the reaper ends.
 LEAVE = 5.0
 
@@ -81,15 +83,15 @@ def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
             conf, session, name, oldest=oldest, newest=newest,
             observe=meters.observe_request)
 
-    compute = nova.Nova(client('nova', nova.OLDEST, nova.NEWEST))
-    project = session.get_project_id() or ''
+    project, user = session.get_project_id() or '', session.get_user_id() or ''
+    compute = nova.Nova(client('nova', nova.OLDEST, nova.NEWEST), user)
     return Services(
         compute, keystone.Owners(compute, project, functools.partial(
             keystone.log_in, conf, session)),
         placement.Placement(client('placement', placement.OLDEST,
                                    placement.NEWEST)),
         keystone.Keystone(client('keystone')),
-        project, session.get_user_id() or '')
+        project, user)
 
 
 def build(conf: cfg.ConfigOpts, services: Services,
@@ -143,6 +145,8 @@ class Reaper:
         self._coordinator = standby.Coordinator(conf)
         self._listening = bus.Listening(conf)
         self._server: http.Server | None = None
+        # When to try again to listen, by the monotonic clock.
+        self._again = 0.0
         self._pool = futures.ThreadPoolExecutor(
             conf.reaper.workers, thread_name_prefix='asks')
         self._readers = futures.ThreadPoolExecutor(
@@ -163,6 +167,9 @@ class Reaper:
         self._serve(sources.Shown(engine, lambda: self._coordinator.error))
         while not self._stopping.is_set():
             try:
+                if self._server is None and time.monotonic() >= self._again:
+                    self._serve(sources.Shown(
+                        engine, lambda: self._coordinator.error))
                 self._take_part(engine)
                 engine.turn()
             except Exception:
@@ -201,6 +208,7 @@ class Reaper:
         except Exception as error:
             # A port in use, or an option of [keystone_authtoken].
             self._server = None
+            self._again = time.monotonic() + LISTEN_AGAIN
             LOG.error('Nothing is answered on %s, port %d: %s', group.listen,
                       group.port, error)
 

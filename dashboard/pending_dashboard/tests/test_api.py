@@ -133,16 +133,19 @@ class APITestCase(helpers.TestCase):
         self.explains(0)
         asked = self.http.get(REAPER + '/v1/pending', json={'pending': [{
             'server': SERVERS[0], 'detail': '812 of 1000 hosts.',
-            'since': '2026-11-22T11:30:00Z', 'reason': 'protected',
+            'since': '2026-11-22T11:30:00Z', 'reason': 'no_room',
+            'hindrance': 'protected', 'advice': 'Nothing has to be done.',
+            'automatic': 'It is built as soon as there is room.',
             'attempts': 3, 'last_attempt': None,
             'next_attempt': '2026-11-22T11:54:00Z', 'position': 12,
             'queue_length': 40}]})
         [found], _more = api.list_servers(
             self.request, 20, all_projects=True)
         self.assertEqual(
-            ('protected', '812 of 1000 hosts.', 'Wait.', 2, 12, 40),
-            (found.reason, found.message, found.advice, found.attempts,
-             found.position, found.queue_length))
+            ('no_room', 'protected', '812 of 1000 hosts.',
+             'Nothing has to be done.', 2, 12, 40),
+            (found.reason, found.hindrance, found.message, found.advice,
+             found.attempts, found.position, found.queue_length))
         # Of the attempts Nova knows more.
         self.assertEqual('2026-11-22T11:50:00Z', found.last_attempt)
         self.assertEqual(['true'], asked.last_request.qs['all_projects'])

@@ -39,8 +39,10 @@ def _answer(server, **more):
             'since': '2026-11-22T11:31:00Z', 'attempts': 4,
             'last_attempt': '2026-11-22T11:51:00Z',
             'next_attempt': '2026-11-22T11:54:00Z', 'deadline': None,
-            'step': 'waiting', 'verdict': 'wait', 'reason': 'back_off',
-            'detail': 'Tried again later.', **more}
+            'step': 'waiting', 'verdict': 'wait', 'reason': 'no_room',
+            'hindrance': 'back_off', 'detail': 'Its last try failed.',
+            'advice': 'Nothing has to be done.',
+            'automatic': 'It is tried again later.', **more}
 
 
 class ListTestCase(base.TestCase):
@@ -53,10 +55,10 @@ class ListTestCase(base.TestCase):
         rows, err = self.read('pending', 'list', '--sort-column', 'Name')
         self.assertEqual([
             {'ID': db['id'], 'Name': 'db', 'Reason': None,
-             'Since': '2026-11-22T11:30:00Z', 'Attempts': None,
+             'Hindrance': None, 'Since': '2026-11-22T11:30:00Z', 'Attempts': None,
              'Position': None, 'Next Attempt': None},
             {'ID': web['id'], 'Name': 'web', 'Reason': 'no_room',
-             'Since': '2026-11-22T11:30:00Z', 'Attempts': 3,
+             'Hindrance': None, 'Since': '2026-11-22T11:30:00Z', 'Attempts': 3,
              'Position': None, 'Next Attempt': None}], rows)
         self.assertEqual('', err)
 
@@ -83,16 +85,16 @@ class ListTestCase(base.TestCase):
         web, db = cloud.add('web'), cloud.add('db')
         page = '/v1/pending?limit=1000'
         cloud.reaper[page] = (200, {
-            'pending': [_answer(web)],
+            'pending': [_answer(db, position=13)],
             'pending_links': [{'rel': 'next', 'href': (
-                'http://another.name/v1/pending?marker=%s' % web['id'])}]})
-        cloud.reaper['/v1/pending?marker=' + web['id']] = (200, {
-            'pending': [_answer(db, position=13)]})
-        rows, _err = self.read('pending', 'list', '--sort-column', 'Position')
+                'http://another.name/v1/pending?marker=%s' % db['id'])}]})
+        cloud.reaper['/v1/pending?marker=' + db['id']] = (200, {
+            'pending': [_answer(web)]})
+        rows, _err = self.read('pending', 'list')
         self.assertEqual(
             [('web', 'back_off', 12, '2026-11-22T11:54:00Z', 4),
              ('db', 'back_off', 13, '2026-11-22T11:54:00Z', 4)],
-            [(row['Name'], row['Reason'], row['Position'],
+            [(row['Name'], row['Hindrance'], row['Position'],
               row['Next Attempt'], row['Attempts']) for row in rows])
         # One request tells the reaper's part, one Nova's.
         self.assertEqual(['/servers/detail'],
@@ -108,7 +110,7 @@ class ListTestCase(base.TestCase):
         rows, err = self.read('pending', 'list', '--sort-column', 'Name')
         self.assertEqual(
             [('db', 'no_room', 13), ('new', 'no_room', None),
-             ('web', 'back_off', 12)],
+             ('web', 'no_room', 12)],
             [(row['Name'], row['Reason'], row['Position']) for row in rows])
         self.assertEqual('', err)
         self.assertEqual(3, len(cloud.requests))
@@ -212,10 +214,11 @@ class ShowTestCase(base.TestCase):
             200, {'pending': _answer(web)})
         row, err = self.read('pending', 'show', 'web')
         self.assertEqual(
-            ('back_off', 12, 'Tried again later.',
+            ('no_room', 'back_off', 12, 'Its last try failed.',
+             'Nothing has to be done.', 'It is tried again later.',
              'No valid host was found. ', 'waiting'),
-            (row['reason'], row['position'], row['advice'], row['message'],
-             row['step']))
+            (row['reason'], row['hindrance'], row['position'], row['detail'],
+             row['advice'], row['automatic'], row['message'], row['step']))
         # Of the attempts Nova knows more.
         self.assertEqual((3, '2026-11-22T11:50:00Z'),
                          (row['attempts'], row['last_attempt']))
@@ -233,6 +236,17 @@ class ShowTestCase(base.TestCase):
         row, _err = self.read('pending', 'show', 'web')
         self.assertEqual(('compute1', ['v']), (row['host'], row['victims']))
         self.assertEqual([{'server': 'v', 'for': web['id']}], row['notices'])
+
+    def test_shelved_by_the_reaper(self):
+        cloud = self.use_cloud(reaper=True)
+        web = cloud.add('web', 'SHELVED_OFFLOADED')
+        cloud.add('db', 'SHELVED_OFFLOADED')
+        cloud.reaper['/v1/pending/' + web['id']] = (
+            200, {'pending': _answer(web, state='shelved')})
+        row, _err = self.read('pending', 'show', 'web')
+        self.assertEqual(('no_room', 12), (row['reason'], row['position']))
+        _out, err = self.run_client('pending', 'show', 'db', code=1)
+        self.assertIn('does not wait: it is SHELVED_OFFLOADED', err)
 
     def test_unknown_to_the_reaper(self):
         cloud = self.use_cloud(reaper=True)

@@ -32,9 +32,9 @@ _REASONS = _(
     'of the scheduler refuse all hosts that have room), no_such_host (the '
     'host that was asked for does not exist), nothing_fits (no host could '
     'ever take it), build_failed (hosts took it, and its build failed there), '
-    'quota (its rebuild would be refused for the quota), unknown, and those '
-    'of nova-reaper: protected, back_off, reserved, mode, deadline, '
-    'needs_owner.')
+    'quota (its rebuild would be refused for the quota), unknown. Hindrances, '
+    'of nova-reaper alone: protected, back_off, reserved, mode, deadline, '
+    'needs_owner, not_asked (it waits for its owner to ask).')
 
 
 class HostsColumn(columns.FormattableColumn):
@@ -103,10 +103,10 @@ class ListPending(command.Lister):
         servers = client.waiting('pending list', **{
             key: value for key, value in query.items() if value is not None})
         known = self._known(client, servers, parsed_args, project)
-        names = ['id', 'name', 'reason', 'since', 'attempts', 'position',
-                 'next_attempt']
-        headers = ['ID', 'Name', 'Reason', 'Since', 'Attempts', 'Position',
-                   'Next Attempt']
+        names = ['id', 'name', 'reason', 'hindrance', 'since', 'attempts',
+                 'position', 'next_attempt']
+        headers = ['ID', 'Name', 'Reason', 'Hindrance', 'Since', 'Attempts',
+                   'Position', 'Next Attempt']
         if parsed_args.long:
             names += ['last_attempt', 'message', 'flavor']
             headers += ['Last Attempt', 'Message', 'Flavor']
@@ -115,6 +115,8 @@ class ListPending(command.Lister):
             headers.append('Project ID')
         rows = [_describe(server, *known.get(server.id, (None, None)))
                 for server in servers]
+        # In the order of the queue; those that are in none come last.
+        rows.sort(key=lambda row: row['position'] or float('inf'))
         return headers, [tuple(row[name] for name in names) for row in rows]
 
     def _known(self, client, servers, parsed_args, project):
@@ -155,9 +157,11 @@ class ShowPending(command.ShowOne):
     def take_action(self, parsed_args):
         client = self.app.client_manager.compute_pending
         server, version = client.find(parsed_args.server, 'pending show')
-        _check_waits(server)
-        reason = client.reason(server.id, limit=0)
-        if version < microversions.REASON:
+        waits = server.status == 'PENDING'
+        if not waits and not client.has_reaper:
+            _check_waits(server)
+        reason = client.reason(server.id, limit=0) if waits else None
+        if waits and version < microversions.REASON:
             self.log.warning(_(
                 'Why a server waits is told from microversion 2.107 of the '
                 'compute API on; this is %s.') % microversions.text(version))
@@ -173,6 +177,9 @@ class ShowPending(command.ShowOne):
                 # It has not heard of the server yet.
                 if error.code != 404:
                     self.log.warning(str(error))
+        if answer is None:
+            # What the reaper brings back, or builds again, waits as well.
+            _check_waits(server)
         row = _describe(server, reason, answer)
         if notices is not None:
             row['notices'] = format_columns.ListDictColumn(notices)
@@ -322,7 +329,7 @@ def _describe(server, reason, answer):
                 return each[key]
         return default
 
-    # The reaper counts its own attempts, Nova those of the owner as well.
+    # The reaper may not have heard of the last ones yet.
     nova_first = (reason, answer)
 
     row = {
@@ -336,8 +343,11 @@ def _describe(server, reason, answer):
         'last_attempt': first('last_attempt', fault.get('created'),
                               nova_first),
         'reason': first('reason'),
+        'hindrance': answer.get('hindrance'),
         'message': reason.get('message') or fault.get('message'),
-        'advice': answer.get('detail') or reason.get('advice'),
+        'detail': answer.get('detail'),
+        'advice': first('advice'),
+        'automatic': answer.get('automatic'),
         'position': answer.get('position'),
         'next_attempt': answer.get('next_attempt'),
         'deadline': answer.get('deadline'),

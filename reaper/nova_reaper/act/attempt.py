@@ -28,6 +28,7 @@ from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.queue import history
 from nova_reaper.report.journal import record
 
 
@@ -190,7 +191,9 @@ class Outcome:
     :ivar apart: whether the server asks for something else than its like
     :ivar offered: where the host turned out to have no room, and the index
         cannot know: UUIDs of the providers on which there is; None otherwise
-    :ivar history: attempts and the time of the last, where Nova knows of more
+    :ivar tries: what Nova knows of attempts, where a reaper before this one
+        has made some
+    :ivar why: the cause, where result and reason do not tell
     """
 
     attempt: Attempt
@@ -202,7 +205,22 @@ class Outcome:
     refused_by: str = ''
     apart: bool = False
     offered: frozenset[str] | None = None
-    history: tuple[int, datetime.datetime | None] | None = None
+    tries: nova.Tries | None = None
+    why: history.Cause | None = None
+
+    @property
+    def cause(self) -> history.Cause:
+        """Why nothing came of the attempt."""
+        if self.why:
+            return self.why
+        if self.reason is model.Reason.BUILD_FAILED:
+            return history.Cause.HOST
+        if self.result in (Result.REFUSED, Result.PENDING, Result.ERROR):
+            return history.Cause.SERVER
+        if self.result is Result.TIMEOUT or (
+                self.reason is model.Reason.UNKNOWN):
+            return history.Cause.SERVICE
+        return history.Cause.RACE
 
 
 def ask(current: Attempt, compute: nova.Nova, named: keystone.Owners,
@@ -226,6 +244,13 @@ def ask(current: Attempt, compute: nova.Nova, named: keystone.Owners,
         return gone('waits no more')
     except rest.Conflict:
         return gone('is being rebuilt')
+    if answer and answer.attempts > current.waiting.attempts:
+        tries = compute.tries(current.id)
+        if tries.rebuilds > current.waiting.rebuilds:
+            # It may have to be left alone still.
+            return Outcome(current, Result.CONFLICT, answer.message,
+                           answer.reason, tries=dataclasses.replace(
+                               tries, attempts=answer.attempts))
     refused = refusal(current, answer) if answer else None
     if refused:
         return refused
@@ -239,11 +264,6 @@ def refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
 
     :raises: clients.Unavailable if Nova could not ask its scheduler
     """
-    if answer.attempts > current.waiting.attempts:
-        # Of a time before this process: it may have to be left alone still.
-        return Outcome(current, Result.CONFLICT, answer.message,
-                       answer.reason,
-                       history=(answer.attempts, answer.last_attempt))
     if answer.reason == model.Reason.QUOTA:
         return Outcome(current, Result.REFUSED,
                        answer.message or 'Its project is over its quota.',

@@ -40,6 +40,7 @@ from nova_reaper.cloud import shapes
 from nova_reaper.cloud import world
 from nova_reaper.events import jobs
 from nova_reaper.events import reader
+from nova_reaper.queue import history
 from nova_reaper.queue import queue
 from nova_reaper.report import answers
 from nova_reaper.report.journal import journal
@@ -48,8 +49,8 @@ from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
 
-ASKING = frozenset({Step.HOLD, Step.REBUILD, Step.WATCH})
-ENDING = frozenset(Step) - ASKING - {Step.CHECK}
+ASKING = frozenset({Step.HOLD, Step.REBUILD})
+ENDING = frozenset(Step) - ASKING - {Step.CHECK, Step.WATCH}
 GIVE_UP = 'give up '  # the name of a job, before that of the server
 # What was given up is answered for so long.
 REMEMBERED = datetime.timedelta(hours=1)
@@ -156,15 +157,30 @@ class Outcomes:
         elif outcome.result is Result.WITHDRAWN:
             # Nobody refused it anything: it is decided again at once.
             pass
-        elif outcome.history:
-            self._world.history[server] = world.History(
-                outcome.history[0], outcome.history[1],
-                reason=outcome.reason)
-        elif not outcome.apart and not (
-                outcome.offered is not None and
-                self._world.offer(server, host, outcome.offered)):
-            self._world.failed(server, outcome.reason, asked)
+        elif outcome.tries:
+            self._world.learn_tries(server, outcome.tries, outcome.reason)
+        elif outcome.offered is not None:
+            self._world.offer(server, host, outcome.offered)
+        elif not outcome.apart:
+            self._came_to_nothing(outcome)
+        if asked:
+            self._world.asked(server)
         self._world.put_again(server)
+
+    def _came_to_nothing(self, outcome: Outcome) -> None:
+        server, host = outcome.attempt.id, outcome.attempt.host
+        cause = outcome.cause
+        if cause is history.Cause.RACE and (
+                outcome.result is Result.CONFLICT):
+            waiting = self._world.waiting(server)
+            if waiting and not outcome.attempt.victims:
+                # All of its shape wait for news of the host, so that nobody
+                # overtakes it.
+                self._world.withhold(waiting.shape, host)
+                return
+            # Notices were withdrawn: others are not to be given at once.
+            cause = history.Cause.SERVICE
+        self._world.came_to_nothing(server, cause, outcome.reason, host)
 
     def _count(self, outcome: Outcome, asked: bool) -> str | None:
         """Count it; the key of the shape for which others ended in vain."""
@@ -182,8 +198,9 @@ class Outcomes:
                 self._reader.has_returned(current.id, timeutils.utcnow(True))
         elif current.ended:
             self._metrics.needless_victims.inc(current.ended)
-            self._world.missed(current.waiting, outcome.reason)
-            missed = current.waiting.shape.key
+            if self._world.missed(
+                    current.waiting, outcome.cause, outcome.detail):
+                missed = current.waiting.shape.key
         for victim in current.victims:
             if victim.ended:
                 self._ended[victim.id] += 1
@@ -202,7 +219,8 @@ class Outcomes:
             outcome.attempt.id, model.Verdict.WAIT, reason=outcome.reason,
             detail=outcome.detail, hindrance=outcome.hindrance or (
                 model.Hindrance.BACK_OFF
-                if outcome.reason == model.Reason.NO_ROOM else None)))
+                if outcome.cause is history.Cause.SERVER and
+                outcome.reason == model.Reason.NO_ROOM else None)))
 
     def hopeless(self, busy: Collection[str]
                  ) -> list[tuple[model.Waiting, str]]:
@@ -214,7 +232,10 @@ class Outcomes:
             return []
         now = timeutils.utcnow(True)
         found = [(waiting, model.Hindrance.DEADLINE.value)
-                 for waiting in self._world.queue.expired(now)]
+                 for waiting in (*self._world.queue.expired(now),
+                                 *queue.expired(
+                                     self._world.not_asked.values(),
+                                     self._world.options, now))]
         timeout = self._conf.nothing_fits_timeout
         if timeout:
             latest = now - datetime.timedelta(seconds=timeout)
@@ -224,7 +245,8 @@ class Outcomes:
                     waiting = self._world.queue.get(server)
                     known = waiting and self._world.queue.asleep(
                         waiting.demand)
-                    if waiting and not waiting.shelved and known and (
+                    if waiting and known and not (
+                            waiting.shelved or waiting.failed) and (
                             known.reason == reason):
                         found.append((waiting, reason.value))
         then = time.monotonic()
@@ -255,14 +277,46 @@ class Outcomes:
             if entry.decided_at and now - entry.decided_at < REMEMBERED}
         deadline = reason == model.Hindrance.DEADLINE
         self.given_up[waiting.id] = answers.Entry(
-            waiting, 0, 0, None, queue.deadline(waiting, self._world.options),
-            'given_up', model.Decision(
+            waiting, None, 0, None,
+            queue.deadline(waiting, self._world.options), 'given_up',
+            model.Decision(
                 waiting.id, model.Verdict.WAIT, detail=detail,
                 reason=(told.decision.reason if told else None) if deadline
                 else model.Reason(reason),
                 hindrance=model.Hindrance.DEADLINE if deadline else None),
-            now)
+            now, self._world.options.mode)
         self._world.discard(waiting.id)
+
+
+@dataclasses.dataclass(slots=True)
+class Tally:
+    """How much is under way that counts against a limit.
+
+    What a host builds counts for nobody, and what waits for others to end has
+    a limit of its own.
+
+    :ivar checks: attempts without victims that are to be checked
+    :ivar with_victims: attempts with victims that are to be checked
+    :ivar projects: what is asked of Nova for each project, or is to be
+    """
+
+    checks: int = 0
+    with_victims: int = 0
+    projects: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter)
+
+    def add(self, project: str, with_victims: bool) -> None:
+        """Count an attempt that is to be checked."""
+        if with_victims:
+            self.with_victims += 1
+        else:
+            self.checks += 1
+            self.projects[project] += 1
+
+    def full(self, most: int) -> set[str]:
+        """The projects for which as much goes on as may for one."""
+        return {project for project, count in self.projects.items()
+                if count >= most}
 
 
 class Attempts:
@@ -272,12 +326,15 @@ class Attempts:
     :ivar decisions: what they carry out, by the same; none of those that a
         sweep has found
     :param read_one: has a server that waits read anew
+    :param keep_failed: is told of a server whose build failed, and that is in
+        ERROR
     """
 
     def __init__(self, conf: cfg.ConfigOpts, known: world.World,
                  actor: steps.Actor, results: Outcomes,
                  forms: shapes.Shapes, reading: jobs.Hosts,
-                 runner: jobs.Jobs, read_one: Callable[[str], None]) -> None:
+                 runner: jobs.Jobs, read_one: Callable[[str], None],
+                 keep_failed: Callable[[str], None]) -> None:
         self._conf = conf
         self._world = known
         self._actor = actor
@@ -286,6 +343,7 @@ class Attempts:
         self._hosts = reading
         self._jobs = runner
         self._read_one = read_one
+        self._keep_failed = keep_failed
         self.under_way: dict[str, Attempt] = {}
         self.decisions: dict[str, model.Decision] = {}
         # Since when what was planned for a server is written in Placement.
@@ -295,18 +353,23 @@ class Attempts:
         # What a step that was under way may not have seen any more.
         self._woken: set[str] = set()
 
-    def to_check(self) -> tuple[int, int]:
-        """How many are to be checked: without victims, and with some."""
-        with_victims = [bool(current.victims)
-                        for current in self.under_way.values()
-                        if current.step == Step.CHECK]
-        return with_victims.count(False), with_victims.count(True)
+    def tally(self) -> 'Tally':
+        """How much is under way that counts against a limit."""
+        tally = Tally()
+        for current in self.under_way.values():
+            if current.step == Step.CHECK:
+                tally.add(current.waiting.project, bool(current.victims))
+            elif current.step in ASKING:
+                tally.projects[current.waiting.project] += 1
+        return tally
 
     def begin(self, waiting: model.Waiting, decision: model.Decision
-              ) -> None:
+              ) -> bool:
         """Begin to carry out a decision; if that cannot be, it is undone.
 
         The server stands in nobody's way then.
+
+        :returns: whether it has begun
         """
         made = self._outcomes.begin(waiting, decision,
                                     self._hosts.freed.get(
@@ -314,13 +377,14 @@ class Attempts:
         if made:
             self.under_way[waiting.id] = made
             self.decisions[waiting.id] = decision
-            return
+            return True
         self._world.planner.undo(decision, timeutils.utcnow(True))
         # What it asks for, its host or a victim is not known as it was: it is
         # in the queue again when it has been read.
         self._world.queue.discard(waiting.id)
         self._hosts.read(decision.host or '', whole=True)
         self._not_begun[waiting.id] = time.monotonic() + steps.AGAIN
+        return False
 
     def go_on(self) -> None:
         """Start the next step of all that are not to wait."""
@@ -403,6 +467,8 @@ class Attempts:
         self._outcomes.finish(result, self.decisions.pop(server, None))
         if result.apart:
             self._shapes.set_apart(server)
+        if result.result is Result.ERROR:
+            self._keep_failed(server)
         self._written.pop(server, None)
         item = self._world.servers.get(server)
         if item is None:

@@ -313,7 +313,7 @@ class Recovery:
             item = self._nova.server(server)
             waiting = model.Waiting(
                 server, model.Shape.of(flavors.resources(item)),
-                item.created_at, item.project, item.user, item.name)
+                flavors.waits_since(item), item.project, item.user, item.name)
         if provider is None:
             return None
         return Attempt(

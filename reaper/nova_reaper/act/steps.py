@@ -40,14 +40,15 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
+from nova_reaper.queue import history
 from nova_reaper.report.journal import journal
 from nova_reaper.report.journal import record
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at a server that is being built; a notification
-# comes first as a rule.
-WATCH = (1.0, 2.0, 5.0, 10.0)
+# comes first as a rule, and thousands may be built at a time.
+WATCH = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 # After an answer that never came.
 AGAIN = 5.0
 # Seconds in which a check has to be answered, a hold written and a rebuild
@@ -126,7 +127,8 @@ class Actor:
         refusal = attempt.ask(
             current, self._nova, self._owners, lambda: found,
             lambda why: Outcome(current, Result.GONE, f'It {why}.'),
-            has_route=self._nova.has_pending_route)
+            has_route=self._nova.has_pending_route and (
+                not current.waiting.failed))
         if refusal:
             return refusal
         if current.victims:
@@ -142,7 +144,7 @@ class Actor:
         if current.waiting.shelved:
             if server.shelved and flavors.SHELVED_AT in server.metadata:
                 return server
-        elif server.waits:
+        elif server.waits or current.waiting.failed and server.failed:
             return server
         return Outcome(current, Result.GONE,
                        f'It is {server.status} and does not wait any more.')
@@ -264,7 +266,8 @@ class Actor:
                 return current.at(Step.WATCH, self._clock(), sent=True,
                                   wake_at=self._clock() + WATCH[0])
             self._release(current)
-            return Outcome(current, Result.CONFLICT, error.message)
+            return Outcome(current, Result.REFUSED, error.message,
+                           model.Reason.UNKNOWN)
         self._release(current)
         if isinstance(error, rest.NotFound):
             return Outcome(current, Result.GONE, 'It has been deleted.')
@@ -289,15 +292,18 @@ class Actor:
             if current.held:
                 self._holds.judge(True)
             return Outcome(current, Result.ACTIVE, 'It runs.')
-        if server.waits or server.shelved:
+        if server.waits or server.shelved or (
+                server.failed and not current.sent):
             if not current.sent:
                 # The answer that never came: nothing had been done.
                 return self._ask_again(current)
             return self._waits_again(current)
         if server.status == 'ERROR' and not server.task_state:
             self._release(current)
-            return Outcome(current, Result.ERROR, 'Its build failed.',
-                           model.Reason.BUILD_FAILED)
+            return Outcome(
+                current, Result.ERROR, server.fault or 'Its build failed.',
+                model.Reason.BUILD_FAILED, why=history.Cause.INTERRUPTED
+                if nova.is_interrupted(server.fault) else None)
         if now - current.since > self._conf.rebuild_timeout:
             # A build that takes the hold later is none the worse for it.
             self._release(current)
@@ -319,20 +325,27 @@ class Actor:
     def _waits_again(self, current: Attempt) -> Outcome:
         self._release(current)
         reason, detail = model.Reason.UNKNOWN, 'It waits again.'
+        why = None
         # Such a hold is given back by Nova before it looks for a host.
         keeps = not current.waiting.shape.fill_only
         if self._nova.has_pending_route and not current.waiting.shelved:
             try:
                 answer = self._nova.pending(current.id, [current.host])
                 reason, detail = answer.reason, answer.message or detail
+                if nova.is_interrupted(answer.message):
+                    why = history.Cause.INTERRUPTED
+                elif reason is model.Reason.UNKNOWN:
+                    # Neither hosts nor filters have refused it.
+                    why = history.Cause.SERVICE
                 keeps = keeps and not any(
                     item.refused_by for item in answer.hosts)
             except rest.RequestFailed as error:
                 LOG.info('Why server %s waits again is not known: %s',
                          current.id, error)
+                why = history.Cause.SERVICE
         if keeps and current.held and reason == model.Reason.NO_ROOM:
             self._holds.judge(False)
-        return Outcome(current, Result.PENDING, detail, reason)
+        return Outcome(current, Result.PENDING, detail, reason, why=why)
 
     def _returned(self, current: Attempt) -> None:
         """A shelved one is back: it is to be shelved no more by its mark."""
@@ -356,7 +369,10 @@ class Actor:
         :raises: clients.RequestFailed
         """
         try:
-            if not self._nova.server(waiting.id).waits:
+            server = self._nova.server(waiting.id)
+            if waiting.failed and server.failed:
+                return True
+            if not server.waits:
                 return False
             self._nova.reset_state(waiting.id, 'error')
         except (rest.NotFound, rest.Conflict):

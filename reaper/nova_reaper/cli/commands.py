@@ -34,6 +34,7 @@ from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper.events import lists
 from nova_reaper.events import reader
+from nova_reaper.queue import queue
 from nova_reaper.report import announcements
 from nova_reaper.report.journal import journal
 from nova_reaper.report import metrics
@@ -221,6 +222,11 @@ def _status(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
             lines.append(f'safeguard: {answer["safeguard"]}')
         lines += [f'{check["name"]}: {check["status"]}: {check["detail"]}'
                   for check in answer['checks']]
+    except requests.ConnectionError:
+        read = ', '.join(conf.config_file or ()) or 'no configuration file'
+        print(f'No nova-reaper listens on {host}, port {conf.http.port} (by '
+              f'[http] of {read}).', file=sys.stderr)
+        return 2
     except (requests.RequestException, ValueError) as error:
         print(f'nova-reaper does not answer: {error}', file=sys.stderr)
         return 2
@@ -242,7 +248,8 @@ def once(conf: cfg.ConfigOpts, services: service.Services
     decided = []
     while (item := known.planner.next(timeutils.utcnow(True), everybody=True)):
         decided.append(item)
-    return decided
+    return decided + [(waiting, queue.not_asked(waiting))
+                      for waiting in known.not_asked.values()]
 
 
 def look(conf: cfg.ConfigOpts, services: service.Services) -> world.World:
@@ -272,7 +279,7 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
     :raises: clients.RequestFailed
     """
     known = look(conf, services)
-    waiting = known.queue.in_order()
+    waiting = [*known.queue.in_order(), *known.not_asked.values()]
     return snapshot.Snapshot(
         now=timeutils.utcnow(True), options=known.options,
         hosts=[view.host for view in known.views.values()],

@@ -13,6 +13,7 @@
 """The command line of nova-reaper."""
 
 import argparse
+from importlib import metadata
 import io
 import sys
 import types
@@ -33,10 +34,19 @@ def _cloud_commands() -> types.ModuleType:
     return commands
 
 
+def _version() -> str:
+    try:
+        return metadata.version('nova-reaper')
+    except metadata.PackageNotFoundError:
+        return 'of a source tree that is not installed'
+
+
 def _parser(with_cloud: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='nova-reaper',
         description='Makes room for servers that wait in OpenStack Nova.')
+    parser.add_argument('--version', action='version',
+                        version=f'nova-reaper {_version()}')
     commands = parser.add_subparsers(dest='command', required=True,
                                      metavar='COMMAND')
     command = commands.add_parser(

@@ -14,6 +14,7 @@
 
 import collections
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import threading
@@ -106,21 +107,45 @@ class Keystone:
     def __init__(self, client: rest.Client) -> None:
         self.client = client
         self._refused = False
+        self._known: Mapping[str, Mapping[str, str]] = {}
 
     def project_properties(self) -> Mapping[str, Mapping[str, str]]:
         """The properties whose names begin with ``reaper:``, by project.
 
-        Where the reaper may not list projects it does without, and says so
-        once.
+        Where the reaper may not list projects, what it knew before holds, and
+        it says so once.
         """
         try:
-            projects = list(self.client.list(
-                '/projects', 'projects', limit=None))
+            self._known = self._read_properties()
+            self._refused = False
         except rest.Forbidden as error:
             if not self._refused:
-                LOG.warning('No priorities of projects: %s', error)
+                LOG.warning('Priorities and other properties of projects are '
+                            'those of before, if there were any: %s', error)
             self._refused = True
-            return {}
+        return self._known
+
+    def _projects(self) -> Iterator[dict[str, Any]]:
+        """All projects, page by page.
+
+        Keystone gives max_db_limit of them at most, and a link to the next
+        page is not for sure: the last page is one with nothing new. A release
+        that knows no pages answers the same twice.
+        """
+        seen: set[str] = set()
+        marker: str | None = None
+        while True:
+            page = self.client.request('GET', rest.with_query(
+                '/projects', limit=rest.PAGE, marker=marker))['projects']
+            new = [project for project in page if project['id'] not in seen]
+            if not new:
+                return
+            yield from new
+            seen.update(project['id'] for project in new)
+            marker = page[-1]['id']
+
+    def _read_properties(self) -> dict[str, dict[str, str]]:
+        projects = self._projects()
         found: dict[str, dict[str, str]] = {}
         for project in projects:
             properties = {key: str(value) for key, value in project.items()

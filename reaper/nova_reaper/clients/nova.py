@@ -78,6 +78,8 @@ class NovaServer:
     :ivar image: its ID, '' where it boots from a volume
     :ivar volumes: whether it has volumes; those that are to be made when it
         is built are none yet
+    :ivar asked: whether its owner has asked to wait, as far as Nova says so
+    :ivar fault: the message of the last one
     """
 
     id: str
@@ -98,11 +100,24 @@ class NovaServer:
     kind: str = ''
     zone: str | None = None
     volumes: bool = False
+    asked: bool = False
+    fault: str = ''
 
     @property
     def waits(self) -> bool:
         """Whether it waits for a host and nobody rebuilds it."""
         return self.status == 'PENDING' and not self.task_state
+
+    @property
+    def failed(self) -> bool:
+        """Whether its build failed on its hosts: it can be built anew.
+
+        A server in ERROR for which no host was found was given up, or Nova
+        lets nobody wait.
+        """
+        return (self.status == 'ERROR' and not self.task_state and
+                not self.host and self.launched_at is None and
+                bool(self.fault) and 'No valid host' not in self.fault)
 
     @property
     def shelved(self) -> bool:
@@ -158,6 +173,22 @@ class Action:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Tries:
+    """How often a host was looked for, as the action list has it.
+
+    Nova keeps the latest actions of a server that waits.
+
+    :ivar attempts: the create included
+    :ivar rebuilds: those of the reaper
+    """
+
+    attempts: int
+    last: datetime.datetime | None
+    rebuilds: int
+    last_rebuild: datetime.datetime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Hypervisor:
     """A compute node: its UUID is that of its resource provider."""
 
@@ -169,14 +200,18 @@ class Hypervisor:
 
 
 class Nova:
-    """Nova, as far as the reaper needs it."""
+    """Nova, as far as the reaper needs it.
 
-    def __init__(self, client: rest.Client) -> None:
+    :param user: the ID of the reaper's user
+    """
+
+    def __init__(self, client: rest.Client, user: str = '') -> None:
         self.client = client
+        self._user = user
 
     def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Nova':
         """Nova, asked with another token."""
-        return Nova(self.client.with_auth(auth))
+        return Nova(self.client.with_auth(auth), self._user)
 
     @property
     def has_pending_route(self) -> bool:
@@ -260,6 +295,16 @@ class Nova:
                     item['project_id'] or '', item['user_id'] or '',
                     _time(item['start_time']), item['message'])
              for item in items), key=lambda action: action.started_at)
+
+    def tries(self, uuid: str) -> Tries:
+        """How often a host was looked for, by the action list."""
+        tries = [action for action in self.actions(uuid)
+                 if action.action in ('create', 'rebuild')]
+        own = [action.started_at for action in tries
+               if action.action == 'rebuild' and action.user == self._user]
+        return Tries(max(len(tries), 1),
+                     tries[-1].started_at if tries else None,
+                     len(own), own[-1] if own else None)
 
     def flavors(self) -> Iterator[Flavor]:
         """All flavors, those of single projects too."""
@@ -356,7 +401,14 @@ def server_from(item: Mapping[str, Any]) -> NovaServer:
         launched_at=_time_or_none(item.get('OS-SRV-USG:launched_at')),
         metadata=item['metadata'], locked=item['locked'],
         kind=_kind(item), zone=item.get('pinned_availability_zone'),
-        volumes=bool(item.get('os-extended-volumes:volumes_attached')))
+        volumes=bool(item.get('os-extended-volumes:volumes_attached')),
+        asked=bool(item.get('asked_to_wait')),
+        fault=(item.get('fault') or {}).get('message') or '')
+
+
+def is_interrupted(message: str) -> bool:
+    """Whether Nova says that a host or a service died during a build."""
+    return 'interrupted' in message
 
 
 def _kind(item: Mapping[str, Any]) -> str:

@@ -97,6 +97,16 @@ class Slots:
     def __len__(self) -> int:
         return len(self.row_of)
 
+    def use(self, options: model.Options) -> None:
+        """Protect servers by other options from now on."""
+        before, self._options = self._options, options
+        if (before.min_run_time, before.repeat_protection) == (
+                options.min_run_time, options.repeat_protection):
+            return
+        for at, server in enumerate(self.servers):
+            if server is not None:
+                self.safe_until[at] = self._safe_until(server)
+
     def add_class(self) -> None:
         """Make room for one resource class more."""
         self.amounts.append(np.zeros(len(self.servers), np.int32))
@@ -225,6 +235,17 @@ class Slots:
             self.put(row, servers, taken)
 
 
+# Filters of Nova whose verdict does not depend on what is on a host: it holds
+# until an aggregate, a service or a flavor changes. The verdict of any other
+# filter (NUMA, PCI devices, number of servers, groups) ends with each change
+# of the host.
+LASTING = frozenset({
+    'AggregateImagePropertiesIsolation', 'AggregateInstanceExtraSpecsFilter',
+    'AggregateMultiTenancyIsolation', 'AggregateTypeAffinityFilter',
+    'ComputeCapabilitiesFilter', 'ComputeFilter', 'ImagePropertiesFilter',
+    'IsolatedHostsFilter'})
+
+
 class Exclusions:
     """The hosts of an index that are refused or not offered, by the shape.
 
@@ -238,13 +259,37 @@ class Exclusions:
         self._refusals: dict[model.Shape, Mapping[str, str]] = {}
         self._refused: dict[model.Shape, Bools] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
+        self._withheld: dict[str, set[model.Shape]] = {}
+        # The mapping that was given for each shape; and the shapes, by host,
+        # whose refusal ends with a change of it.
+        self._given: dict[model.Shape, Mapping[str, str]] = {}
+        self._passing: dict[str, set[model.Shape]] = {}
 
     def put(self, row: int, before: model.Host | None,
             host: model.Host) -> None:
         """Let what Placement said of a host hold no more if it has changed."""
+        if before != host:
+            self._withheld.pop(host.name, None)
+        if before is not None and before != host:
+            for shape in self._passing.pop(host.name, ()):
+                self._take_back(shape, host.name, row)
         if self._not_offered and before != host:
             for mask in self._not_offered.values():
                 mask[row:row + 1] = False
+
+    def _take_back(self, shape: model.Shape, host: str, row: int) -> None:
+        by_host = self._refusals.get(shape, {})
+        if host not in by_host:
+            return
+        if by_host is self._given.get(shape):
+            # It is not of this object alone.
+            by_host = dict(by_host)
+            self._refusals[shape] = by_host
+        assert isinstance(by_host, dict)
+        del by_host[host]
+        mask = self._refused.get(shape)
+        if mask is not None:
+            mask[row:row + 1] = False
 
     def add_row(self) -> None:
         """There is a new host: what was said by name is looked up again."""
@@ -255,6 +300,23 @@ class Exclusions:
 
         It replaces what was said of the shape before; {} forgets it.
         """
+        self._set(shape, by_host)
+        self._given[shape] = by_host
+        for host, name in by_host.items():
+            if name not in LASTING:
+                self._passing.setdefault(host, set()).add(shape)
+
+    def add(self, shape: model.Shape, host: str, name: str) -> None:
+        """Say that a filter refuses a shape on one host more."""
+        self._set(shape, {**self.refusals(shape), host: name})
+        if name not in LASTING:
+            self._passing.setdefault(host, set()).add(shape)
+
+    def given(self, shape: model.Shape) -> Mapping[str, str] | None:
+        """What was said of a shape last; some of it may hold no more."""
+        return self._given.get(shape)
+
+    def _set(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
         self._refused.pop(shape, None)
         if by_host:
             self._refusals[shape] = by_host
@@ -291,6 +353,32 @@ class Exclusions:
         before = self.not_offered(shape)
         self._not_offered[shape] = mask if before is None else before | mask
 
+    def withhold(self, shape: model.Shape, host: str) -> None:
+        """Say that a host seems to have room for a shape, and has none.
+
+        It holds until the host changes or is released.
+        """
+        self._withheld.setdefault(host, set()).add(shape)
+
+    def release(self, shape: model.Shape, host: str) -> bool:
+        """Take back what was said of a host; returns whether it held."""
+        shapes = self._withheld.get(host, set())
+        held = shape in shapes
+        shapes.discard(shape)
+        if not shapes:
+            self._withheld.pop(host, None)
+        return held
+
+    def withheld(self, shape: model.Shape) -> Bools | None:
+        """The hosts that are withheld from a shape, None for none."""
+        rows = [self._rows[host] for host, shapes in self._withheld.items()
+                if shape in shapes and host in self._rows]
+        if not rows:
+            return None
+        mask = np.zeros(len(self._hosts), np.bool_)
+        mask[rows] = True
+        return mask
+
     def not_offered(self, shape: model.Shape) -> Bools | None:
         """The hosts without room by Placement's word, None for none."""
         mask = self._not_offered.get(shape)
@@ -307,6 +395,11 @@ class Exclusions:
 
     def keep_only(self, shapes: Collection[model.Shape]) -> None:
         """Forget what was said of other shapes."""
-        for said in (self._refusals, self._refused, self._not_offered):
+        for said in (self._refusals, self._refused, self._not_offered,
+                     self._given):
             for shape in said.keys() - shapes:
                 del said[shape]
+        for host, passing in list(self._passing.items()):
+            passing.intersection_update(shapes)
+            if not passing:
+                del self._passing[host]

@@ -18,11 +18,13 @@ their own server ends.
 """
 
 from collections.abc import Mapping
+import datetime
 import functools
 import uuid
 
 import os_resource_classes as orc
 from oslo_log import log
+from oslo_utils import timeutils
 from oslo_utils import uuidutils
 
 from nova_reaper.clients import nova
@@ -33,6 +35,7 @@ PREEMPTIBLE = 'reaper:preemptible'
 PRIORITY = 'reaper:priority'
 PENDING_TIMEOUT = 'reaper:pending_timeout'
 ACTION = 'reaper:action'
+WAIT = 'reaper:wait'
 
 # What no provider has: Placement stores no larger amount.
 LARGEST = 2 ** 31 - 1
@@ -94,6 +97,28 @@ def pending_timeout(flavor: nova.Flavor, project: Mapping[str, str]
     return _number(PENDING_TIMEOUT, flavor, project, 0)
 
 
+def wait(server: nova.NovaServer, project: Mapping[str, str]
+         ) -> model.Wait | None:
+    """What is said of waiting for a server, None where the option decides.
+
+    The owner, by the metadata of the server, goes before the operator, by the
+    flavor and the project.
+    """
+    said = server.metadata.get(WAIT, '').strip().lower()
+    if said in ('true', 'false'):
+        return model.Wait.ALL if said == 'true' else model.Wait.NEVER
+    for where, values in ((f'flavor {server.flavor.name}',
+                           server.flavor.extra_specs), ('a project', project)):
+        value = values.get(WAIT)
+        if value is None:
+            continue
+        try:
+            return model.Wait(value.strip().lower())
+        except ValueError:
+            _warn_once(f'{WAIT} of {where}', value, 'asked, all or never')
+    return None
+
+
 def action(server: nova.NovaServer, most: int) -> model.Action:
     """How a preemptible server is ended.
 
@@ -110,6 +135,32 @@ def action(server: nova.NovaServer, most: int) -> model.Action:
     if value in (model.Action.DELETE, model.Action.SHELVE):
         return model.Action(value)
     return model.Action.DELETE if server.image else model.Action.SHELVE
+
+
+def has_asked(server: nova.NovaServer) -> bool:
+    """Whether the owner of a server has asked to wait, by whatever means."""
+    said = wait(server, {})
+    return said is model.Wait.ALL or said is not model.Wait.NEVER and (
+        server.asked)
+
+
+def waits_since(server: nova.NovaServer) -> datetime.datetime:
+    """When a server began to wait: at its create, or when it was shelved.
+
+    Owners can write the time of the shelving, too: no server waits since
+    before it ran.
+    """
+    if not server.shelved:
+        return server.created_at
+    begun = server.launched_at or server.created_at
+    now: datetime.datetime = timeutils.utcnow(True)
+    try:
+        shelved: datetime.datetime = timeutils.parse_isotime(
+            server.metadata[SHELVED_AT])
+        return min(max(begun, shelved), now)
+    except (LookupError, ValueError, TypeError):
+        # The mark is no time, or no time with a zone.
+        return max(begun, server.updated_at)
 
 
 def local_disk(server: nova.NovaServer) -> int:

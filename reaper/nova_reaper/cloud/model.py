@@ -37,6 +37,14 @@ class Mode(enum.StrEnum):
     PREEMPT = 'preempt'
 
 
+class Wait(enum.StrEnum):
+    """For which servers the reaper works: those whose owners have asked."""
+
+    ASKED = 'asked'
+    ALL = 'all'
+    NEVER = 'never'
+
+
 class Verdict(enum.StrEnum):
     """What becomes of a server that waits."""
 
@@ -70,6 +78,7 @@ class Hindrance(enum.StrEnum):
     MODE = 'mode'
     DEADLINE = 'deadline'
     NEEDS_OWNER = 'needs_owner'
+    NOT_ASKED = 'not_asked'
 
 
 class Action(enum.StrEnum):
@@ -205,10 +214,14 @@ class Demand:
 
     :ivar below: only servers of a priority below this are ended for it, None:
         of any
+    :ivar avoid: the host that is taken only if no other has room
+    :ivar spared: why nobody is ended for it, '' if that is allowed
     """
 
     shape: Shape
     below: int | None = None
+    avoid: str | None = None
+    spared: str = ''
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -218,12 +231,24 @@ class Waiting:
     :ivar preemptible: whether its flavor is: it then ends none but servers
         of a lower priority than its own
     :ivar created_at: since when it waits
-    :ivar attempts: how often it was tried, its create included
+    :ivar attempts: how often a host was looked for, its create included
     :ivar last_attempt: None if it is not known
+    :ivar rebuilds: how many of the attempts were the reaper's
+    :ivar failures: for how many of them it backs off, and the time of the last
+    :ivar paused_until: when the next try is, whatever the back-off says
+    :ivar avoid: the host on which its last build came to nothing: another is
+        taken if there is one with room
+    :ivar spared: a sentence that says why nobody is ended for it, '' if that
+        is allowed
     :ivar reason: what Nova says of its last attempt
     :ivar pending_timeout: seconds it may wait by its flavor or project, None:
         by the option
     :ivar shelved: whether the reaper shelved it and is to bring it back
+    :ivar failed: whether it is in ERROR since a build failed, and is built
+        again
+    :ivar asked: whether its owner has asked Nova for a server that waits
+    :ivar wait: what its flavor, its project or its metadata say of waiting,
+        None: the option decides
     """
 
     id: str
@@ -237,20 +262,40 @@ class Waiting:
     priority: int = 0
     attempts: int = 0
     last_attempt: datetime.datetime | None = None
+    rebuilds: int = 0
+    failures: int = 0
+    failed_at: datetime.datetime | None = None
+    paused_until: datetime.datetime | None = None
+    avoid: str | None = None
+    spared: str = ''
     reason: Reason | None = None
     pending_timeout: int | None = None
     shelved: bool = False
+    failed: bool = False
+    asked: bool = True
+    wait: Wait | None = None
+
+    def is_wanted(self, wait: Wait) -> bool:
+        """Whether the reaper is to build the server.
+
+        :param wait: the option
+        """
+        wait = self.wait or wait
+        return self.shelved or self.failed or wait is Wait.ALL or (
+            wait is Wait.ASKED and self.asked)
 
     @property
     def demand(self) -> Demand:
         """Its demand."""
-        return Demand(self.shape, self.priority if self.preemptible else None)
+        return Demand(self.shape, self.priority if self.preemptible else None,
+                      self.avoid, self.spared)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
     """What the operator allows; the names are those of the configuration.
 
+    :ivar wait: for which servers the reaper works
     :ivar min_run_time: seconds for which a server is safe after its launch
     :ivar max_ends_per_project_hour: how many servers of one project may be
         ended within an hour, 0: any number
@@ -273,6 +318,7 @@ class Options:
     """
 
     mode: Mode = Mode.OBSERVE
+    wait: Wait = Wait.ASKED
     min_run_time: int = 600
     max_ends_per_project_hour: int = 0
     max_ends_per_hour: int = 0
@@ -326,4 +372,5 @@ class Decision:
         return {'server': self.server, 'verdict': self.verdict.value,
                 'host': self.host, 'victims': list(self.victims),
                 'reason': self.reason.value if self.reason else None,
+                'hindrance': self.hindrance.value if self.hindrance else None,
                 'detail': self.detail}

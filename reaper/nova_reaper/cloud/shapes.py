@@ -181,11 +181,13 @@ class Shapes:
         :raises: clients.NotFound, clients.Conflict if it waits no more
         """
         key, asked_at = self.key(server), time.monotonic()
-        if server.shelved or not self._nova.has_pending_route:
+        if server.shelved or server.failed or (
+                not self._nova.has_pending_route):
             requests: tuple[str, ...] = (query(server),)
             shape = _shape(requests, key, hosts, classes, shared)
-            if server.shelved:
-                # It waits for free room: it was ended to make some.
+            if server.shelved or server.failed:
+                # A shelved server was ended to make room, and of a server in
+                # ERROR Nova does not tell which hosts refuse it.
                 shape = dataclasses.replace(shape, fill_only=True)
             answer = Answer(shape, requests, asked_at=asked_at)
         else:
@@ -261,8 +263,9 @@ def waiting(server: nova.NovaServer, answer: Answer,
             properties: Mapping[str, str]) -> model.Waiting:
     """A server that waits, in the words of the queue."""
     return model.Waiting(
-        id=server.id, shape=answer.shape, created_at=server.created_at,
-        project=server.project, user=server.user, name=server.name,
+        id=server.id, shape=answer.shape,
+        created_at=flavors.waits_since(server), project=server.project,
+        user=server.user, name=server.name,
         flavor=server.flavor.name,
         preemptible=flavors.is_preemptible(server.flavor),
         priority=flavors.priority(server.flavor, properties),
@@ -270,4 +273,5 @@ def waiting(server: nova.NovaServer, answer: Answer,
         reason=(None if answer.reason == model.Reason.UNKNOWN
                 else answer.reason),
         pending_timeout=flavors.pending_timeout(server.flavor, properties),
-        shelved=server.shelved)
+        shelved=server.shelved, failed=server.failed, asked=server.asked,
+        wait=flavors.wait(server, properties))

@@ -15,10 +15,11 @@
 It asks nobody. Its owner, the engine, holds a lock over it.
 """
 
+import collections
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
-import datetime
 import time
 
 from oslo_log import log
@@ -30,27 +31,15 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.decide import plan
 from nova_reaper.events import reader
+from nova_reaper.queue import history
 from nova_reaper.queue import queue as queue_module
 from nova_reaper.report import answers
 from nova_reaper.report.journal import recall
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
-
-
-@dataclasses.dataclass(slots=True)
-class History:
-    """What became of a server since it is known.
-
-    :ivar attempts: that a host was asked for, the create included
-    :ivar tries: of the reaper's that came to nothing, also before a host was
-        asked for: it backs off after both
-    """
-
-    attempts: int
-    last: datetime.datetime | None
-    tries: int = 0
-    reason: model.Reason | None = None
+NOT_BUILT = ('Nobody is ended for a server that could not be built in the '
+             'room of others.')
 
 
 class World:
@@ -66,39 +55,34 @@ class World:
         self.planner = plan.Planner(self.index, self.queue, options)
         self.views: dict[str, reader.HostView] = {}
         self.servers: dict[str, nova.NovaServer] = {}
+        # Those whose owners have not asked to wait are in no queue.
+        self.not_asked: dict[str, model.Waiting] = {}
         self.told = answers.Record(meters)
-        self.history: dict[str, History] = {}
-        self.misses: dict[str, tuple[int, float]] = {}
+        self.history: dict[str, history.History] = {}
+        self.misses = history.Misses()
+        # Until when hosts are left out for shapes, by the monotonic clock.
+        self._withheld: collections.deque[tuple[float, model.Shape, str]] = (
+            collections.deque())
         self.not_built: set[str] = set()
         self.max_misses = 0
         self._least: dict[str, int] = {}
         self._learned = 0
-        self.forget_misses = 0
 
     def use(self, options: model.Options, attempts: Collection[str]) -> None:
         """Plan by other options from now on; what is planned stays so.
 
         :param attempts: IDs of the servers that attempts go on for
         """
-        plans = self.index.plans
         self.options = options
         # It may have been by a list that nobody believed: nobody is given up
         # for it before it is decided again.
         self.told.forget(model.NEVER)
-        self.index = index_module.Index(options)
-        before, self.queue = self.queue, queue_module.Queue(options)
-        self.queue.inherit(before)
-        self.planner = plan.Planner(self.index, self.queue, options,
-                                    self.planner)
-        for view in self.views.values():
-            self.index.put(view.host, view.servers)
+        self.index.use(options)
+        self.planner.use(options)
+        self.queue.use(options, timeutils.utcnow(True))
         for server in list(self.servers):
             if server not in attempts:
                 self.put_again(server)
-        for one in plans.values():
-            if one.host in self.index.rows:
-                self.index.plan(one.server, one.host, one.resources,
-                                one.victims)
 
     def put_host(self, view: reader.HostView, wake: bool = False) -> bool:
         """A host as it was read; returns whether it has changed.
@@ -149,32 +133,52 @@ class World:
         return reader.classes(self.views.values())
 
     def put_server(self, server: nova.NovaServer, answer: shapes.Answer,
-                   busy: bool = False) -> bool:
+                   tries: nova.Tries | None = None, busy: bool = False
+                   ) -> bool:
         """A server that waits; returns whether it was not known.
 
+        :param tries: how often a host was looked for, None if that is known
         :param busy: whether an attempt for it is under way
         """
+        if server.failed and self._is_late(server, answer):
+            # It is in ERROR already: nothing more is done for it.
+            self.discard(server.id)
+            return False
         new = server.id not in self.servers
         self.servers[server.id] = server
-        shape = self._shape(answer.shape)
-        known = self.index.exclusions.refusals(shape)
-        # Of those of one shape all but the first have the same object.
-        if known is not answer.refused:
-            self.index.exclusions.refuse(shape, answer.refused)
-            if dict(known) != dict(answer.refused):
-                self.queue.wake_shape(shape)
-        if server.id not in self.history:
-            self.history[server.id] = History(1, server.updated_at)
+        self.history.setdefault(server.id, history.History())
+        waiting = self.waiting(server.id)
+        # Its shape may be another while nobody is ended for it.
+        for shape in {answer.shape, waiting.shape if waiting
+                      else answer.shape}:
+            self._refuse(shape, answer.refused)
+        if tries and not busy:
+            self.learn_tries(server.id, tries)
         if not busy:
             self.put_again(server.id)
         return new
+
+    def _refuse(self, shape: model.Shape, refused: Mapping[str, str]) -> None:
+        """Say which filters refuse a shape, by the host's name."""
+        # Of those of one shape all but the first have the same object.
+        if self.index.exclusions.given(shape) is refused:
+            return
+        changed = dict(self.index.exclusions.refusals(shape)) != dict(refused)
+        self.index.exclusions.refuse(shape, refused)
+        if changed:
+            self.queue.wake_shape(shape)
+
+    def _is_late(self, server: nova.NovaServer, answer: shapes.Answer) -> bool:
+        waiting = shapes.waiting(server, answer, self._reader.properties.get(
+            server.project, {}))
+        end = queue_module.deadline(waiting, self.options)
+        return end is not None and end <= timeutils.utcnow(True)
 
     def refuse(self, server: str, host: str, name: str) -> None:
         """A filter was found to refuse a server's shape on a host."""
         waiting = self.waiting(server)
         if waiting:
-            known = self.index.exclusions.refusals(waiting.shape)
-            self.index.exclusions.refuse(waiting.shape, {**known, host: name})
+            self.index.exclusions.add(waiting.shape, host, name)
 
     def offer(self, server: str, host: str, providers: Collection[str]
               ) -> bool:
@@ -204,16 +208,16 @@ class World:
             return self.queue.get(server)
         made = shapes.waiting(
             item, answer, self._reader.properties.get(item.project, {}))
-        history = self.history.get(server)
-        if history:
-            made = dataclasses.replace(
-                made, attempts=history.attempts + history.tries,
-                last_attempt=history.last,
-                reason=history.reason or made.reason)
-        shape = self._shape(made.shape)
-        if server in self.not_built:
-            shape = dataclasses.replace(shape, fill_only=True)
-        return dataclasses.replace(made, shape=shape)
+        if server in self.history:
+            made = self.history[server].of(made)
+        spared = NOT_BUILT if server in self.not_built else (
+            self.misses.objection(made.shape.key, self.max_misses,
+                                  timeutils.utcnow(True)))
+        if made.shelved or not spared:
+            return made
+        return dataclasses.replace(
+            made, spared=spared,
+            shape=dataclasses.replace(made.shape, fill_only=True))
 
     def measure(self) -> None:
         """Find out again what those that wait ask for, and tell all of them.
@@ -224,9 +228,7 @@ class World:
         for waiting in self.queue:
             demands.setdefault(waiting.demand, []).append(waiting)
         shapes = {demand.shape for demand in demands}
-        since = time.monotonic() - self.forget_misses
-        self.misses = {key: miss for key, miss in self.misses.items()
-                       if miss[1] >= since}
+        self.misses.forget_old(timeutils.utcnow(True))
         self._least.clear()
         for shape in shapes:
             self._lower(shape)
@@ -262,42 +264,48 @@ class World:
             for name, amount in self._least.items()
             if name in self.index.classes)
 
+    def advice(self, server: str) -> str:
+        """What Nova says that the owner of a server can do, '' if nothing."""
+        item = self.servers.get(server)
+        answer = self._shapes.known(item) if item else None
+        return answer.advice if answer else ''
+
     def requests(self, server: str) -> tuple[str, ...]:
         """What to ask Placement for a server, () if it is not known."""
         item = self.servers.get(server)
         answer = self._shapes.known(item) if item else None
         return answer.requests if answer else ()
 
-    def _shape(self, shape: model.Shape) -> model.Shape:
-        """Nobody is ended any more for a shape that was missed too often."""
-        count, since = self.misses.get(shape.key, (0, 0.0))
-        if not count or time.monotonic() - since > self.forget_misses:
-            return shape
-        return dataclasses.replace(
-            shape, fill_only=shape.fill_only or count >= self.max_misses)
+    def missed(self, waiting: model.Waiting, cause: history.Cause, why: str
+               ) -> bool:
+        """Servers were ended for a server that did not run.
 
-    def missed(self, waiting: model.Waiting, reason: model.Reason | None
-               ) -> None:
-        """Servers were ended for one that did not run."""
-        if reason is model.Reason.BUILD_FAILED:
+        Faults of services, which are over some time, do not count.
+
+        :returns: whether it counts
+        """
+        if cause not in (history.Cause.SERVER, history.Cause.HOST):
+            return False
+        if cause is history.Cause.HOST:
             # More room would not help it.
             self.not_built.add(waiting.id)
-        count = self.misses.get(waiting.shape.key, (0, 0.0))[0] + 1
-        self.misses[waiting.shape.key] = count, time.monotonic()
+        count = self.misses.add(waiting.shape.key, history.Miss(
+            timeutils.utcnow(True), why))
         if count >= self.max_misses:
-            LOG.warning('Nobody is ended any more for servers like %s (%s), '
-                        'of which %d did not run in spite of it.',
-                        waiting.id, waiting.flavor, count)
+            LOG.warning('Nobody is ended for an hour for servers like %s '
+                        '(%s), of which %d did not run after others had been '
+                        'ended for them: %s', waiting.id, waiting.flavor,
+                        count, why)
+        return True
 
     def remember(self, memory: recall.Memory) -> None:
         """Take over what reapers before this one knew."""
-        then = time.monotonic() - timeutils.utcnow(True).timestamp()
         self.planner.remember((end.server, end.project, end.at)
                               for end in memory.ends)
         for miss in reversed(memory.missed):
             key = miss.detail['missed']
-            self.misses[key] = (self.misses.get(key, (0, 0.0))[0] + 1,
-                                then + miss.at.timestamp())
+            self.misses.add(key, history.Miss(
+                miss.at, miss.detail.get('reason') or ''))
             if miss.detail.get('reason') == model.Reason.BUILD_FAILED:
                 self.not_built.add(miss.server)
         for back in memory.returns:
@@ -323,9 +331,17 @@ class World:
     def put_again(self, server: str) -> None:
         """Have the queue use what is known of a server now."""
         waiting = self.waiting(server)
-        if waiting:
+        if waiting is None:
+            return
+        if waiting.is_wanted(self.options.wait):
+            self.not_asked.pop(server, None)
             self._lower(waiting.shape)
             self.queue.put(waiting, timeutils.utcnow(True))
+            return
+        if server not in self.not_asked:
+            self._leave_queue(server)
+            self.say(waiting, queue_module.not_asked(waiting))
+        self.not_asked[server] = waiting
 
     def discard(self, server: str, planned: bool = False) -> None:
         """A server waits no more.
@@ -336,7 +352,15 @@ class World:
         self.told.last.pop(server, None)
         self.history.pop(server, None)
         self.not_built.discard(server)
-        plan = None if planned else self.index.plans.get(server)
+        self.not_asked.pop(server, None)
+        if planned:
+            self.queue.discard(server)
+        else:
+            self._leave_queue(server)
+
+    def _leave_queue(self, server: str) -> None:
+        """Have a server in the queue no more, nor room planned for it."""
+        plan = self.index.plans.get(server)
         if plan:
             self.index.drop_plan(server)
             row = self.index.rows.get(plan.host)
@@ -361,20 +385,45 @@ class World:
         self.told.say(waiting, decision, self.options.mode,
                       timeutils.utcnow(True))
 
-    def failed(self, server: str, reason: model.Reason | None,
-               asked: bool) -> None:
-        """Nothing came of an attempt: the server backs off.
+    def came_to_nothing(self, server: str, cause: history.Cause,
+                        reason: model.Reason | None, host: str) -> None:
+        """An attempt has ended, and its server waits."""
+        self.history.setdefault(server, history.History()).came_to_nothing(
+            cause, reason, host, timeutils.utcnow(True),
+            self.options.retry_interval)
 
-        :param asked: whether Nova was asked to build it
+    def asked(self, server: str) -> None:
+        """Nova was asked to build a server."""
+        self.history.setdefault(server, history.History()).asked(
+            timeutils.utcnow(True))
+
+    def learn_tries(self, server: str, tries: nova.Tries,
+                    reason: model.Reason | None = None) -> bool:
+        """Take over what Nova knows of the attempts for a server.
+
+        :returns: whether it backs off for some of a reaper before this one
         """
-        history = self.history.setdefault(server, History(1, None))
-        if asked:
-            history.attempts += 1
-        else:
-            # The first of these tries waits already.
-            history.tries += 1
-        history.last = timeutils.utcnow(True)
-        history.reason = reason
+        known = self.history.setdefault(server, history.History())
+        if not known.learn(tries):
+            return False
+        known.reason = reason
+        return True
+
+    def withhold(self, shape: model.Shape, host: str) -> None:
+        """Leave a host out for a shape until it changes, or a moment passes.
+
+        Placement has no room on it, whatever is known of it here.
+        """
+        self.index.exclusions.withhold(shape, host)
+        self._withheld.append((
+            time.monotonic() + self.options.retry_interval, shape, host))
+
+    def end_withholding(self) -> None:
+        """Look again at hosts that were left out for long enough."""
+        while self._withheld and self._withheld[0][0] <= time.monotonic():
+            _until, shape, host = self._withheld.popleft()
+            if self.index.exclusions.release(shape, host):
+                self.queue.wake_shape(shape)
 
     def show(self) -> None:
         """Bring the gauges up to date."""

@@ -299,6 +299,7 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
              else conf.reaper)
     return model.Options(
         mode=model.Mode(group.mode),
+        wait=model.Wait(group.wait),
         min_run_time=group.min_run_time,
         max_ends_per_project_hour=group.max_ends_per_project_hour,
         max_ends_per_hour=group.max_ends_per_hour,

@@ -64,6 +64,27 @@ would do. ``fill`` needs the right to rebuild servers and to write allocations;
 effect on SIGHUP: what has been begun is brought to its end, or undone if
 nobody has been ended yet.
 """),
+    cfg.StrOpt(
+        'wait', default=DEFAULTS.wait.value, mutable=True,
+        choices=[
+            ('asked', 'Servers whose owners have asked to wait.'),
+            ('all', 'All servers in PENDING.')],
+        help="""
+For which servers the reaper works.
+
+An owner asks to wait by creating the server at microversion 2.105 or later,
+by rebuilding it at 2.106 or later, or by the metadata ``reaper:wait=true`` of
+the create. Clients that know nothing of ``PENDING`` see ``ERROR``, give up and
+try again: built later, their servers would run, and cost, without anybody
+knowing of them.
+
+The property ``reaper:wait`` of a flavor (an extra spec) or of a project,
+``asked``, ``all`` or ``never``, goes before the option, in this order; the
+metadata ``reaper:wait`` of a server, ``true`` or ``false``, goes before all of
+them. Servers that the reaper does not work for stay as they are;
+``pending_timeout`` counts for them, too. A server that the reaper has shelved
+always comes back.
+"""),
     _seconds(
         'min_run_time', default=DEFAULTS.min_run_time, min=0,
         help="""
@@ -207,7 +228,17 @@ server may take the room.
 """),
     _count(
         'max_rebuilds', default=20, min=1,
-        help='At most so many servers are being rebuilt at the same time.'),
+        help="""
+At most so many servers are looked at, given room and handed to Nova at the
+same time. Servers that Nova has accepted, and that a host builds or Nova keeps
+in BUILD, do not count.
+"""),
+    _count(
+        'max_rebuilds_per_project', default=10, min=1,
+        help="""
+At most so many of ``max_rebuilds`` are of one project, so that no project
+holds the others up.
+"""),
     _count(
         'max_preemptions', default=5, min=1,
         help="""
@@ -217,10 +248,11 @@ the same time.
     _count(
         'max_misses', default=3, min=1,
         help="""
-Nobody is ended any more for a kind of server (its flavor, image, zone and so
-on) of which so many did not run after others had been ended for them: Nova
-cannot foresee NUMA, huge pages and pinned CPUs of a host without its servers.
-Forgotten after ``stuck_exclusion``.
+Nobody is ended for a kind of server (its flavor, image, zone and so on) of
+which so many did not run within the hour after others had been ended for them:
+Nova cannot foresee NUMA, huge pages and pinned CPUs of a host without its
+servers. What Nova refused and what a host could not build counts, for an hour;
+faults of services do not.
 """),
     _seconds(
         'hold_timeout', default=1800, min=60,

@@ -68,7 +68,11 @@ def decide(index: index_module.Index, waiting: model.Waiting,
     refused = index.exclusions.refused(shape)
     eligible = enabled if refused is None else enabled & ~refused
     allowed = _without(index, eligible, reserved)
-    nobody = np.flatnonzero(room & allowed)
+    withheld = index.exclusions.withheld(shape)
+    nobody = np.flatnonzero(room & allowed if withheld is None
+                            else room & allowed & ~withheld)
+    if waiting.avoid in index.rows and len(nobody) > 1:
+        nobody = nobody[nobody != index.rows[waiting.avoid]]
     if len(nobody):
         chosen = victims.best(
             index, shape, options, arrays.to_micros(now), covering.Sets(
@@ -76,6 +80,10 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         host = _name(index, int(chosen.rows.min()))
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
                               detail=_where_room_is(index, shape, host))
+    if withheld is not None and (room & allowed).any():
+        # Nobody is ended while it is not known whether there is room.
+        return _wait(waiting, model.Reason.NO_ROOM, 'The hosts that seem to '
+                     'have room are looked at again.')
     return _without_room(index, waiting, options, arrays.to_micros(now),
                          ends_left or {}, fits, room, eligible, allowed,
                          ~seems)
@@ -92,10 +100,11 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
     reason, detail = _why_no_room(index, shape, fits, room, eligible, kept)
     if kept:
         return _wait(waiting, reason, detail, model.Hindrance.RESERVED)
+    if waiting.spared:
+        return _wait(waiting, reason, f'{detail} {waiting.spared}')
     if shape.fill_only:
         kind = ('was shelved for another' if waiting.shelved else
-                'could not be built in the room of others' if
-                waiting.reason is model.Reason.BUILD_FAILED else
+                'is in ERROR since its build failed' if waiting.failed else
                 'needs more than the host\'s own provider')
         return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
                      f'that {kind}.')

@@ -47,21 +47,24 @@ class End:
 class Planner:
     """Decides for the servers that wait, in their order.
 
-    :param before: who decided so far: the ends that it counts count on
     :ivar ends: of servers that count against what may be ended in an hour
     """
 
     def __init__(self, index: index_module.Index, queue: queue_module.Queue,
-                 options: model.Options,
-                 before: 'Planner | None' = None) -> None:
+                 options: model.Options) -> None:
         self.index = index
         self.queue = queue
         self._options = options
-        self.ends: collections.deque[End] = (
-            before.ends if before else collections.deque())
+        self.ends: collections.deque[End] = collections.deque()
         self._reserved: tuple[str, str] | None = None
         self._seen: set[str] = set()
         self._told: dict[model.Demand, int] = {}
+
+    def use(self, options: model.Options) -> None:
+        """Decide by other options from now on."""
+        self._options = options
+        if not options.reserve:
+            self._reserved = None
 
     def next(self, now: datetime.datetime, *, everybody: bool = False,
              may_end: bool = True
@@ -292,7 +295,9 @@ class Planner:
             if self.ends and self._capped:
                 free = min(end.time for end in self.ends) + _HOUR
                 until = min(until, free) if until else free
-        self.queue.sleep(waiting, decision, self.index, seen, now, until)
+        self.queue.sleep(
+            waiting, decision, self.index, seen, now, until,
+            complete=self.index.exclusions.withheld(waiting.shape) is None)
         if self._options.reserve:
             self._reserve(waiting)
 

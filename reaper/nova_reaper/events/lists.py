@@ -32,6 +32,7 @@ from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
+from nova_reaper.cloud import flavors
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 
@@ -40,6 +41,7 @@ LOG = log.getLogger(__name__)
 FULL = 'full list'
 WAITING = 'list of servers that wait'
 CHANGES = 'list of what has changed'
+ROOM = 'list of servers that wait and of hosts that have changed'
 SHAPES = 'list of what filters say'
 # Of the changes, before everything is read; of servers of one kind in a list.
 TRIES = 3
@@ -47,6 +49,10 @@ TRIES = 3
 # fail, and none be answered, before it is Nova that fails.
 ASKING = 60.0
 FAILURES = 5
+# Servers whose tries are asked for in one list, and the time in which a server
+# that was created comes to wait: it was not rebuilt before.
+LOOKS = 50
+BURIAL = datetime.timedelta(seconds=10)
 PAUSE = 10.0  # a flood of changes of aggregates is one
 # Between two of them so many times as long as the first has taken: Nova's
 # schedulers are asked about all hosts, and have others to serve.
@@ -59,10 +65,14 @@ NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WaitingList:
-    """All that wait: those that are PENDING, and those that are to return."""
+    """All that wait: those that are PENDING, and those that are to return.
+
+    :ivar tries: how often a host was looked for, for some of them
+    """
 
     servers: Mapping[str, nova.NovaServer]
     answers: Mapping[str, shapes.Answer]
+    tries: Mapping[str, nova.Tries]
     read_at: datetime.datetime
     seconds: float
 
@@ -108,6 +118,12 @@ class Lists:
         self._shapes = forms
         # IDs of servers over which Nova failed last: their turn is the last.
         self._failing: set[str] = set()
+        # When servers had changed last whose tries are known.
+        self._tried: dict[str, datetime.datetime] = {}
+        # IDs of servers in ERROR that keep their places, and of those that
+        # the reaper has rebuilt.
+        self._failed: set[str] = set()
+        self._rebuilt: set[str] = set()
 
     def read_waiting(self, classes: Collection[str]) -> WaitingList:
         """All that wait, with what they ask for.
@@ -120,13 +136,77 @@ class Lists:
                    in self._reader.nova.servers(status='PENDING')
                    if server.waits}
         servers |= {server.id: server for server in self._reader.shelved()}
+        servers |= self._read_failed()
         answers = self._answers(servers.values(), classes)
         self._shapes.keep_only({self._shapes.key(server)
                                 for server in servers.values()},
                                set(servers))
         self._learn(answers.values())
-        return WaitingList(servers, answers, read_at,
-                           time.monotonic() - begun)
+        return WaitingList(servers, answers, self._read_tries(servers),
+                           read_at, time.monotonic() - begun)
+
+    def keep_failed(self, server: str) -> None:
+        """The reaper has rebuilt a server, and its build failed."""
+        self._rebuilt.add(server)
+
+    def find_failed(self) -> None:
+        """Find the servers in ERROR whose owners have asked to wait.
+
+        That takes a list of all in ERROR; afterwards each is read by itself.
+        """
+        self._failed = {
+            server.id for server in self._reader.nova.servers(status='ERROR')
+            if self._is_kept(server)}
+
+    def _is_kept(self, server: nova.NovaServer) -> bool:
+        """Whether a server in ERROR keeps its place in the queue."""
+        return server.failed and (
+            server.id in self._rebuilt or flavors.has_asked(server))
+
+    def _read_failed(self) -> dict[str, nova.NovaServer]:
+        found = {}
+        for uuid in self._failed | self._rebuilt:
+            try:
+                server = self._reader.nova.server(uuid)
+            except rest.NotFound:
+                self._rebuilt.discard(uuid)
+                continue
+            if self._is_kept(server):
+                found[uuid] = server
+            elif server.launched_at:
+                self._rebuilt.discard(uuid)
+        self._failed &= found.keys()
+        return found
+
+    def _read_tries(self, servers: Mapping[str, nova.NovaServer]
+                    ) -> dict[str, nova.Tries]:
+        """The tries of servers that were rebuilt since they were looked at.
+
+        Of so many as are LOOKS: one request for each.
+        """
+        self._tried = {server: at for server, at in self._tried.items()
+                       if server in servers}
+        found: dict[str, nova.Tries] = {}
+        for server in servers.values():
+            if len(found) == LOOKS:
+                break
+            if tries := self.read_tries(server):
+                found[server.id] = tries
+        return found
+
+    def read_tries(self, server: nova.NovaServer) -> nova.Tries | None:
+        """The tries of a server, None if nothing has changed."""
+        known = self._tried.get(server.id, server.created_at + BURIAL)
+        if server.shelved or server.updated_at <= known:
+            return None
+        try:
+            tries = self._reader.nova.tries(server.id)
+        except rest.RequestFailed as error:
+            LOG.info('How often a host was looked for, for server %s, is '
+                     'looked at later: %s', server.id, error)
+            return None
+        self._tried[server.id] = server.updated_at
+        return tries
 
     def _answers(self, servers: Iterable[nova.NovaServer],
                  classes: Collection[str]) -> dict[str, shapes.Answer]:
@@ -188,19 +268,20 @@ class Lists:
             zip(places, servers), key=operator.itemgetter(0))]
 
     def read_one(self, uuid: str, classes: Collection[str]
-                 ) -> tuple[nova.NovaServer, shapes.Answer] | None:
+                 ) -> tuple[nova.NovaServer, shapes.Answer,
+                            nova.Tries | None] | None:
         """One server, None if it does not wait."""
         try:
             server = self._reader.nova.server(uuid)
         except rest.NotFound:
             return None
-        if not server.waits:
+        if not server.waits and not self._is_kept(server):
             return None
         answer = self.answer(server, classes)
         if answer is None:
             return None
         self._learn([answer])
-        return server, answer
+        return server, answer, self.read_tries(server)
 
     def answer(self, server: nova.NovaServer, classes: Collection[str]
                ) -> shapes.Answer | None:
@@ -241,6 +322,7 @@ class Lists:
         hosts = self._reader.read_hosts(hypervisors)
         classes = reader.classes(hosts.values())
         self._shapes.forget()
+        self.find_failed()
         waiting = self.read_waiting(classes)
         if not waiting.servers:
             self._look_for_those_in_error()
@@ -335,9 +417,12 @@ class Calendar:
         due: float = self._full_at + self._conf.full_list_interval
         return min(due, self.pending) if self._full_failed else due
 
-    def due(self, active: bool, recovered: bool) -> str | None:
+    def due(self, active: bool, recovered: bool, hears: bool = True
+            ) -> str | None:
         """The list that is to be read now, None if there is none.
 
+        :param hears: whether notifications come: without them each list of
+            servers that wait is one of hosts, too
         :param active: whether this is the reaper that acts
         :param recovered: whether it knows what was begun by others
         """
@@ -351,7 +436,7 @@ class Calendar:
             return SHAPES if self.read_at > NEVER else FULL
         known = recovered or not active and self.read_at > NEVER
         if now >= self.pending and known:
-            return WAITING
+            return WAITING if hears or self.read_at == NEVER else ROOM
         return None
 
     def began(self, name: str | None) -> None:
@@ -375,7 +460,7 @@ class Calendar:
             # One error is no reason to read all hosts of a large cloud.
             self.resume = True
             self._resume_at = time.monotonic() + PAUSE
-        else:
+        elif self._last != ROOM:
             self._full_failed = self._full_failed or name == FULL
 
     def took(self, seconds: float) -> None:

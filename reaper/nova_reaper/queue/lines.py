@@ -12,6 +12,7 @@
 
 """The servers that may be tried, in order, and demands that sleep."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -52,15 +53,26 @@ class FairShare:
         self._given: dict[str, dict[str, float]] = {}
         self._shares: dict[str, float] = {}
 
-    def inherit(self, before: 'FairShare') -> None:
-        """Take over what was given by another half-life."""
-        self._begin = before._begin
-        self._given, self._shares = before._given, before._shares
-
     def forget(self) -> None:
         """Forget what was given."""
         self._given.clear()
         self._shares.clear()
+
+    def use(self, half_life: int, now: datetime.datetime) -> float:
+        """Forget by another half-life from now on.
+
+        :returns: by what the weights that were used so far are multiplied
+        """
+        if half_life == self._half_life:
+            return 1.0
+        factor = 1.0 / self.weight(now)
+        for given in self._given.values():
+            for name in given:
+                given[name] *= factor
+        self._shares = {project: share * factor
+                        for project, share in self._shares.items()}
+        self._half_life, self._begin = half_life, now
+        return factor
 
     def of(self, project: str) -> float:
         """The dominant share; only the order of the values has a meaning."""
@@ -130,6 +142,12 @@ class Level:
         if lines[0] == entry:
             self.reorder(line.project)
 
+    def reorder_all(self) -> None:
+        """Take note of other shares of all projects."""
+        self._projects.clear()
+        for project in list(self._lines):
+            self.reorder(project)
+
     def reorder(self, project: str) -> None:
         """Take note of another share or another oldest server."""
         if lines := self._lines.get(project):
@@ -138,17 +156,24 @@ class Level:
         else:
             self._lines.pop(project, None)
 
-    def pop(self) -> tuple[Place, Line] | None:
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def pop(self, closed: Collection[str] = ()) -> tuple[Place, Line] | None:
         """The next in order, None if there is none.
 
         The line has to be noted again, and may have another first by now.
+
+        :param closed: projects to pass over; each has to be reordered before
+            it is looked at again
         """
         while self._projects:
             share, place, project = heapq.heappop(self._projects)
             lines = self._lines.get(project)
             # Not so if it was noted anew since.
             if (lines and lines[0][0] == place and
-                    self._share.of(project) == share):
+                    self._share.of(project) == share and
+                    project not in closed):
                 entry = heapq.heappop(lines)
                 self.reorder(project)
                 return entry
@@ -185,6 +210,10 @@ class Sleepers:
         self._demands: list[model.Demand | None] = []
         self._empty: list[int] = []
         self._asked: dict[str, arrays.Ints] = {}
+
+    def use(self, options: model.Options) -> None:
+        """Wake by other options from now on."""
+        self._options = options
 
     def __contains__(self, demand: model.Demand) -> bool:
         return demand in self._sleeps

@@ -21,6 +21,7 @@ is not safe for threads.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import datetime
@@ -34,24 +35,29 @@ from nova_reaper.queue import lines as lines_module
 # server.
 _STALE = 1000
 
+NOT_ASKED = (
+    'It waits for its owner to ask: rebuild it at microversion 2.106 or '
+    'later, or create such servers with the metadata reaper:wait=true.')
+
 
 def due_at(waiting: model.Waiting,
            options: model.Options) -> datetime.datetime | None:
     """Until when a server backs off, None if it may be tried at any moment.
 
     The first attempt is the create, which knows nothing of room to come: only
-    rebuilds that failed count. All is derived from what Nova keeps.
+    rebuilds that failed count.
     """
-    failed = waiting.attempts - 1
-    if failed < 1 or waiting.last_attempt is None:
-        return None
+    failed, paused = waiting.failures, waiting.paused_until
+    if failed < 1 or waiting.failed_at is None:
+        return paused
     interval = options.retry_interval
     if waiting.reason is model.Reason.BUILD_FAILED:
         interval = options.build_failed_retry_interval
     # An exponent that large is capped in any case.
     interval = min(interval << min(failed - 1, 32),
                    max(interval, options.max_retry_interval))
-    return waiting.last_attempt + datetime.timedelta(seconds=interval)
+    due = waiting.failed_at + datetime.timedelta(seconds=interval)
+    return max(due, paused) if paused else due
 
 
 def deadline(waiting: model.Waiting,
@@ -63,6 +69,23 @@ def deadline(waiting: model.Waiting,
     if not timeout or waiting.shelved:
         return None
     return waiting.created_at + datetime.timedelta(seconds=timeout)
+
+
+def expired(servers: Iterable[model.Waiting], options: model.Options,
+            now: datetime.datetime) -> Iterator[model.Waiting]:
+    """Those of some servers that wait past their deadline."""
+    for waiting in servers:
+        end = deadline(waiting, options)
+        if end is not None and end <= now:
+            yield waiting
+
+
+def not_asked(waiting: model.Waiting) -> model.Decision:
+    """The decision on a server whose owner has not asked to wait."""
+    return model.Decision(
+        waiting.id, model.Verdict.WAIT,
+        reason=waiting.reason or model.Reason.UNKNOWN,
+        hindrance=model.Hindrance.NOT_ASKED, detail=NOT_ASKED)
 
 
 class Queue:
@@ -78,6 +101,7 @@ class Queue:
         self._token = 0
         self._stale = 0
         self._out: set[str] = set()
+        self._closed: frozenset[str] = frozenset()
         self._levels: dict[tuple[bool, int], lines_module.Level] = {}
         self._later: list[tuple[datetime.datetime, str, int]] = []
         self._totals: Mapping[str, int] = {}
@@ -100,6 +124,23 @@ class Queue:
     def get(self, server: str) -> model.Waiting | None:
         """The server that waits under an ID."""
         return self._servers.get(server)
+
+    def use(self, options: model.Options, now: datetime.datetime) -> None:
+        """Order and wake by other options from now on."""
+        self._options = options
+        self._sleeping.use(options)
+        factor = self.share.use(options.fair_share_half_life, now)
+        if factor != 1.0:
+            self._grants = {
+                server: (project, {name: amount * factor for name, amount
+                                   in resources.items()})
+                for server, (project, resources) in self._grants.items()}
+            for level in self._levels.values():
+                level.reorder_all()
+        self.wake_all()
+        for _due, server, token in list(self._later):
+            if self._tokens.get(server) == token:
+                self._enqueue(self._servers[server], now)
 
     def in_order(self) -> list[model.Waiting]:
         """All that wait, in the order of now; what is given will change it."""
@@ -149,7 +190,7 @@ class Queue:
         self._release(now)
         for key in sorted(self._levels):
             level = self._levels[key]
-            while (entry := level.pop()) is not None:
+            while (entry := level.pop(self._closed)) is not None:
                 place, line = entry
                 if not line.places or line.places[0] != place:
                     continue
@@ -168,8 +209,16 @@ class Queue:
                     return self._servers[server]
                 heapq.heappop(line.places)
                 self._note(line)
-            del self._levels[key]
+            if not level:
+                del self._levels[key]
         return None
+
+    def close(self, projects: Collection[str]) -> None:
+        """Pass over the servers of these projects, and of no others."""
+        opened = self._closed - set(projects)
+        self._closed = frozenset(projects)
+        for project in opened:
+            self._reorder(project)
 
     def give_back(self, server: str, now: datetime.datetime) -> None:
         """Nothing came of it: it waits again, and was given nothing."""
@@ -196,11 +245,6 @@ class Queue:
         self._grants[waiting.id] = waiting.project, resources
         self.share.give(waiting.project, resources, totals)
         self._reorder(waiting.project)
-
-    def inherit(self, before: 'Queue') -> None:
-        """Take over what a queue before this one gave to projects."""
-        self.share.inherit(before.share)
-        self._grants, self._totals = before._grants, before._totals
 
     def remember(self, project: str, resources: Mapping[str, int],
                  totals: Mapping[str, int], at: datetime.datetime) -> None:
@@ -302,13 +346,9 @@ class Queue:
 
     def expired(self, now: datetime.datetime) -> list[model.Waiting]:
         """Those that wait past their deadline and are not taken out."""
-        result = []
-        for waiting in self._servers.values():
-            end = deadline(waiting, self._options)
-            if (end is not None and end <= now and
-                    waiting.id not in self._out):
-                result.append(waiting)
-        return result
+        return [waiting for waiting in expired(self._servers.values(),
+                                               self._options, now)
+                if waiting.id not in self._out]
 
     def _enqueue(self, waiting: model.Waiting,
                  now: datetime.datetime) -> None:

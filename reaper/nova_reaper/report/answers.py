@@ -23,9 +23,11 @@ from typing import Protocol
 from oslo_log import log
 
 from nova_reaper.clients import nova
+from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.events import reader
 from nova_reaper.report import metrics
+from nova_reaper.report import sentences
 
 LOG = log.getLogger(__name__)
 
@@ -41,20 +43,31 @@ def text(time: datetime.datetime | None) -> str | None:
 class Entry:
     """A server that waits.
 
+    :ivar position: in the queue, None for a server that is not in it
     :ivar decision: the last one, None before the first
+    :ivar mode: of the reaper, in force
+    :ivar advice: what Nova says that its owner can do, '' if nothing is known
     """
 
     waiting: model.Waiting
-    position: int
+    position: int | None
     queue_length: int
     next_attempt: datetime.datetime | None
     deadline: datetime.datetime | None
     step: str
     decision: model.Decision | None
     decided_at: datetime.datetime | None
+    mode: model.Mode = model.Mode.OBSERVE
+    advice: str = ''
 
-    def to_dict(self, everything: bool) -> dict[str, Any]:
-        """The answer; without hosts and other servers for its owner."""
+    def to_dict(self, everything: bool, details: bool = True
+                ) -> dict[str, Any]:
+        """The answer.
+
+        :param everything: whether hosts and other servers are in it
+        :param details: whether it says how many hosts there are, how large
+            they are, and how many servers wait
+        """
         waiting = self.waiting
         decision = (self.decision or model.Decision(
             waiting.id, model.Verdict.WAIT)).to_dict()
@@ -63,7 +76,8 @@ class Entry:
         answer = {
             'server': waiting.id, 'name': waiting.name,
             'project_id': waiting.project,
-            'state': 'shelved' if waiting.shelved else 'pending',
+            'state': ('shelved' if waiting.shelved else
+                      'error' if waiting.failed else 'pending'),
             'priority': waiting.priority, 'position': self.position,
             'queue_length': self.queue_length,
             'since': text(waiting.created_at), 'attempts': waiting.attempts,
@@ -71,10 +85,17 @@ class Entry:
             'next_attempt': text(self.next_attempt),
             'deadline': text(self.deadline), 'step': self.step,
             'decided_at': text(self.decided_at)} | decision
+        answer['advice'] = sentences.advice(self.decision, self.mode,
+                                            self.step, self.advice)
+        answer['automatic'] = sentences.automatic(
+            waiting, self.decision, self.mode, self.step, self.next_attempt,
+            self.deadline)
         if not everything:
             del answer['host'], answer['victims']
-        if self.decision:
-            answer['reason'] = self.decision.word
+        if not details:
+            del answer['queue_length']
+            if self.decision:
+                answer['detail'] = sentences.why(self.decision)
         return answer
 
 
@@ -240,7 +261,7 @@ class Record:
             word = (told.decision.word if told else None) or 'none'
             counts[state, word] = counts.get((state, word), 0) + 1
             oldest[state] = max(oldest[state], (
-                now - server.created_at).total_seconds())
+                now - flavors.waits_since(server)).total_seconds())
         # Whoever looks meanwhile is to see either what was or what is.
         for labels in self._shown - counts.keys():
             self._metrics.pending.remove(*labels)

@@ -162,6 +162,13 @@ class Guard:
         if what in ('full list', 'list of servers that wait', 'sweep'):
             self.failures[what] = why
 
+    @property
+    def hears(self) -> bool:
+        """Whether notifications come; without them lists have to find all."""
+        group = self._conf.notifications
+        return bool(group.enabled and self.last_event is not None and
+                    time.monotonic() - self.last_event <= group.silence)
+
     def event(self, kind: bus.Kind) -> None:
         """A notification has come, with a hint of this kind."""
         self._metrics.events.labels(kind.value).inc()

@@ -14,6 +14,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import enum
 import json
 import threading
 from typing import Any
@@ -30,6 +31,7 @@ import prometheus_client
 import webob
 from webob import exc
 
+from nova_reaper.cloud import model
 from nova_reaper.report import answers
 from nova_reaper.report import history
 from nova_reaper.report.journal import journal
@@ -42,6 +44,7 @@ LIST = 'pending:list'
 LIST_ALL = 'pending:list:all_projects'
 SHOW = 'pending:show'
 SHOW_HOST = 'pending:show:host'
+SHOW_DETAIL = 'pending:show:detail'
 DRY_RUN = 'pending:dry_run'
 NOTICES = 'notices:list'
 HISTORY = 'history:list'
@@ -85,6 +88,9 @@ def list_rules() -> Iterable[policy.RuleDefault]:
         _rule(SHOW_HOST, ADMIN,
               'See hosts, and the servers that have to go for another.',
               '/v1/pending/{server_id}'),
+        _rule(SHOW_DETAIL, ADMIN,
+              'See how many hosts could take a server, how large they are, '
+              'and how many servers wait.', '/v1/pending/{server_id}'),
         _rule(DRY_RUN, ADMIN, 'See who would be ended for a server.',
               '/v1/pending/{server_id}?dry_run=true'),
         _rule(NOTICES, READER, 'List the servers of a project that are '
@@ -168,13 +174,18 @@ class Api:
 
     def _list(self, request: webob.Request) -> dict[str, Any]:
         query = _query(request, 'all_projects', 'project_id', 'reason',
-                       'limit', 'marker')
+                       'hindrance', 'limit', 'marker')
+        wanted = {key: _word(query, key, words) for key, words in (
+            ('reason', model.Reason), ('hindrance', model.Hindrance))
+            if key in query}
         project = self._project(request, query, LIST)
         everything = self._may(request, SHOW_HOST, project)
+        details = self._may(request, SHOW_DETAIL, project)
         entries = [
             entry for entry in self._source.entries()
-            if project in (None, entry.waiting.project) and (
-                'reason' not in query or _reason(entry) == query['reason'])]
+            if project in (None, entry.waiting.project) and all(
+                getattr(entry.decision, key, None) == word
+                for key, word in wanted.items())]
         limit = _limit(query)
         if 'marker' in query:
             at = next((number for number, entry in enumerate(entries)
@@ -185,7 +196,7 @@ class Api:
             entries = entries[at + 1:]
         health, as_of = self._source.health(), self._source.as_of()
         body: dict[str, Any] = {
-            'pending': [entry.to_dict(everything)
+            'pending': [entry.to_dict(everything, details)
                         for entry in entries[:limit]],
             'mode': health.mode.value,
             'configured_mode': health.configured_mode.value,
@@ -203,7 +214,8 @@ class Api:
             raise exc.HTTPNotFound(f'Server {server} does not wait.')
         project = entry.waiting.project
         body: dict[str, Any] = {'pending': entry.to_dict(
-            self._may(request, SHOW_HOST, project))}
+            self._may(request, SHOW_HOST, project),
+            self._may(request, SHOW_DETAIL, project))}
         if _boolean(query, 'dry_run'):
             if not self._may(request, DRY_RUN, project):
                 raise exc.HTTPForbidden(
@@ -307,8 +319,10 @@ def _limit(query: dict[str, str]) -> int:
     return int(value)
 
 
-def _reason(entry: answers.Entry) -> str | None:
-    return entry.decision.word if entry.decision else None
+def _word(query: dict[str, str], key: str, words: type[enum.StrEnum]) -> str:
+    if query[key] not in list(words):
+        raise exc.HTTPBadRequest(f'{key} is one of {", ".join(words)}.')
+    return query[key]
 
 
 def _json(status: int, body: dict[str, Any]) -> webob.Response:

@@ -110,12 +110,15 @@ class Shown:
     def _made(self) -> Sequence[answers.Entry]:
         known = self._engine.world
         waiting = [item for server in known.servers
-                   if (item := known.waiting(server))]
+                   if server not in known.not_asked and
+                   (item := known.waiting(server))]
         waiting.sort(key=known.queue.rank)
+        others = sorted(known.not_asked.values(), key=known.queue.rank)
         return [self._entry(item, number, len(waiting))
-                for number, item in enumerate(waiting, 1)]
+                for number, item in enumerate(waiting, 1)] + [
+            self._entry(item, None, len(waiting)) for item in others]
 
-    def _entry(self, waiting: model.Waiting, position: int, length: int
+    def _entry(self, waiting: model.Waiting, position: int | None, length: int
                ) -> answers.Entry:
         known = self._engine.world
         told = known.told.last.get(waiting.id)
@@ -123,14 +126,12 @@ class Shown:
         due = queue.due_at(waiting, known.options)
         if due and due <= timeutils.utcnow(True):
             due = None
-        history = known.history.get(waiting.id)
-        shown = dataclasses.replace(
-            waiting, attempts=history.attempts) if history else waiting
         return answers.Entry(
-            shown, position, length, None if current else due,
+            waiting, position, length, None if current else due,
             queue.deadline(waiting, known.options),
             current.shown if current else 'waiting',
-            told.decision if told else None, told.at if told else None)
+            told.decision if told else None, told.at if told else None,
+            known.options.mode, known.advice(waiting.id))
 
     def entry(self, server: str) -> answers.Entry | None:
         """One of them, or one that was given up a short time ago."""

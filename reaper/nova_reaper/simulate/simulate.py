@@ -38,7 +38,8 @@ def simulate(cloud: snapshot.Snapshot) -> list[model.Decision]:
     """Decide once for each server that waits, in the order of the reaper.
 
     Each decision sees what those before it took and freed. Those that would
-    not be tried now, because they back off or are given up, come last.
+    not be tried now, because they back off, their owners have not asked, or
+    they are given up, come last.
     """
     index = index_module.Index(cloud.options)
     servers: dict[str, list[model.Server]] = {}
@@ -49,11 +50,13 @@ def simulate(cloud: snapshot.Snapshot) -> list[model.Decision]:
     for shape, by_host in cloud.refusals.items():
         index.exclusions.refuse(shape, by_host)
     queue = queue_module.Queue(cloud.options)
-    late = []
+    late, unasked = [], []
     for waiting in cloud.waiting:
         end = queue_module.deadline(waiting, cloud.options)
         if end is not None and end <= cloud.now:
             late.append((waiting, end))
+        elif not waiting.is_wanted(cloud.options.wait):
+            unasked.append(waiting)
         else:
             queue.put(waiting, cloud.now)
     planner = plan.Planner(index, queue, cloud.options)
@@ -67,6 +70,8 @@ def simulate(cloud: snapshot.Snapshot) -> list[model.Decision]:
             decisions.append(_not_tried(
                 waiting, model.Hindrance.BACK_OFF,
                 f'It is tried again at {due:%Y-%m-%dT%H:%M:%SZ}.'))
+    decisions += [queue_module.not_asked(waiting)
+                  for waiting in sorted(unasked, key=queue.rank)]
     for waiting, end in sorted(late, key=lambda one: queue.rank(one[0])):
         decisions.append(_not_tried(
             waiting, model.Hindrance.DEADLINE,

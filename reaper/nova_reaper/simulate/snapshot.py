@@ -118,6 +118,7 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
                          'member_of', 'host', 'fill_only'),
             **_differing(waiting, model.Waiting(
                 '', model.Shape(()), cloud.now), *_WAITING),
+            **({'failures': waiting.failures} if waiting.attempts > 1 else {}),
             **({'refused_by': dict(cloud.refusals[waiting.shape])}
                if cloud.refusals.get(waiting.shape) else {})}
             for waiting in cloud.waiting]}
@@ -175,8 +176,8 @@ def hashed(cloud: Snapshot, key: bytes) -> Snapshot:
 _SERVER = ('project', 'user', 'name', 'flavor', 'preemptible', 'priority',
            'launched_at', 'last_ended_at', 'action', 'locked', 'busy')
 _WAITING = ('project', 'user', 'name', 'flavor', 'preemptible', 'priority',
-            'attempts', 'last_attempt', 'reason', 'pending_timeout',
-            'shelved')
+            'attempts', 'last_attempt', 'failed_at', 'reason',
+            'pending_timeout', 'shelved', 'asked', 'wait')
 
 
 def _differing(value: Any, default: Any, *names: str) -> dict[str, Any]:
@@ -275,6 +276,9 @@ def _waiting(value: Any, path: str, now: datetime.datetime
     reason = values.get('reason', fields.or_null(
         fields.one_of(*model.Reason)), None)
     shelved = values.get('shelved', fields.flag, False)
+    attempts = values.get('attempts', fields.count(), 0)
+    last = values.get('last_attempt', _TIME, None)
+    wait = values.get('wait', fields.or_null(fields.one_of(*model.Wait)), None)
     waiting = model.Waiting(
         id=values.need('id', fields.name),
         shape=model.Shape.of(
@@ -286,12 +290,14 @@ def _waiting(value: Any, path: str, now: datetime.datetime
             key=str(sorted(refused.items())) if refused else ''),
         created_at=values.get('created_at', _TIME, None) or now,
         **_common(values),
-        attempts=values.get('attempts', fields.count(), 0),
-        last_attempt=values.get('last_attempt', _TIME, None),
+        attempts=attempts, last_attempt=last,
+        failures=values.get('failures', fields.count(), max(attempts - 1, 0)),
+        failed_at=values.get('failed_at', _TIME, last),
         reason=model.Reason(reason) if reason else None,
         pending_timeout=values.get('pending_timeout', fields.or_null(
             fields.count(0, model.MAX_SECONDS)), None),
-        shelved=shelved)
+        shelved=shelved, asked=values.get('asked', fields.flag, True),
+        wait=model.Wait(wait) if wait else None)
     values.done()
     return waiting, refused
 
@@ -308,6 +314,8 @@ def _options(value: Any, path: str) -> model.Options:
         read: fields.Read[Any]
         if isinstance(default, model.Mode):
             read = fields.one_of(*model.Mode)
+        elif isinstance(default, model.Wait):
+            read = fields.one_of(model.Wait.ASKED, model.Wait.ALL)
         elif isinstance(default, bool):
             read = fields.flag
         elif isinstance(default, tuple):
@@ -324,6 +332,7 @@ def _options(value: Any, path: str) -> model.Options:
     values.done()
     return model.Options(**{
         **chosen, 'mode': model.Mode(chosen['mode']),
+        'wait': model.Wait(chosen['wait']),
         'scorers': tuple(chosen['scorers'])})
 
 

@@ -225,6 +225,8 @@ class Nova:
     :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
     :ivar disabled: names of the hosts that are
+    :ivar pinned: names of hosts that NUMATopologyFilter refuses while anything
+        is on them
     :ivar cell_down: IDs of servers whose cell Nova cannot reach
     :ivar no_bus: no host is told of what is asked for
     """
@@ -245,6 +247,7 @@ class Nova:
         self.no_bus = False
         self.cell_down: set[str] = set()
         self.disabled: set[str] = set()
+        self.pinned: set[str] = set()
         self.clock_off = 0.0
         self.auth = Token(SERVICE)
         self.rebuilt_by: list[str] = []
@@ -259,7 +262,7 @@ class Nova:
         self.client = rest.Client(
             'nova', self,
             oldest=nova.OLDEST, newest=nova.NEWEST)
-        self.nova = nova.Nova(self.client)
+        self.nova = nova.Nova(self.client, 'reaper')
         self.owners = keystone.Owners(self.nova, SERVICE, self.log_in)
 
     def log_in(self, project: str) -> Token:
@@ -346,11 +349,14 @@ class Nova:
     def _shown(self, server: dict[str, Any]) -> dict[str, Any]:
         """What Nova knows of a server; of a cell that is down that is little.
         """
-        if server['id'] not in self.cell_down:
+        if server['id'] in self.cell_down:
+            return {'id': server['id'], 'status': 'UNKNOWN', 'links': [],
+                    'tenant_id': server['tenant_id'],
+                    'created': server['created']}
+        if self.newest == '2.106' or server['status'] not in (
+                'PENDING', 'ERROR') or server['OS-EXT-SRV-ATTR:host']:
             return server
-        return {'id': server['id'], 'status': 'UNKNOWN', 'links': [],
-                'tenant_id': server['tenant_id'],
-                'created': server['created']}
+        return server | {'asked_to_wait': server['asked']}
 
     def _answer(self, **body: Any) -> Answer:
         return Answer(200, json.dumps(body).encode())
@@ -367,7 +373,8 @@ class Nova:
         says = ({'rebuild_forbidden': 'Its volumes are of its project.'}
                 if self.says_token and server['id'] in self.to_make else {})
         return self._answer(pending=says | {
-            'since': NOW, 'attempts': 1, 'last_attempt': NOW,
+            'since': NOW, 'attempts': 1 + len(server['actions']),
+            'last_attempt': NOW,
             'reason': self.reason.get(server['id'], 'no_room'),
             'message': self.message, 'advice': 'Wait.',
             'unavailable': self.unavailable.get(server['id']),
@@ -377,12 +384,22 @@ class Nova:
                   for name, value in wanted['extra_specs'].items()
                   if name.startswith('resources:'))])}) + self.asks_also],
             'hosts': [{'host': name, 'uuid': provider,
-                       'refused_by': self.refused_by.get(name)}
+                       'refused_by': self.refused_by.get(name) or
+                       self._by_usage(name)}
                       for name, provider in self.hosts.items()]})
+
+    def _by_usage(self, host: str) -> str | None:
+        """The filter that refuses a host for what is on it now."""
+        if host not in self.pinned:
+            return None
+        there = any(server['OS-EXT-SRV-ATTR:host'] == host
+                    for server in self.servers.values())
+        return 'NUMATopologyFilter' if there else None
 
     def _os_instance_actions(self, method: str, server: dict[str, Any],
                              rest: list[str], body: Any) -> Answer:
-        return self._answer(instanceActions=server.get('actions', []))
+        return self._answer(instanceActions=[
+            _entry('create', 'user', NOW), *server['actions']])
 
     def _metadata(self, method: str, server: dict[str, Any],
                   rest: list[str], body: Any) -> Answer:
@@ -414,7 +431,7 @@ class Nova:
     # What becomes of servers.
 
     def _rebuild(self, server: dict[str, Any], value: Any) -> Answer:
-        if server['status'] != 'PENDING':
+        if server['status'] not in ('PENDING', 'ERROR'):
             return self.error(409, 'It does not wait.')
         if server['locked'] and self.auth.project != SERVICE:
             return self.error(409, 'Instance x is locked')
@@ -422,7 +439,19 @@ class Nova:
                 self.auth.project != server['tenant_id']):
             return self.error(403, VOLUMES)
         self.rebuilt_by.append(self.auth.project)
+        self._add_action(server, 'rebuild', 'reaper')
         return self._build(server)
+
+    def _add_action(self, server: dict[str, Any], name: str, user: str
+                    ) -> None:
+        now = timeutils.utcnow(True).strftime('%Y-%m-%dT%H:%M:%SZ')
+        server['actions'].append(_entry(name, user, now))
+        server['updated'] = now
+
+    def rebuild_in_vain(self, server: str) -> None:
+        """The owner of a server that waits rebuilds it, and it waits on."""
+        self._add_action(self.servers[server], 'rebuild', 'user')
+        self.servers[server]['asked'] = True
 
     def _unshelve(self, server: dict[str, Any], value: Any) -> Answer:
         provider = self.hosts[value['host']]
@@ -439,6 +468,12 @@ class Nova:
         consumer = self.room.placement.consumer(server['id'])
         if self.ignores_holds and consumer.is_hold:
             return Answer(202, b'')
+        if self.builds == 'ERROR':
+            # As in the cell of its host, which has given up what it had.
+            if consumer.amounts:
+                self.room.placement.write([consumer.with_amounts({})])
+            server['fault'] = {'message': 'Exceeded maximum number of retries.'
+                               ' Exhausted all hosts available.'}
         if self.builds != 'ACTIVE' or not consumer.amounts:
             server['status'] = self.builds.replace('ACTIVE', 'PENDING')
             return Answer(202, b'')
@@ -500,7 +535,7 @@ class Nova:
     def add_server(self, name: str, vcpus: int, host: str | None = None, *,
                    status: str = '', preemptible: bool = False,
                    project: str = 'owner', image: bool = True,
-                   metadata: dict[str, str] | None = None,
+                   metadata: dict[str, str] | None = None, asked: bool = True,
                    **specs: str) -> str:
         """A server on a host, or one that waits."""
         if preemptible:
@@ -520,11 +555,17 @@ class Nova:
             'OS-EXT-SRV-ATTR:host': host, 'flavor': flavor,
             'image': {'id': 'image'} if image else '', 'created': NOW,
             'updated': NOW, 'OS-SRV-USG:launched_at': None,
-            'metadata': dict(metadata or {}), 'locked': False}
+            'metadata': dict(metadata or {}), 'locked': False,
+            'asked': asked, 'actions': []}
         if host:
             self.room.allocate(server, self.hosts[host], project,
                                VCPU=vcpus, MEMORY_MB=vcpus * 1024)
         return server
+
+
+def _entry(action: str, user: str, time: str) -> dict[str, Any]:
+    return {'action': action, 'request_id': 'req', 'project_id': 'owner',
+            'user_id': user, 'start_time': time, 'message': None}
 
 
 def configuration(*files: pathlib.Path, **options: Any

@@ -29,6 +29,7 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
+from nova_reaper.queue import history
 from nova_reaper.report import answers
 from nova_reaper.report.journal import journal
 from nova_reaper.report import metrics
@@ -397,7 +398,7 @@ class FillTestCase(EngineTestCase):
         self.nova.finish(other)
         self.turns(15, 61)
         self.assertEqual('ACTIVE', self.status(waiting))
-        self.assertEqual(1, self.value('poll_only_finds_total', what='host'))
+        self.assertLess(0, self.value('poll_only_finds_total', what='host'))
 
     def test_nobody_is_ended(self) -> None:
         self.nova.add_host('h1', 8)
@@ -408,7 +409,9 @@ class FillTestCase(EngineTestCase):
                          (self.status(victim), self.status(waiting)))
         entry = self.shown.entry(waiting)
         assert entry
-        self.assertEqual('mode', entry.to_dict(False)['reason'])
+        shown = entry.to_dict(False)
+        self.assertEqual(('no_room', 'mode'),
+                         (shown['reason'], shown['hindrance']))
 
     def test_one_that_waits_again_backs_off(self) -> None:
         self.nova.add_host('h1', 8)
@@ -461,15 +464,9 @@ class FillTestCase(EngineTestCase):
     def test_history_is_nova_s(self) -> None:
         self.nova.add_host('h1', 8)
         waiting = self.nova.add_server('w', 4)
-        original = self.nova._pending
-
-        def pending(*args: Any) -> fakes.Answer:
-            answer = original(*args).json()
-            answer['pending'] |= {'attempts': 9, 'last_attempt':
-                                  answers.text(timeutils.utcnow(True))}
-            return self.nova._answer(**answer)
-
-        setattr(self.nova, '_pending', pending)
+        for _ in range(8):
+            self.nova._add_action(self.nova.servers[waiting], 'rebuild',
+                                  'reaper')
         self.turns()
         self.assertEqual([], self.actions())
         entry = self.shown.entry(waiting)
@@ -488,7 +485,8 @@ class FillTestCase(EngineTestCase):
         assert entry
         shown = entry.to_dict(False)
         self.assertEqual(('given_up', 'deadline'),
-                         (shown['step'], shown['reason']))
+                         (shown['step'], shown['hindrance']))
+        self.assertIn('was set to ERROR', shown['automatic'])
 
     def test_given_up_while_placement_is_away(self) -> None:
         self.nova.add_host('h1', 2)
@@ -840,6 +838,7 @@ class NonsenseTestCase(EngineTestCase):
         self.nova.add_host('h1', 8)
         shelved = self.nova.add_server(
             's', 8, 'h1', preemptible=True, image=False, metadata={},
+            asked=True,
             **{'resources:banana': '1', 'trait:CUSTOM_X': 'banana'})
         waiting = self.nova.add_server('w', 8)
         self.turns(40)
@@ -996,8 +995,8 @@ class SafeguardTestCase(EngineTestCase):
         self.assertEqual('nothing_fits',
                          self.engine.world.told.last[waiting].decision.word)
         # Meanwhile it has backed off.
-        self.engine.world.failed(waiting, model.Reason.NO_ROOM, True)
-        self.engine.world.failed(waiting, model.Reason.NO_ROOM, True)
+        self.engine.world.came_to_nothing(
+            waiting, history.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
         self.engine.world.put_again(waiting)
         self.room.set_inventory(self.nova.hosts['h1'], VCPU=2, MEMORY_MB=2048)
         self.turns(12, 61)

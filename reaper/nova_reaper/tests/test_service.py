@@ -139,6 +139,29 @@ class WrongOptionTestCase(tests.TestCase):
         self.assertEqual(2, made.call_count)
 
 
+class PortTestCase(tests.TestCase):
+    """Another program has the port."""
+
+    def test_it_is_tried_again(self) -> None:
+        free = mock.Mock()
+        free.start.return_value = 8782
+        reaper = service.Reaper(fakes.configuration())
+        with mock.patch.object(http, 'application'), mock.patch.object(
+                http, 'Server',
+                side_effect=[OSError('in use')] * 3 + [free]) as made, (
+                mock.patch.multiple(service, connect=mock.Mock(),
+                                    build=mock.Mock(), LISTEN_AGAIN=0.0)):
+            reaper.start()
+            self.addCleanup(reaper.wait)
+            self.addCleanup(reaper.stop)
+            for _ in range(100):
+                if free.start.called:
+                    break
+                time.sleep(0.1)
+        self.assertEqual(4, made.call_count)
+        self.assertIs(free, reaper._server)
+
+
 class NobodyLoggedInTestCase(tests.TestCase):
     """The port is open before Keystone, Nova or Placement answers."""
 

@@ -116,7 +116,7 @@ class FillTestCase(acting.ActingTestCase):
                 (403, fakes.VOLUMES, Result.REFUSED, model.Reason.REFUSED,
                  needs_owner),
                 (404, 'no', Result.GONE, None, None),
-                (409, 'no', Result.CONFLICT, None, None)):
+                (409, 'no', Result.REFUSED, model.Reason.UNKNOWN, None)):
             # The token of the owner's project, and that of the reaper.
             del self.nova.before[:]
             for _ in range(2):

@@ -27,6 +27,7 @@ import requests
 from requests_mock.contrib import fixture
 
 from nova_reaper.cli import commands
+from nova_reaper.cli import main
 from nova_reaper import service
 from nova_reaper.simulate import snapshot
 from nova_reaper import tests
@@ -203,8 +204,20 @@ class StatusTestCase(CommandTestCase):
 
     def test_nobody_answers(self) -> None:
         answers: tuple[dict[str, Any], ...] = (
-            {'text': 'x'}, {'exc': requests.ConnectTimeout})
+            {'text': 'x'}, {'exc': requests.ReadTimeout})
         for answer in answers:
             code, out, err = self.status(**answer)
             self.assertEqual((2, ''), (code, out))
             self.assertTrue(err.startswith('nova-reaper does not answer: '))
+        for refusal in (requests.ConnectionError, requests.ConnectTimeout):
+            code, out, err = self.status(exc=refusal('HTTPConnectionPool()'))
+            self.assertEqual((2, ''), (code, out))
+            self.assertRegex(err, '^No nova-reaper listens on 127.0.0.1, port '
+                             r'8782 \(by \[http\] of .*\)\.$')
+
+    def test_version(self) -> None:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), mock.patch.object(
+                main, '_cloud_commands'):
+            self.assertRaises(SystemExit, main.main, ['--version'])
+        self.assertRegex(out.getvalue(), r'^nova-reaper \d')

@@ -14,6 +14,7 @@
 
 from typing import Any
 from unittest import mock
+from urllib import parse
 
 from keystoneauth1 import exceptions
 from keystoneauth1 import loading
@@ -318,3 +319,56 @@ class LogInTestCase(tests.TestCase):
             auth_url=self.URL, application_credential_id='a',
             application_credential_secret='secret')
         self.assertIn('bound to project p1', error.message)
+
+
+class Projects:
+    """Answers GET /projects as Keystone does, with a limit for each page.
+
+    :param paged: whether it knows pages; a release that does not answers all
+    """
+
+    name = 'keystone'
+
+    def __init__(self, count: int, paged: bool = True) -> None:
+        self.projects: list[dict[str, Any]] = [{'id': f'p{number:05}',
+                                                'reaper:priority': number}
+                                               for number in range(count)]
+        self.paged = paged
+        self.refuses = False
+        self.asked = 0
+
+    def request(self, method: str, path: str) -> Any:
+        self.asked += 1
+        if self.refuses:
+            raise rest.Forbidden('keystone', path, 'no', 403)
+        query = dict(parse.parse_qsl(parse.urlsplit(path).query))
+        after = query.get('marker', '') if self.paged else ''
+        page = [project for project in self.projects if project['id'] > after]
+        most = min(int(query.get('limit', 1000)), 1000)
+        # No link to the next page, unless a limit was asked for.
+        return {'projects': page[:most] if self.paged else page,
+                'links': {'next': None}}
+
+
+class ProjectsTestCase(tests.TestCase):
+    """What operators have written on projects."""
+
+    def test_of_more_projects_than_a_page_has(self) -> None:
+        for count in (0, 3, 1000, 2500):
+            for paged in (True, False):
+                server: Any = Projects(count, paged)
+                found = keystone.Keystone(server).project_properties()
+                self.assertEqual(count, len(found))
+                self.assertLessEqual(server.asked, count // 1000 + 2)
+        self.assertEqual({'reaper:priority': '2499'}, found['p02499'])
+
+    def test_a_refusal_resets_nothing(self) -> None:
+        server: Any = Projects(3)
+        identity = keystone.Keystone(server)
+        before = identity.project_properties()
+        server.refuses = True
+        with self.assertLogs('nova_reaper.clients.keystone', 'WARNING') as log:
+            for _ in range(2):
+                self.assertEqual(before, identity.project_properties())
+        self.assertEqual(1, len(log.output))
+        self.assertEqual({}, keystone.Keystone(server).project_properties())

@@ -43,5 +43,6 @@ class DecisionTestCase(tests.TestCase):
                                   model.Reason.NO_ROOM, 'Because.')
         self.assertEqual(
             {'server': 'w1', 'verdict': 'preempt', 'host': 'h1',
-             'victims': ['s1'], 'reason': 'no_room', 'detail': 'Because.'},
+             'victims': ['s1'], 'reason': 'no_room', 'hindrance': None,
+             'detail': 'Because.'},
             decision.to_dict())

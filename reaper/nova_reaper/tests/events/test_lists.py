@@ -18,6 +18,7 @@ from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
+from nova_reaper.events import bus
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper import tests
@@ -168,3 +169,88 @@ class NamesTestCase(test_engine.EngineTestCase):
         self.room.set_traits(self.nova.hosts['h1'], 'CUSTOM_LAST')
         self.turns(20, 61)
         self.assertEqual('ACTIVE', self.status(last))
+
+
+class SilenceTestCase(test_engine.EngineTestCase):
+    """Without notifications the lists find everything."""
+
+    mode = 'fill'
+
+    def wait_for_room(self) -> float:
+        """How long it takes until room that has become free is used."""
+        self.nova.add_host('h1', 4)
+        filler = self.nova.add_server('o', 4, 'h1')
+        waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+        self.nova.delete(filler)
+        begun = self.offset
+        while self.status(waiting) != 'ACTIVE' and self.offset < begun + 650:
+            self.turns(1, 5)
+        return self.offset - begun
+
+    def test_room_is_found_by_the_list_of_servers_that_wait(self) -> None:
+        self.assertLess(self.wait_for_room(), 100)
+
+    def test_with_notifications_that_list_is_short(self) -> None:
+        self.engine.guard.event(bus.Kind.HOST)
+        # Its news is lost.
+        self.assertGreater(self.wait_for_room(), 500)
+
+    def test_one_that_fails_has_nothing_more_read(self) -> None:
+        self.nova.add_host('h1', 4)
+        self.turns(10)
+        full = self.engine._calendar.full
+        self.nova.before += [('GET', 'flavors',
+                              lambda: self.nova.error(503))]
+        self.turns(4, 20)
+        self.assertEqual([], self.nova.before)
+        self.assertEqual(full, self.engine._calendar.full)
+
+
+class UsageTestCase(test_engine.EngineTestCase):
+    """A filter looks at what is on a host."""
+
+    mode = 'fill'
+
+    def test_a_host_that_is_freed(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.pinned = {'h1'}
+        pinned = self.nova.add_server('o', 2, 'h1')
+        waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+        self.assertEqual(('PENDING', []),
+                         (self.status(waiting), self.actions()))
+        self.nova.finish(pinned)
+        self.hint(bus.Kind.HOST, host='h1')
+        self.turns(8)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_a_host_that_changes_and_is_refused_still(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.pinned = {'h1'}
+        others = [self.nova.add_server('o', 1, 'h1') for _ in range(2)]
+        waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+        self.nova.finish(others[0])
+        self.hint(bus.Kind.HOST, host='h1')
+        self.turns(20)
+        self.assertEqual(('PENDING', []),
+                         (self.status(waiting), self.actions()))
+        entry = self.shown.entry(waiting)
+        assert entry and entry.decision
+        self.assertEqual((model.Reason.REFUSED, 0), (
+            entry.decision.reason, entry.waiting.failures))
+
+    def test_what_does_not_look_at_usage_is_kept(self) -> None:
+        self.nova.add_host('h1', 8)
+        self.nova.refused_by['h1'] = 'ComputeCapabilitiesFilter'
+        other = self.nova.add_server('o', 1, 'h1')
+        waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+        asked = self.nova.adapter
+        self.nova.finish(other)
+        self.hint(bus.Kind.HOST, host='h1')
+        with mock.patch.object(asked, '_pending') as pending:
+            self.turns(10)
+        pending.assert_not_called()
+        self.assertEqual('PENDING', self.status(waiting))

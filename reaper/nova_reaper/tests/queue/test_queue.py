@@ -46,7 +46,7 @@ class TimesTestCase(tests.TestCase):
     """Back-off and deadline, from what Nova keeps."""
 
     def due(self, attempts: int, **others: Any) -> float | None:
-        waiting = waits('w1', attempts=attempts, last_attempt=NOW, **others)
+        waiting = waits('w1', failures=attempts - 1, failed_at=NOW, **others)
         due = queue.due_at(waiting, OPTIONS)
         return None if due is None else (due - NOW).total_seconds()
 
@@ -65,7 +65,12 @@ class TimesTestCase(tests.TestCase):
             for number in (2, 3, 4)])
 
     def test_unknown_time_of_the_attempt(self) -> None:
-        self.assertIsNone(queue.due_at(waits('w1', attempts=9), OPTIONS))
+        self.assertIsNone(queue.due_at(waits('w1', failures=9), OPTIONS))
+
+    def test_a_pause_is_beside_the_back_off(self) -> None:
+        for failures, pause, expected in ((0, 5, 5), (1, 5, 10), (1, 15, 15)):
+            self.assertEqual(expected, self.due(
+                failures + 1, paused_until=NOW + seconds(pause)))
 
     def test_deadline(self) -> None:
         options = dataclasses.replace(OPTIONS, pending_timeout=60)
@@ -157,7 +162,7 @@ class QueueTestCase(tests.TestCase):
         self.assertEqual(['w2', 'w1'], self.pop_all())
 
     def test_backs_off(self) -> None:
-        self.put(waits('w1', attempts=2, last_attempt=NOW))
+        self.put(waits('w1', failures=1, failed_at=NOW))
         self.assertEqual([], self.pop_all(NOW + seconds(9.9)))
         self.assertEqual(['w1'], self.pop_all(NOW + seconds(10)))
 

@@ -120,6 +120,8 @@ class ApiTestCase(tests.TestCase):
             self.assertNotIn('host', item)
             self.assertNotIn('victims', item)
             self.assertEqual('no_room', item['reason'])
+            self.assertEqual('Room can be made for it.', item['detail'])
+            self.assertNotIn('queue_length', item)
 
     def test_of_others(self) -> None:
         self.get('/v1/pending/s2', 404)
@@ -151,6 +153,9 @@ class ApiTestCase(tests.TestCase):
     def test_by_reason(self) -> None:
         self.assertEqual([], self.ids('/v1/pending?reason=quota'))
         self.assertEqual(3, len(self.ids('/v1/pending?reason=no_room')))
+        self.assertEqual([], self.ids('/v1/pending?hindrance=not_asked'))
+        for query in ('reason=xyz', 'reason=not_asked', 'hindrance=no_room'):
+            self.get(f'/v1/pending?{query}', 400)
 
     def test_bad_requests(self) -> None:
         for query in ('limit=0', 'limit=1001', 'limit=x', 'marker=gone',

@@ -94,10 +94,28 @@ class CommandTestCase(tests.TestCase):
         self.assertEqual((0, ''), (code, err))
         self.assertEqual({'decisions': [{
             'server': 'w1', 'verdict': 'preempt', 'host': 'h1',
-            'victims': ['s1'], 'reason': 'no_room',
+            'victims': ['s1'], 'reason': 'no_room', 'hindrance': None,
             'detail': '1 preemptible server on one host would have '
                       'to go.'}]},
             json.loads(out))
+
+    def test_who_has_not_asked(self) -> None:
+        given = document()
+        first = given['waiting'][0]
+        given['waiting'] = [
+            first | {'id': 'all', 'asked': False, 'wait': 'all'},
+            first | {'id': 'not', 'asked': False},
+            first | {'id': 'never', 'wait': 'never'},
+            first | {'id': 'asked', 'asked': True}]
+        for option, waits in ({}, ['not', 'never']), (
+                {'wait': 'all'}, ['never']):
+            given['options'] |= option
+            self.assertEqual(waits, [
+                decision['server'] for decision in decide(given)
+                if decision['hindrance'] == 'not_asked'])
+        given['options']['wait'] = 'never'
+        self.assertRaisesRegex(fields.BadInput, 'options.wait: has to be one '
+                               'of "asked", "all"', decide, given)
 
     def test_yaml_says_the_same(self) -> None:
         text = yaml.safe_dump(document()).replace(

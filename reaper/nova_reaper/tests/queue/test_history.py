@@ -1,0 +1,515 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What costs a server that waits its place in the queue, and what does not."""
+
+import datetime
+from typing import Any
+
+from oslo_utils import timeutils
+
+from nova_reaper.clients import nova
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
+from nova_reaper.events import bus
+from nova_reaper.queue import history
+from nova_reaper import tests
+from nova_reaper.tests import fakes
+from nova_reaper.tests import test_engine
+
+NOW: datetime.datetime = timeutils.utcnow(True)
+INTERRUPTED = 'The build of the server was interrupted. It can be rebuilt.'
+
+
+def later(seconds: float) -> datetime.datetime:
+    return NOW + datetime.timedelta(seconds=seconds)
+
+
+class HistoryTestCase(tests.TestCase):
+    """What became of one server."""
+
+    def of(self, *causes: history.Cause) -> model.Waiting:
+        known = history.History()
+        for cause in causes:
+            known.came_to_nothing(cause, model.Reason.NO_ROOM, 'h1', NOW, 10)
+        return known.of(model.Waiting('w', model.Shape(()), NOW))
+
+    def test_what_counts(self) -> None:
+        cause = history.Cause
+        for causes, failures, avoid, pause in (
+                ((cause.SERVER,), 1, None, None),
+                ((cause.HOST,), 0, 'h1', None),
+                ((cause.HOST, cause.HOST), 1, 'h1', None),
+                ((cause.INTERRUPTED,) * 9, 0, 'h1', None),
+                ((cause.SERVICE,) * 9, 0, None, later(10))):
+            waiting = self.of(*causes)
+            self.assertEqual(
+                (failures, avoid, pause),
+                (waiting.failures, waiting.avoid, waiting.paused_until))
+
+    def test_tries_of_a_reaper_before_this_one(self) -> None:
+        known = history.History()
+        known.asked(NOW)
+        self.assertFalse(known.learn(nova.Tries(9, later(5), 1, NOW)))
+        self.assertEqual((9, 1, 0), (known.attempts, known.rebuilds,
+                                     known.failures))
+        self.assertTrue(known.learn(nova.Tries(9, later(5), 3, later(5))))
+        self.assertEqual((9, 3, 2, later(5)), (
+            known.attempts, known.rebuilds, known.failures, known.failed_at))
+
+
+class MissesTestCase(tests.TestCase):
+    """For which kinds of servers others were ended in vain."""
+
+    def test_each_counts_for_an_hour(self) -> None:
+        misses = history.Misses()
+        for at in (0, 60):
+            misses.add('a', history.Miss(later(at), f'Because of {at}.'))
+        misses.add('b', history.Miss(NOW, 'Otherwise.'))
+        self.assertEqual('', misses.objection('b', 2, later(61)))
+        said = misses.objection('a', 2, later(61))
+        self.assertIn(f'until {later(3600):%Y-%m-%dT%H:%M:%SZ}', said)
+        self.assertIn('2 of them', said)
+        self.assertIn('Because of 60.', said)
+        self.assertEqual('', misses.objection('a', 2, later(3601)))
+        self.assertEqual({'a', 'b'}, misses.forget_old(later(3601)))
+        self.assertEqual({'a': 1}, {key: len(value) for key, value
+                                    in misses._misses.items()})
+
+
+class PlaceTestCase(test_engine.EngineTestCase):
+    """The first of the queue stays the first."""
+
+    mode = 'fill'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 4)
+        self.filler = self.nova.add_server('o', 4, 'h1')
+        self.first = self.nova.add_server('first', 4)
+        self.nova.servers[self.first]['created'] = '2026-01-01T00:00:00Z'
+        self.second = self.nova.add_server('second', 4)
+
+    def leave(self) -> None:
+        self.nova.finish(self.filler)
+        self.hint(bus.Kind.HOST, host='h1')
+
+    def runs(self) -> tuple[str | None, str | None]:
+        return self.status(self.first), self.status(self.second)
+
+    def test_its_owner_rebuilds_it(self) -> None:
+        self.turns(10)
+        for _ in range(4):
+            self.nova.rebuild_in_vain(self.first)
+            self.hint(bus.Kind.WAITS, server=self.first)
+            self.turns(3)
+        entry = self.shown.entry(self.first)
+        assert entry
+        self.assertEqual((5, 1, None), (
+            entry.waiting.attempts, entry.position, entry.next_attempt))
+        self.leave()
+        self.turns(20)
+        self.assertEqual(('ACTIVE', 'PENDING'), self.runs())
+
+    def test_its_owner_rebuilt_it_and_only_a_list_tells(self) -> None:
+        self.turns(10)
+        for _ in range(4):
+            self.nova.rebuild_in_vain(self.first)
+        self.turns(4, 61)
+        self.assertEqual([5, 1], [entry.waiting.attempts
+                                  for entry in self.shown.entries()])
+
+    def test_races_that_are_lost(self) -> None:
+        self.turns(10)
+        lost: list[str] = []
+
+        def take(*args: Any) -> Any:
+            if len(lost) < 10:
+                lost.append(args[0])
+                # Something has changed on the host, in whatever way.
+                self.nova.finish(self.nova.add_server('x', 4, 'h1'))
+                raise rest.Conflict('placement', 'POST', 'full', 409)
+            return original(*args)
+
+        holds = self.engine.attempts._actor._holds
+        original = holds.take
+        setattr(holds, 'take', take)
+        self.leave()
+        self.turns(120)
+        # Nobody has overtaken it.
+        self.assertEqual([self.first] * 10, lost)
+        self.assertEqual(('ACTIVE', 'PENDING'), self.runs())
+
+    def test_placement_has_none_where_there_seems_to_be_some(self) -> None:
+        self.turns(10)
+        holds = self.engine.attempts._actor._holds
+        asked: list[Any] = []
+
+        def take(*args: Any) -> Any:
+            asked.append(args)
+            raise rest.Conflict('placement', 'POST', 'full', 409)
+
+        setattr(holds, 'take', take)
+        self.leave()
+        self.turns(60)
+        # Not again and again: after each pause.
+        self.assertLess(len(asked), 10)
+        self.assertEqual([0, 0], [entry.waiting.failures
+                                  for entry in self.shown.entries()])
+
+    def test_services_that_fail(self) -> None:
+        self.turns(10)
+        self.nova.message = 'Timed out waiting for a reply to message ID 1'
+        self.nova.reason = dict.fromkeys((self.first, self.second), 'unknown')
+        self.nova.builds = 'PENDING'
+        self.leave()
+        self.turns(60)
+        self.assertEqual([0, 0], [entry.waiting.failures
+                                  for entry in self.shown.entries()])
+        self.nova.builds = 'ACTIVE'
+        self.turns(15)
+        self.assertIn('ACTIVE', self.runs())
+
+    def test_interrupted_and_built_elsewhere_at_once(self) -> None:
+        self.nova.add_host('h2', 4)
+        self.nova.add_server('p', 4, 'h2')
+        self.turns(5)
+        build = self.nova._build
+        hosts: list[str] = []
+
+        def interrupt(server: dict[str, Any]) -> fakes.Answer:
+            consumer = self.room.placement.consumer(server['id'])
+            hosts.extend(name for name, uuid in self.nova.hosts.items()
+                         if uuid in consumer.amounts)
+            if len(hosts) > 1:
+                return build(server)
+            self.nova.message = INTERRUPTED
+            self.nova.reason[server['id']] = 'unknown'
+            return fakes.Answer(202, b'')
+
+        setattr(self.nova, '_build', interrupt)
+        self.nova.delete(self.second)
+        for server in list(self.nova.servers):
+            if self.nova.servers[server]['OS-EXT-SRV-ATTR:host']:
+                self.nova.finish(server)
+        for name in ('h1', 'h2'):
+            self.hint(bus.Kind.HOST, host=name)
+        self.turns(12)
+        self.assertEqual('ACTIVE', self.status(self.first))
+        self.assertEqual({'h1', 'h2'}, set(hosts))
+
+    def test_interrupted_and_no_other_host(self) -> None:
+        self.turns(5)
+        build = self.nova._build
+        calls: list[str] = []
+
+        def interrupt(server: dict[str, Any]) -> fakes.Answer:
+            calls.append(server['id'])
+            if len(calls) > 1:
+                return build(server)
+            self.nova.message = INTERRUPTED
+            self.nova.reason[server['id']] = 'unknown'
+            return fakes.Answer(202, b'')
+
+        setattr(self.nova, '_build', interrupt)
+        self.leave()
+        self.turns(12)
+        self.assertEqual([self.first] * 2, calls)
+        self.assertEqual('ACTIVE', self.status(self.first))
+
+
+class MissedTestCase(test_engine.EngineTestCase):
+    """Others were ended, and the server does not run."""
+
+    options = {'max_misses': 1}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+        for number in range(4):
+            self.nova.add_server(f's{number}', 2, 'h1', preemptible=True)
+        self.waiting = self.nova.add_server('w', 2)
+        self.nova.builds = 'PENDING'
+
+    def test_services_that_fail_do_not_count(self) -> None:
+        self.nova.message = 'ConnectFailure: no Placement'
+        self.nova.reason[self.waiting] = 'unknown'
+        self.turns(60)
+        self.assertEqual({}, self.engine.world.misses._misses)
+        self.nova.builds = 'ACTIVE'
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertEqual(1, self.actions().count('forceDelete'))
+
+    def test_a_refusal_counts_for_an_hour_and_says_so(self) -> None:
+        def refuse(server: dict[str, Any]) -> fakes.Answer:
+            # Somebody else has the room at once.
+            self.room.holds.release(server['id'])
+            self.nova.add_server('x', 2, 'h1')
+            return fakes.Answer(202, b'')
+
+        build = self.nova._build
+        setattr(self.nova, '_build', refuse)
+        self.turns(60)
+        self.assertEqual(1, self.actions().count('forceDelete'))
+        decision = self.engine.world.told.last[self.waiting].decision
+        self.assertIn('did not run within the hour', decision.detail)
+        self.assertIn('No valid host was found', decision.detail)
+        self.assertNotIn('own provider', decision.detail)
+        setattr(self.nova, '_build', build)
+        self.nova.builds = 'ACTIVE'
+        self.offset += 3600
+        self.turns(60)
+        self.assertEqual(2, self.actions().count('forceDelete'))
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+
+
+class SlotsTestCase(test_engine.EngineTestCase):
+    """Nobody is held up by others that take long."""
+
+    mode = 'fill'
+    options = {'max_rebuilds': 2, 'max_rebuilds_per_project': 1}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 64)
+        self.stuck = [self.nova.add_server(f's{number}', 2, project='stuck')
+                      for number in range(4)]
+
+    def test_what_a_host_builds_counts_for_nobody(self) -> None:
+        other = self.nova.add_server('w', 2)
+        build = self.nova._build
+
+        def hang(server: dict[str, Any]) -> fakes.Answer:
+            if server['id'] == other:
+                return build(server)
+            server['status'] = 'BUILD'
+            return fakes.Answer(202, b'')
+
+        setattr(self.nova, '_build', hang)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(other))
+        self.assertEqual(['BUILD'] * 4, [self.status(server)
+                                         for server in self.stuck])
+        self.assertEqual(4, self.value('rebuilds_in_flight'))
+
+    def test_a_project_has_its_share_of_them(self) -> None:
+        self.conf.set_override('max_rebuilds', 3, 'reaper')
+        self.nova.unavailable = dict.fromkeys(self.stuck, 'No answer.')
+        others = [self.nova.add_server(f'w{number}', 1)
+                  for number in range(8)]
+        self.turns(45)
+        self.assertEqual(['ACTIVE'] * 8, [self.status(server)
+                                          for server in others])
+
+    def test_the_queue_passes_over_a_project(self) -> None:
+        queue = self.engine.world.queue
+        for number, project in enumerate('aab'):
+            queue.put(model.Waiting(
+                f'{project}{number}', model.Shape.of({'VCPU': number + 1}),
+                later(number), project), NOW)
+        queue.close({'a'})
+        found = queue.pop(NOW)
+        self.assertEqual('b2', found and found.id)
+        self.assertIsNone(queue.pop(NOW))
+        queue.close(())
+        self.assertEqual(['a0', 'a1'], [
+            item.id for _ in range(2) if (item := queue.pop(NOW))])
+
+
+class SinceTestCase(test_engine.EngineTestCase):
+    """Time is counted from the moment in which the waiting began."""
+
+    def test_a_shelved_server_waits_since_its_shelving(self) -> None:
+        self.nova.add_host('h1', 4)
+        self.nova.add_server('o', 4, 'h1')
+        begun: datetime.datetime = timeutils.utcnow(True)
+
+        def before(seconds: float) -> datetime.datetime:
+            return begun - datetime.timedelta(seconds=seconds)
+
+        for at, expected in ((before(60), 60), (before(9e6), 600),
+                             (None, 300)):
+            shelved = self.nova.add_server(
+                's', 4, status='SHELVED_OFFLOADED', preemptible=True,
+                metadata={'reaper:shelved_at': 'nonsense' if at is None else
+                          f'{at:%Y-%m-%dT%H:%M:%SZ}'})
+            self.nova.servers[shelved] |= {
+                'created': f'{before(6000):%Y-%m-%dT%H:%M:%SZ}',
+                'updated': f'{before(300):%Y-%m-%dT%H:%M:%SZ}',
+                'OS-SRV-USG:launched_at':
+                    f'{before(600):%Y-%m-%dT%H:%M:%S.000000}'}
+            self.engine = self.start()
+            self.turns(3)
+            entry = self.shown.entry(shelved)
+            assert entry
+            self.assertAlmostEqual(expected, (
+                begun - entry.waiting.created_at).total_seconds(), delta=2)
+            self.assertAlmostEqual(expected, self.value(
+                'oldest_pending_seconds', state='shelved') - self.offset,
+                delta=60)
+            del self.nova.servers[shelved]
+
+
+class FailedTestCase(test_engine.EngineTestCase):
+    """A build that failed leaves a server in ERROR, and in the queue."""
+
+    mode = 'fill'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 4)
+        self.nova.builds = 'ERROR'
+
+    def add_failed(self, **others: Any) -> str:
+        server = self.nova.add_server('w', 4, status='ERROR', **others)
+        self.nova.servers[server]['fault'] = {
+            'message': 'Exceeded maximum number of retries.'}
+        return server
+
+    def test_it_is_built_again(self) -> None:
+        waiting = self.nova.add_server('w', 4, asked=False,
+                                       metadata={'reaper:wait': 'true'})
+        self.turns(20)
+        self.assertEqual('ERROR', self.status(waiting))
+        # At once, then after the back-off.
+        self.assertEqual(['rebuild'] * 2, self.actions())
+        entry = self.shown.entry(waiting)
+        assert entry
+        shown = entry.to_dict(False)
+        self.assertEqual(('error', 1, 3, 'build_failed'), (
+            shown['state'], shown['position'], shown['attempts'],
+            shown['reason']))
+        self.assertIsNotNone(shown['next_attempt'])
+        self.assertEqual({}, self.room.has(waiting))
+        self.nova.builds = 'ACTIVE'
+        self.turns(20, 20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_after_a_restart(self) -> None:
+        waiting = self.nova.add_server('w', 4)
+        self.nova.servers[waiting]['created'] = '2026-01-01T00:00:00Z'
+        self.turns(20)
+        self.start()
+        self.turns(3)
+        entry = self.shown.entry(waiting)
+        assert entry
+        self.assertEqual(2, entry.waiting.failures)
+        self.nova.builds = 'ACTIVE'
+        self.turns(40, 20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_nobody_has_asked(self) -> None:
+        self.conf.set_override('wait', 'all', 'reaper')
+        for others in ({'asked': False},
+                       {'metadata': {'reaper:wait': 'false'}},
+                       {'metadata': {}, 'launched': True},
+                       {'fault': 'No valid host was found. '}):
+            launched = others.pop('launched', False)
+            fault = others.pop('fault', None)
+            waiting = self.add_failed(**others)
+            if launched:
+                self.nova.servers[waiting][
+                    'OS-SRV-USG:launched_at'] = '2026-01-01T00:00:00.000000'
+            if fault:
+                self.nova.servers[waiting]['fault']['message'] = fault
+        self.turns(30)
+        self.assertEqual([], self.actions())
+        self.assertEqual([], list(self.shown.entries()))
+
+    def test_past_its_deadline(self) -> None:
+        self.nova.add_server('o', 4, 'h1')
+        waiting = self.add_failed()
+        self.turns(3)
+        self.assertIn(waiting, self.engine.world.servers)
+        self.conf.set_override('pending_timeout', 5, 'reaper')
+        self.turns(20, 61)
+        self.assertNotIn(waiting, self.engine.world.servers)
+        self.assertEqual([], self.actions())
+
+    def test_nobody_is_ended_for_it(self) -> None:
+        self.conf.set_override('mode', 'preempt', 'reaper')
+        victim = self.nova.add_server('s', 4, 'h1', preemptible=True)
+        self.add_failed()
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(victim))
+        entry, = self.shown.entries()
+        assert entry.decision
+        self.assertIn('build failed', entry.decision.detail)
+
+
+class OptionsTestCase(test_engine.EngineTestCase):
+    """What is known survives a change of the mode, or of an option."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+        self.victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
+                                           project='spot')
+        self.nova.servers[self.victim]['OS-SRV-USG:launched_at'] = (
+            f'{later(-100):%Y-%m-%dT%H:%M:%S.000000}')
+        self.nova.refused_by['h1'] = 'ComputeFilter'
+        self.waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+
+    def test_refusals_and_shares_stay(self) -> None:
+        known = self.engine.world
+        index, queue = known.index, known.queue
+        item = known.queue.get(self.waiting)
+        assert item
+        queue.share.give('owner', {'VCPU': 4.0}, {'VCPU': 8})
+        for mode in ('fill', 'preempt', 'observe', 'fill'):
+            self.conf.set_override('mode', mode, 'reaper')
+            self.turns(2)
+        self.assertEqual((index, queue), (known.index, known.queue))
+        self.assertEqual({'h1': 'ComputeFilter'},
+                         index.exclusions.refusals(item.shape))
+        self.assertEqual(0.5, queue.share.of('owner'))
+
+    def test_protection_counts_anew(self) -> None:
+        slots = self.engine.world.index.slots
+        for seconds in (600, 60, 0):
+            self.conf.set_override('min_run_time', seconds, 'reaper')
+            self.turns(2)
+            at = slots.segment(slots.row_of[self.victim]).start
+            self.assertAlmostEqual(
+                seconds - 100, slots.safe_until[at] / 1e6 - NOW.timestamp(),
+                delta=2)
+
+    def test_shares_by_another_half_life(self) -> None:
+        queue = self.engine.world.queue
+        queue.share.give('owner', {'VCPU': 4.0}, {'VCPU': 8})
+        queue.share.weight(NOW)
+        item = queue.get(self.waiting)
+        assert item
+        queue.grant(item, {'VCPU': 8}, later(86400))
+        self.assertEqual(1.5, queue.share.of('owner'))
+        self.conf.set_override('fair_share_half_life', 60, 'reaper')
+        self.offset = 86400
+        self.turns(2)
+        # What is given now counts as much as before the change.
+        self.assertAlmostEqual(0.75, queue.share.of('owner'), 1)
+        queue.give_back(self.waiting, later(86400))
+        self.assertAlmostEqual(0.25, queue.share.of('owner'), 1)
+
+    def test_a_shorter_back_off(self) -> None:
+        queue = self.engine.world.queue
+        self.engine.world.came_to_nothing(
+            self.waiting, history.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
+        self.conf.set_override('retry_interval', 600, 'reaper')
+        self.turns(2)
+        self.engine.world.put_again(self.waiting)
+        self.assertEqual(1, len(queue._later))
+        self.conf.set_override('retry_interval', 1, 'reaper')
+        self.turns(3)
+        self.assertEqual([], [entry for entry in queue._later
+                              if queue._tokens.get(entry[1]) == entry[2]])
