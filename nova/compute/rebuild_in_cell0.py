@@ -159,7 +159,8 @@ def _move(request, source):
     actions = action_history.pack(context, record.uuid)
     data = spec.rebuild_data
     spec.rebuild_data = dict(
-        data, asked_to_wait=True,
+        data, asked_to_wait=data.get('asked_to_wait') or _is_asked_by_owner(
+            context, record),
         devices=request_spec.pack_devices(request.instance, request.bdms),
         # Not all of the actions are carried.
         attempts=1 + (data.get('attempts') or
@@ -191,6 +192,16 @@ def _move(request, source):
     if not source.is_cell0():
         _delete_what_was_made(request)
     return build_request
+
+
+def _is_asked_by_owner(context, record):
+    """Whether a rebuild says that the owner of a server knows of PENDING.
+
+    An administrator or a service that rebuilds the server says nothing of
+    that.
+    """
+    return context.project_id == record.project_id and not (
+        context.is_admin or 'service' in context.roles)
 
 
 def _move_back(build_request, source, spec):

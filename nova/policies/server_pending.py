@@ -16,7 +16,8 @@ from nova.policies import base
 
 BASE_POLICY_NAME = 'compute:server:pending:%s'
 
-_OPERATIONS: list[policy.Operation] = [{'method': 'GET', 'path': '/servers/{server_id}/pending'}]
+_OPERATIONS: list[policy.Operation] = [
+    {'method': 'GET', 'path': '/servers/{server_id}/pending'}]
 
 server_pending_policies = [
     policy.DocumentedRuleDefault(

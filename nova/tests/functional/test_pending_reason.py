@@ -413,6 +413,19 @@ class AskedToWaitTestCase(PendingReasonBase):
         for api in self.api, self.admin_api:
             self.assertEqual([True] * 3, self.shown(server, api))
 
+    def test_who_asks_to_wait(self):
+        self.speak('2.104')
+        server = self.create_waiting()
+        self.speak('latest')
+        for api, asked in (
+                (None, False), (self.admin_api, False), (self.api, True),
+                (self.admin_api, True)):
+            if api:
+                api.post_server_action(server['id'], {'rebuild': {}})
+                self.wait_for(server, 'PENDING')
+            self.assertEqual(
+                asked, self.api.get_server(server['id'])['asked_to_wait'])
+
     def test_servers_that_were_built_have_none(self):
         self.ask(self.create_waiting())
         other = self._create_server(flavor_id=self.small, networks='none')

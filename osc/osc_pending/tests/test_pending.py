@@ -55,8 +55,8 @@ class ListTestCase(base.TestCase):
         rows, err = self.read('pending', 'list', '--sort-column', 'Name')
         self.assertEqual([
             {'ID': db['id'], 'Name': 'db', 'Reason': None,
-             'Hindrance': None, 'Since': '2026-11-22T11:30:00Z', 'Attempts': None,
-             'Position': None, 'Next Attempt': None},
+             'Hindrance': None, 'Since': '2026-11-22T11:30:00Z',
+             'Attempts': None, 'Position': None, 'Next Attempt': None},
             {'ID': web['id'], 'Name': 'web', 'Reason': 'no_room',
              'Hindrance': None, 'Since': '2026-11-22T11:30:00Z', 'Attempts': 3,
              'Position': None, 'Next Attempt': None}], rows)

@@ -546,8 +546,9 @@ class ShapesTestCase(tests.TestCase):
     def test_the_newer_answer_stays(self) -> None:
         service = mock.Mock(has_pending_route=True)
         forms = shapes.Shapes(service)
-        server = mock.Mock(shelved=False, id='w', project='p', kind='',
-                           status='PENDING', flavor=nova.Flavor('f', 1, 1, 1))
+        server = mock.Mock(shelved=False, failed=False, id='w', project='p',
+                           kind='', status='PENDING',
+                           flavor=nova.Flavor('f', 1, 1, 1))
 
         def answer(refused: str | None) -> mock.Mock:
             return mock.Mock(
@@ -570,8 +571,9 @@ class ShapesTestCase(tests.TestCase):
     def test_an_answer_of_before_is_asked_for_again(self) -> None:
         service = mock.Mock(has_pending_route=True)
         forms = shapes.Shapes(service)
-        server = mock.Mock(shelved=False, id='w', project='p', kind='',
-                           status='PENDING', flavor=nova.Flavor('f', 1, 1, 1))
+        server = mock.Mock(shelved=False, failed=False, id='w', project='p',
+                           kind='', status='PENDING',
+                           flavor=nova.Flavor('f', 1, 1, 1))
 
         def late(uuid: str) -> mock.Mock:
             forms.forget(server)
