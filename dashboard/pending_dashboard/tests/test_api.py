@@ -108,8 +108,8 @@ class APITestCase(helpers.TestCase):
         [found], _more = api.list_servers(self.request, 20)
         self.assertEqual(api.WaitingServer(
             SERVERS[0], 'server-0', 'p', 'PENDING', '2026-11-22T11:31:00Z',
-            'no_room', 'No host has room.', 'Wait.', 2,
-            '2026-11-22T11:50:00Z'), found)
+            'no_room', 'No host has room.', 'Wait.', attempts=2,
+            last_attempt='2026-11-22T11:50:00Z'), found)
 
     def test_why_from_the_fault(self):
         self.versions('2.106')

@@ -19,6 +19,8 @@ from keystoneauth1 import exceptions as ks_exc
 
 from nova.conductor import manager
 from nova.conductor import rpcapi
+from nova import objects
+from nova.objects import build_request
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional import held_room_base
 from nova.tests.functional import rebuild_twins
@@ -64,6 +66,9 @@ class _StockConductor:
         self.useFixture(fixtures.MockPatch(
             'nova.conductor.tasks.rebuild_in_cell0.is_rebuild',
             return_value=False))
+        self.useFixture(fixtures.MockPatchObject(
+            objects.BuildRequest, '_get_by_instance_uuid_from_db',
+            build_request.released.BuildRequest._get_by_instance_uuid_from_db))
         released = manager.released.ComputeTaskManager
         for name in ('_set_vm_state_and_notify', '_delete_build_request'):
             self.useFixture(fixtures.MockPatchObject(
