@@ -14,9 +14,6 @@
 
 import time
 
-from nova import context as nova_context
-from nova.db.api import api as api_db_api
-from nova.db.api import models as api_models
 from nova.tests.functional import integrated_helpers
 
 
@@ -75,6 +72,11 @@ class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
 
     @staticmethod
     def _has_build_request(server):
+        # The harness selects the kind of threads before anything of Nova is
+        # imported.
+        from nova import context as nova_context
+        from nova.db.api import api as api_db_api
+        from nova.db.api import models as api_models
         context = nova_context.get_admin_context()
         with api_db_api.context_manager.reader.using(context) as session:
             return session.query(api_models.BuildRequest).filter_by(

@@ -193,7 +193,7 @@ class RecoveryTestCase(stopped_builds.StoppedBuildsBase):
         self.is_back()
 
     def test_database_is_down_as_the_server_is_taken(self):
-        with mock.patch.object(objects.BuildRequest, 'create',
+        with mock.patch.object(objects.BuildRequest, '_create_in_db',
                                side_effect=db_exc.DBConnectionError()):
             self.refused(503, self.server)
         self.is_back()
