@@ -32,7 +32,8 @@ _IMAGE_BYTES = 1024 * 1024
 _ADDRESS = '10.0.0.80'
 _POOL = 'start=10.0.0.100,end=10.0.0.199'
 _TAGS = ['blue']
-_METADATA = {'purpose': 'demo'}
+#: A client that does not know PENDING asks to wait by metadata.
+_METADATA = {'purpose': 'demo', 'reaper:wait': 'true'}
 _KEY = 'key'
 _USER_DATA = b'#cloud-config\nhostname: web\n'
 _FAULT = 'No valid host was found'
@@ -192,9 +193,9 @@ class Demo:
             '-c id -c status' % _ADDRESS)).group()
         self._client.run(
             '%s server create --image cirros --flavor whole-host --port web '
-            '--property purpose=demo --tag blue --key-name %s '
-            '--user-data var/user-data --wait web' % (_BEFORE, _KEY),
-            fails=True)
+            '--property purpose=demo --property reaper:wait=true '
+            '--tag blue --key-name %s --user-data var/user-data --wait web' % (
+                _BEFORE, _KEY), fails=True)
         web = self._find()['web']['id']
         self._client.run('%s server show web %s' % (_BEFORE, _SHOWN))
         for version in ('2.1', '2.104'):

@@ -20,7 +20,8 @@ from tools.cloud import reaper
 
 SERVER = {
     'id': 'x', 'name': 'web', 'created': '2026-01-01T00:00:00Z',
-    'tags': ['blue'], 'metadata': {'purpose': 'demo'}, 'status': 'PENDING',
+    'tags': ['blue'], 'status': 'PENDING',
+    'metadata': {'purpose': 'demo', 'reaper:wait': 'true'},
     'fault': {'message': 'No valid host was found. '}, 'addresses': {},
     'key_name': 'key', 'OS-EXT-SRV-ATTR:user_data':
         'I2Nsb3VkLWNvbmZpZwpob3N0bmFtZTogd2ViCg=='}
