@@ -28,6 +28,8 @@ from tempest.lib.common.utils import test_utils
 from tempest.lib import exceptions
 from tempest.lib.services.compute import base_compute_client
 
+from nova_pending_tempest_plugin import schemas
+
 CONF = config.CONF
 
 
@@ -70,6 +72,9 @@ class BasePendingTest(base.BaseV2ComputeTest):
         cls.reader = cls.os_project_reader.servers_client
         cls.other = cls.os_alt.servers_client
         cls.admin = cls.os_admin.servers_client
+        for client in (
+                cls.servers_client, cls.reader, cls.other, cls.admin):
+            client.schema_versions_info = schemas.SERVERS
         cls._providers = cls.os_admin.resource_providers_client
 
     @classmethod

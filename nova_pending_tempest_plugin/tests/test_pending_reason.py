@@ -82,7 +82,7 @@ class PendingReasonTest(base.BasePendingTest):
         self.assertNotEqual(before['flavor']['original_name'],
                             built['flavor']['original_name'])
         self.assertEqual(before['created'], built['created'])
-        self.assertRaises(exceptions.NotFound, self._pending)
+        self.assertRaises(exceptions.Conflict, self._pending)
 
     @decorators.idempotent_id('3f5d8c12-0d7e-4e0f-b1a6-64f6a58c7b06')
     def test_unknown_flavor_is_refused(self):
