@@ -19,7 +19,8 @@ from tempest.lib import exceptions
 
 from nova_pending_tempest_plugin import base
 
-OWNERS = {'since', 'attempts', 'last_attempt', 'reason', 'message', 'advice'}
+OWNERS = {'since', 'attempts', 'last_attempt', 'reason', 'message', 'advice',
+          'asked_to_wait'}
 
 
 class PendingReasonTest(base.BasePendingTest):

@@ -126,7 +126,8 @@ class Client:
             response = self.compute.get(
                 url, params=query, microversion=microversions.text(
                     microversions.highest(self.compute)))
-            if response.status_code == 404:
+            # Nova answers 409 for a server that does not wait.
+            if response.status_code in (404, 409):
                 break
             sdk_exceptions.raise_from_response(response)
             page = response.json()['pending']

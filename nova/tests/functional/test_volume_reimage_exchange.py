@@ -12,7 +12,6 @@
 
 """Rebuilds that fail, or die, between the attachments of a volume."""
 
-import time
 from unittest import mock
 
 import fixtures
@@ -139,14 +138,11 @@ class ExchangeTestCase(test_volume_reimage_refused.RefusedTestCase):
         self.api.post_server_action(
             self.server['id'], {'rebuild': {'imageRef': OTHER_IMAGE}})
         self._wait_until_deleted(self.server)
-        for _try in range(200):
-            if not self.compute.manager.driver.instances and (
-                    not self.cinder.attachments):
-                break
-            time.sleep(0.05)
-        self.assertEqual({}, self.cinder.attachments)
-        self.assertEqual('available', self.cinder.status(self.root))
-        self.assertEqual('available', self.cinder.status(self.data))
+        # The host ends its rebuild after that.
+        self._wait_for_assert(lambda: self.assertEqual(
+            ({}, {}, 'available', 'available'),
+            (self.compute.manager.driver.instances, self.cinder.attachments,
+             self.cinder.status(self.root), self.cinder.status(self.data))))
 
     def test_deleted_during_the_reimage(self):
         self._deleted('reimage_volume')
