@@ -126,8 +126,7 @@ class Client:
             response = self.compute.get(
                 url, params=query, microversion=microversions.text(
                     microversions.highest(self.compute)))
-            # Nova answers 409 for a server that does not wait.
-            if response.status_code in (404, 409):
+            if response.status_code == 404:
                 break
             sdk_exceptions.raise_from_response(response)
             page = response.json()['pending']
