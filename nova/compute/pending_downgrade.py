@@ -128,7 +128,7 @@ class Downgrade:
                 instance.vm_state = vm_states.ERROR
                 instance.save(expected_vm_state=vm_states.PENDING,
                               expected_task_state=[None])
-                # Who makes room can have looked at the server before.
+                # A service that makes room may have held it again meanwhile.
                 self._drop_hold(uuid)
                 return
         except (exception.InstanceNotFound, exception.InstanceUpdateConflict):

@@ -170,7 +170,7 @@ class PendingReason:
         except exception.MarkerNotFound:
             raise
         except Exception as exc:
-            # None answers in time, knows the question, or manages to answer.
+            # No scheduler answers in time, or none knows the question.
             LOG.warning('No scheduler tells why server %s waits: %s',
                         spec.instance_uuid, exc)
             if isinstance(exc, messaging.MessagingTimeout):

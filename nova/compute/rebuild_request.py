@@ -44,7 +44,7 @@ _FROM_IMAGE = ('kernel_id', 'ramdisk_id', 'os_type', 'architecture', 'vm_mode',
                'auto_disk_config', 'root_device_name', 'numa_topology',
                'pci_requests')
 
-# What a server that was never built, and is on no host, is like.
+# The attributes of a server that was never built and is on no host.
 _STATE = (('task_state', (None,)),
           ('vm_state', (vm_states.PENDING, vm_states.ERROR)),
           ('launched_at', (None,)),

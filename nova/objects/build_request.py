@@ -37,7 +37,7 @@ _LEASE = '{"nova_pending": '
 # Of a create: the server was nowhere before.
 _NOTHING_BEFORE = {'vm_state': None, 'actions': [], 'reserve': False}
 
-# What of an Instance the build request makes up when it is loaded.
+# A build request makes up these attributes of its Instance at each load.
 _NOT_COMPARED = ('created_at', 'updated_at', 'tags')
 
 
@@ -314,7 +314,7 @@ class BuildRequest:
             self.id, self.lease, self.stored_tags = (
                 now.id, now.lease, now.stored_tags)
             if self.lease is None:
-                # It was built meanwhile, and its build has failed.
+                # The server was built meanwhile, and its build has failed.
                 raise exception.BuildRequestNotFound(uuid=self.instance_uuid)
         if self.lease['cell']:
             unbuilt_instance.purge(

@@ -45,7 +45,7 @@ _FIELDS_NOT_COPIED = frozenset((
     'info_cache', 'security_groups', 'old_flavor', 'new_flavor',
     'disable_terminate'))
 
-# What a failed build leaves in the system metadata.
+# A failed build leaves these keys in the system metadata.
 _TRACES = frozenset((
     'network_allocated', 'boot_roles', 'vtpm_secret_uuid', 'clean_attempts'))
 
