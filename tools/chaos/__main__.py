@@ -59,6 +59,8 @@ def _parse(argv):
     add('first', 0, 'number of the first round, to have one of them again')
     add('rounds', 5, 'how many rounds')
     add('servers', 20, 'servers of each round')
+    add('creates', 10, 'other servers that are created in a round; none are '
+        'with --reaper')
     add('faults', 8, 'how often a service is killed or hangs in a round')
     add('span', 30, 'seconds of a round in which services fail')
     add('timeout', 8, '[conductor] rebuild_in_cell0_timeout')
@@ -92,7 +94,8 @@ def _run(args, chaos, told, seed, services):
         drawn = draw.draw(
             seed, number, args.servers, services, args.faults, args.span,
             2 * args.timeout, _REAPER_KINDS if args.reaper else draw.KINDS,
-            _SURVIVES.get(args.reaper, ()))
+            _SURVIVES.get(args.reaper, ()),
+            0 if args.reaper else args.creates)
         told.tell('round %d: %s' % (
             number, '; '.join(map(str, drawn.faults))))
         _REAPING.get(args.reaper, rounds.Round)(

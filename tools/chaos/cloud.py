@@ -17,6 +17,7 @@ import functools
 import os
 import signal
 
+from keystoneauth1 import exceptions
 from oslo_utils import timeutils
 
 from tools.cloud import reaper
@@ -176,6 +177,26 @@ class Cloud(clouds.Cloud):
             for kind, action in ((judge.SHELVED, 'shelve'),
                                  (judge.DELETED, 'delete'))}
 
+    def create_another(self, name, kind):
+        """Ask once for a server; whether it was created is found by its name.
+
+        :param kind: one of draw.CREATED
+        :returns: the status of the answer, None if there was none, and the ID
+            of its owner's port or None
+        """
+        (network, *_), port, _volumes = self._parts(kind)
+        try:
+            return self.request('nova', 'POST', '/servers', {'server': {
+                **self._body, 'name': name, 'imageRef': self.image,
+                'networks': [network]}}, fails=True).status_code, port
+        except exceptions.ConnectFailure:
+            return None, port
+
+    def find_named(self, name):
+        """Return the IDs of the servers of a name."""
+        return [server['id'] for server in self.nova(
+            'GET', '/servers?name=^%s$' % name).json()['servers']]
+
     def unmake(self, asked):
         """Delete what the owner had made for a server that is deleted.
 
@@ -183,9 +204,12 @@ class Cloud(clouds.Cloud):
         """
         for volume in asked.volumes:
             self.delete_volume(volume)
-        return asked.port is None or self.request(
-            'neutron', 'DELETE', '/v2.0/ports/' + asked.port, fails=True
-        ).ok
+        return asked.port is None or self.delete_port(asked.port)
+
+    def delete_port(self, port):
+        """Delete a port; return whether it was there."""
+        return self.request('neutron', 'DELETE', '/v2.0/ports/' + port,
+                            fails=True).ok
 
     # What stands.
 

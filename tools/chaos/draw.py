@@ -20,6 +20,11 @@ import random
 #: made of the image when they are built.
 KINDS = ('network', 'port', 'volume', 'root volume', 'image volume')
 
+#: What servers are created with during the storm. nova-api that is killed
+#: while it creates a server with a volume leaves the volume reserved, as in
+#: the release.
+CREATED = KINDS[:2]
+
 # How often a service hangs, where it does not die.
 _HANGS = 0.4
 _SHORTEST_HANG = 0.5
@@ -51,15 +56,18 @@ class Round:
     :ivar kinds: of each server, one of KINDS
     :ivar asked_at: when the rebuild of each is asked for
     :ivar faults: the Faults, in their order
+    :ivar creates: pairs of the moment at which another server is created, and
+        one of CREATED
     """
 
     kinds: tuple
     asked_at: tuple
     faults: tuple
+    creates: tuple = ()
 
 
 def draw(seed, number, servers, services, faults, span, longest,
-         kinds=KINDS, survives=()):
+         kinds=KINDS, survives=(), creates=0):
     """Return the Round of a seed and a number.
 
     Each round can be had again without those before it.
@@ -73,15 +81,19 @@ def draw(seed, number, servers, services, faults, span, longest,
     :param longest: how many seconds a service hangs at most
     :param kinds: of servers
     :param survives: names of services that are never killed, and only hang
+    :param creates: how many other servers are created during the storm
     """
     moments = random.Random('%s/%s' % (seed, number))
     kinds = tuple(kinds[(number + each) % len(kinds)]
                   for each in range(servers))
     asked_at = tuple(moments.uniform(0, span) for _ in range(servers))
-    return Round(kinds, asked_at, tuple(sorted(
+    faults = tuple(sorted(
         (_fault(moments, services, span, longest, survives)
          for _ in range(faults)),
-        key=lambda fault: fault.at)))
+        key=lambda fault: fault.at))
+    return Round(kinds, asked_at, faults, tuple(
+        (moments.uniform(0, span), CREATED[each % len(CREATED)])
+        for each in range(creates)))
 
 
 def _fault(moments, services, span, longest, survives):

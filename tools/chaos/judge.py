@@ -38,7 +38,8 @@ class Asked:
     :ivar kind: one of draw.KINDS
     :ivar port: the ID of its owner's port, or None
     :ivar volumes: the IDs of its owner's volumes
-    :ivar before: how it was shown when it waited
+    :ivar before: how it was shown when it waited, None of a server that was
+        created during the storm
     """
 
     server: str
@@ -120,7 +121,8 @@ def judge(asked, found):
         return [(STUCK, 'mapped to %s' % (found.cells,))]
     wrong = [('not kept', '%s was %r, and is %r' % (
         key, asked.before[key], found.shown[key]))
-        for key in _KEPT if asked.before[key] != found.shown[key]]
+        for key in (_KEPT if asked.before else ())
+        if asked.before[key] != found.shown[key]]
 
     def expect(kind, value, wanted):
         if value != wanted:
@@ -140,7 +142,8 @@ def judge(asked, found):
 
 
 def _judge_waiting(expect, asked, found):
-    expect('state', found.shown['status'], asked.before['status'])
+    if asked.before:
+        expect('state', found.shown['status'], asked.before['status'])
     if not found.held:
         expect('allocations', found.allocations, ())
     expect('ports', found.ports, ())

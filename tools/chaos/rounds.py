@@ -56,6 +56,10 @@ class Round:
         self._settles = settles + _SLACK
         self._report = report
         self._servers = []
+        # Those that are created during the storm, and ports of others that
+        # may not have been.
+        self._created = []
+        self._ports = []
         self._given_up = set()
         self._hosts_killed_at = []
 
@@ -89,8 +93,21 @@ class Round:
 
     def _asks(self):
         """Return what asks for rebuilds during the storm."""
-        return [functools.partial(self._ask, asked.server, at)
-                for asked, at in zip(self._servers, self._drawn.asked_at)]
+        return [*(functools.partial(self._ask, asked.server, at)
+                  for asked, at in zip(self._servers, self._drawn.asked_at)),
+                *(functools.partial(self._create, number, at, kind)
+                  for number, (at, kind) in enumerate(self._drawn.creates))]
+
+    def _create(self, number, at, kind):
+        """Create another server; it may be there though nobody answers."""
+        self._wait_until(at)
+        name = 'other-%d' % number
+        status, port = self._cloud.create_another(name, kind)
+        self._report.count('creates answered with %s' % status)
+        if status is not None and 400 <= status < 500:
+            self._report.wrong(
+                'refused', 'the create is answered with %d' % status)
+        self._created.append((name, kind, port))
 
     def _wait_until(self, at):
         time.sleep(max(0, self._begun + at - time.monotonic()))
@@ -137,6 +154,7 @@ class Round:
 
     def _after(self):
         """See that all is as it must be, and build whoever waits."""
+        self._servers += self._find_created()
         found = self._count(self._settle(self._servers, self._settles))
         become = {server: judge.outcome(seen)
                   for server, seen in found.items()}
@@ -148,9 +166,24 @@ class Round:
             asked for asked in self._servers if become[asked.server] in (
                 judge.WAITS, judge.FAILED, judge.STUCK)])
 
+    def _find_created(self):
+        """Return the Asked of each server that the storm has created."""
+        found = []
+        for name, kind, port in self._created:
+            ids = self._cloud.find_named(name)
+            found += [judge.Asked(server, kind, port, (), None)
+                      for server in ids]
+            if port and not ids:
+                self._ports.append(port)
+        return found
+
     def _count(self, found):
-        for each in found.values():
-            self._report.count('servers: ' + judge.outcome(each))
+        created = {asked.server for asked in self._servers
+                   if not asked.before}
+        for server, each in found.items():
+            self._report.count('%s: %s' % (
+                'creates' if server in created else 'servers',
+                judge.outcome(each)))
         return found
 
     def _settle(self, servers, seconds, judged=judge.judge):
@@ -238,6 +271,8 @@ class Round:
                 else:
                     self._report.wrong('owner', 'the port that its owner had '
                                        'made is deleted', asked.server)
+            for port in self._ports:
+                self._cloud.delete_port(port)
             self._report.count(
                 'volumes: their host was killed as it made them',
                 self._cloud.delete_orphans(

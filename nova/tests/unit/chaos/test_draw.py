@@ -10,6 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import dataclasses
+
 import testtools
 
 from tools.chaos import draw
@@ -49,6 +51,13 @@ class DrawTestCase(testtools.TestCase):
         drawn = self.draw()
         self.assertEqual(set(draw.KINDS), set(drawn.kinds))
         self.assertEqual((7, 7), (len(drawn.kinds), len(drawn.asked_at)))
+
+    def test_creates_change_nothing_else(self):
+        drawn = self.draw(creates=4)
+        self.assertEqual(draw.CREATED * 2,
+                         tuple(kind for _at, kind in drawn.creates))
+        self.assertTrue(all(0 <= at <= 30 for at, _kind in drawn.creates))
+        self.assertEqual(self.draw(), dataclasses.replace(drawn, creates=()))
 
     def test_fault_is_told(self):
         self.assertEqual('2.0 s: x is killed', str(draw.Fault(2, 'x', 0)))

@@ -97,6 +97,12 @@ class JudgeTestCase(testtools.TestCase):
             ('vol', 'reserved'), ('vol', 'reserved')))
         self.check(['request'], _WAITS, keeps_request=False)
 
+    def test_server_of_the_storm_was_not_shown_before(self):
+        asked = dataclasses.replace(_ASKED, before=None)
+        self.check([], _WAITS, asked, shown=_shown('ERROR'))
+        self.check([], _BUILT, asked, shown=dict(_BUILT.shown, metadata={}))
+        self.check(['allocations'], _WAITS, asked, allocations=('host1',))
+
     def test_what_is_wrong_with_a_server_that_is_built(self):
         self.check(['allocations'], _BUILT, allocations=('host2',))
         self.check(['allocations'], _BUILT, allocations=('host1', 'host2'))
