@@ -59,6 +59,8 @@ def _parse(argv):
     add('first', 0, 'number of the first round, to have one of them again')
     add('rounds', 5, 'how many rounds')
     add('servers', 20, 'servers of each round')
+    add('victims', 40, 'preemptible servers that fill the cloud with --reaper '
+        'preempt, of which each server that waits needs two')
     add('creates', 10, 'other servers that are created in a round; none are '
         'with --reaper')
     add('faults', 8, 'how often a service is killed or hangs in a round')
@@ -103,6 +105,15 @@ def _run(args, chaos, told, seed, services):
             told).run()
 
 
+def _room(args):
+    """Return how large the hosts are and what a server needs of them."""
+    if not args.reaper:
+        return {}
+    vcpus = 2 if args.reaper == 'preempt' else 1
+    return {'reaper': True, 'vcpus': vcpus, 'host_vcpus': -(-max(
+        vcpus * args.servers, (vcpus - 1) * args.victims) // 2)}
+
+
 def main(argv=None):
     """Run a campaign.
 
@@ -118,8 +129,7 @@ def main(argv=None):
         state_dir=args.state_dir,
         private=args.private_servers or not set(
             cloud.PRIVATE).isdisjoint(names),
-        **({'reaper': True, 'host_vcpus': -(-args.servers // 2)}
-           if args.reaper else {}))
+        **_room(args))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         chaos.check()

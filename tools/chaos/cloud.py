@@ -12,6 +12,7 @@
 
 """The cloud of the campaign, and what stands of a server in all of it."""
 
+import collections
 import contextlib
 import functools
 import os
@@ -53,15 +54,20 @@ class Cloud(clouds.Cloud):
     :param rpc_timeout: [DEFAULT] rpc_response_timeout
     :param private: whether it has a database server and a bus of its own
     :param on_hosts: whether its hosts have nova-pending
+    :param vcpus: how many VCPUs a server that waits needs
     :param state_dir: where its logs are to stay, or None
     :param choices: what settings.Settings has else
     """
 
     def __init__(self, timeout, rpc_timeout, private=False, on_hosts=False,
-                 state_dir=None, **choices):
+                 state_dir=None, vcpus=1, **choices):
         if 'host_vcpus' in choices:
             # There is no room but that.
             self.extra_specs = {}
+        self.vcpus = vcpus
+        #: The Asked of the preemptible servers, which stay from round to
+        #: round.
+        self.victims = []
         urls = (None, None) if private else (
             os.environ.get('CLOUD_DATABASE_URL', settings.DATABASE_URL),
             os.environ.get('CLOUD_BUS_URL', settings.BUS_URL))
@@ -101,6 +107,15 @@ class Cloud(clouds.Cloud):
         for pid in process.members() if process else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
+
+    def journal(self, kind, since):
+        """Return the records of a kind, as an administrator reads them.
+
+        :param since: the time of the oldest, as text
+        """
+        return self.admin.get(
+            '%s/v1/history?all_projects=true&limit=1000&kind=%s&since=%s' % (
+                reaper.url(self.settings), kind, since)).json()['history']
 
     def set_reaper(self, mode, **options):
         """Let nova-reaper be in a mode, and have other options."""
@@ -150,20 +165,23 @@ class Cloud(clouds.Cloud):
         return asked, port, ()
 
     def make_victims(self):
-        """Return an Asked of each of the preemptible servers, on full hosts.
+        """Fill the hosts with preemptible servers.
 
         Every other one is shelved when it is ended, the others are deleted.
         """
         number = len(self.settings.hosts) * self.settings.host_vcpus
-        kinds = [list(self._victim_flavors)[each % 2]
+        kinds = [judge.SHELVED if each % 2 else judge.DELETED
                  for each in range(number)]
+        for victim in self.victims:
+            kinds.remove(victim.kind)
         servers = self.at_once(*(functools.partial(
             self._make_victim, self._victim_flavors[kind]) for kind in kinds))
         for server in servers:
             self.wait_for('preemptible server %s' % server, lambda: self.show(
                 server)['status'] == 'ACTIVE')
-        return [judge.Asked(server, kind, None, (), self.show(server))
-                for server, kind in zip(servers, kinds)]
+        self.victims += [
+            judge.Asked(server, kind, None, (), self.show(server))
+            for server, kind in zip(servers, kinds)]
 
     def _make_victim(self, flavor):
         return self.nova('POST', '/servers', {'server': {
@@ -280,16 +298,20 @@ class Cloud(clouds.Cloud):
         return len(orphans)
 
     def leaks(self):
-        """Return what is there though no server is, as judge.left() does."""
+        """Return what no server has, as judge.left() does."""
         found = []
+        victims = {victim.server for victim in self.victims}
         for provider, host in self._hosts().items():
             consumers, usages = (self.request(
                 'placement', 'GET', '%s/%s/%s' % (_PROVIDERS, provider, what),
                 admin=True).json()[what] for what in ('allocations', 'usages'))
             found += [('left behind', 'an allocation of %s' % consumer)
-                      for consumer in consumers]
+                      for consumer in consumers if consumer not in victims]
             # Placement can count what it does not show.
-            if any(usages.values()):
+            known = collections.Counter()
+            for consumer in consumers.values():
+                known.update(consumer['resources'])
+            if {name: used for name, used in usages.items() if used} != known:
                 found.append(('left behind', '%s is used: %s' % (
                     host, usages)))
         for api, path, what in (

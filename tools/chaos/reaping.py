@@ -16,6 +16,10 @@ In the mode ``fill`` room is made for all servers that wait. In ``preempt``
 preemptible servers fill the cloud, and some are ended.
 """
 
+import collections
+
+from oslo_utils import timeutils
+
 from tools.chaos import judge
 from tools.chaos import rounds
 
@@ -30,6 +34,10 @@ OPTIONS = {
 # Two sweeps, the second with a hold that was left alone; and some tries.
 _SETTLES = 2 * (OPTIONS['full_list_interval'] + OPTIONS['hold_timeout']) + (
     4 * OPTIONS['max_retry_interval'])
+
+
+# How many preemptible servers have to go for one that waits.
+_NEEDED = 2
 
 
 class FillRound(rounds.Round):
@@ -59,44 +67,73 @@ class FillRound(rounds.Round):
 
 
 class PreemptRound(FillRound):
-    """The reaper ends servers for those that wait."""
+    """The reaper ends two servers for each that waits.
+
+    The preemptible servers stay for the next round: those that were shelved
+    return, and those that were deleted are created anew.
+    """
 
     mode = 'preempt'
 
-    def __init__(self, *args):
-        super().__init__(*args)
-        self._victims = []
-
     def _make(self):
         self._cloud.set_reaper('observe', **OPTIONS)
-        self._victims = self._cloud.make_victims()
+        self._cloud.make_victims()
+        self._since = timeutils.utcnow().isoformat() + 'Z'
         super()._make()
 
     def _after(self):
         super()._after()
         found = self._settle(
-            self._victims, self._settles, judge.judge_victim)
+            self._cloud.victims, self._settles, judge.judge_victim)
         ended = sum(map(judge.is_ended, found.values()))
         self._report.count('victims: run', len(found) - ended)
         self._report.count('victims: ended', ended)
-        landed = sum(judge.outcome(self._cloud.look(asked.server)) in (
-            judge.BUILT, judge.GIVEN_UP) for asked in self._servers)
-        if ended > landed:
+        self._judge_journal(ended)
+
+    def _judge_journal(self, ended):
+        """See that the journal answers for each end.
+
+        :param ended: how many servers do not run
+        """
+        told, vain, returned = (collections.Counter() for _ in range(3))
+        for kind, count in (('end', told), ('build', vain),
+                            ('return', returned)):
+            for record in self._cloud.journal(kind, self._since):
+                if kind == 'end':
+                    count[record['for']] += record['result'] != 'left'
+                elif kind == 'return':
+                    count[record['server']] += record['result'] == 'active'
+                elif record['result'] not in ('active', 'asked'):
+                    count[record['server']] += len(
+                        record['detail'].get('victims', ()))
+        if told.total() - returned.total() != ended:
             self._report.wrong(
-                'ended in vain', '%d were ended, and %d servers have landed'
-                % (ended, landed))
+                'journal', 'it tells of %d ends and %d returns, and %d '
+                'servers do not run' % (
+                    told.total(), returned.total(), ended))
+        for server, number in told.items():
+            needless = max(number - _NEEDED, 0)
+            self._report.count('victims: ended in vain, as the journal says',
+                               needless)
+            if needless > vain[server]:
+                self._report.wrong(
+                    'ended in vain', '%d were ended, and the journal says of '
+                    '%d that nothing came of it' % (number, vain[server]),
+                    server)
 
     def _end(self):
         # The room that becomes free is for those that were shelved.
         self._each(self._cloud.delete, self._servers)
-        victims = self._settle(
-            self._victims, self._settles,
+        found = self._settle(
+            self._cloud.victims, self._settles,
             lambda asked, found: judge.judge_victim(asked, found) or (
                 found.shown is not None and judge.is_ended(found) and
                 [('victim', 'it does not come back')] or []))
-        self._report.count('victims: back', sum(
-            not judge.is_ended(found) for found in victims.values()))
-        self._servers += self._victims
+        self._cloud.victims = [
+            victim for victim in self._cloud.victims
+            if not judge.is_ended(found[victim.server])]
+        self._report.count('victims: back or never ended',
+                           len(self._cloud.victims))
         super()._end()
 
 

@@ -45,6 +45,8 @@ class Cloud:
 
     #: Of the flavor. A host has room for as many servers as there are.
     extra_specs = {'resources:VCPU': '0'}
+    #: Of the flavor.
+    vcpus = 1
 
     def __init__(self, cloud=None):
         self._stack = cloud or crashing.Stack(
@@ -79,7 +81,7 @@ class Cloud:
             '%s/v2/images/%s/file' % (self.settings.url('glance'), self.image),
             data=b'\0' * 1024,
             headers={'Content-Type': 'application/octet-stream'})
-        flavor = self.make_flavor('crash', **{
+        flavor = self.make_flavor('crash', self.vcpus, **{
             'trait:' + _TRAIT: 'required', **self.extra_specs})
         self.network = self.request('neutron', 'POST', '/v2.0/networks', {
             'network': {'name': 'crash'}}).json()['network']['id']
@@ -154,10 +156,10 @@ class Cloud:
                 found['resource_provider_generation']},
             admin=True, fails=True).ok
 
-    def make_flavor(self, name, **extra_specs):
+    def make_flavor(self, name, vcpus=1, **extra_specs):
         """Return the ID of a flavor."""
         flavor = self.nova('POST', '/flavors', {'flavor': {
-            'name': name, 'vcpus': 1, 'ram': 1, 'disk': 1}}, admin=True
+            'name': name, 'vcpus': vcpus, 'ram': 1, 'disk': 1}}, admin=True
         ).json()['flavor']['id']
         self.nova('POST', '/flavors/%s/os-extra_specs' % flavor, {
             'extra_specs': extra_specs}, admin=True)
