@@ -94,7 +94,7 @@ class CreateCrashTestCase(base.CrashTestCase):
                 lambda server=server: self.cloud.show(
                     server)['status'] == 'ACTIVE')
             self.cloud.delete(server)
-            self.is_gone(server)
+            self.is_gone(server, builds=1)
 
     def test_killed_as_it_begins(self):
         self.create_killed('before %sschedule_and_build_instances' % _TASKS)
