@@ -141,7 +141,8 @@ class CrashTableTestCase(base.CrashTestCase):
         self.row('before %s_delete_build_request' % _BUILD)
 
     def test_api_database_gone_at_the_conversion(self):
-        self.row('in ' + _CONVERT, 'statement')
+        self.row('in ' + _CONVERT, 'statement', status='PENDING',
+                 follows=self.waits_at_once)
 
     def test_api_database_gone_at_the_commit_of_the_conversion(self):
         self.row('in ' + _CONVERT, 'commit')
