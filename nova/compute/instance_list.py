@@ -11,9 +11,35 @@
 #    under the License.
 
 from nova.compute import pending
+from nova import exception
 import nova_pending
 
 released = nova_pending.released(__name__)
+
+
+@nova_pending.over(released.InstanceLister)
+class InstanceLister:
+
+    def get_by_filters(self, ctx, filters, limit, marker, **kwargs):
+        # The release asks for what follows the last record of the batch
+        # before. A rebuild deletes records for good: a cell that lacks the
+        # last record would count as down.
+        listed = vars(self).setdefault('_listed', {}).setdefault(
+            ctx.cell_uuid, [])
+        while True:
+            try:
+                batch = released.InstanceLister.get_by_filters(
+                    self, ctx, filters, limit, marker, **kwargs)
+                break
+            except exception.MarkerNotFound:
+                if listed[-1:] != [marker]:
+                    raise
+                listed.pop()
+                if not listed:
+                    return []
+                marker = listed[-1]
+        listed += [record['uuid'] for record in batch]
+        return batch
 
 
 def get_instances_sorted(ctx, filters, limit, marker, columns_to_join,

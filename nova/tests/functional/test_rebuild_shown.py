@@ -14,6 +14,7 @@ import fixtures
 
 from nova.compute import api as compute_api
 from nova.compute import instance_list
+from nova.db.main import api as main_db_api
 from nova import objects
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional import rebuild_base
@@ -86,3 +87,29 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
                                 self.api.api_get, path + '&marker=' + last)
         self.assertEqual(400, exc.response.status_code)
         self.assertIn('marker', exc.response.text)
+
+    def test_list_goes_on_behind_a_server_that_has_moved(self):
+        """The last record of a batch is gone as the next batch is asked for.
+
+        Its cell does not count as down.
+        """
+        released = main_db_api.instance_get_all_by_filters_sort
+        rebuilt = []
+
+        def around(context, *args, **kwargs):
+            found = released(context, *args, **kwargs)
+            if context.cell_uuid == objects.CellMapping.CELL0_UUID and (
+                    not rebuilt):
+                rebuilt.append(found[-1]['uuid'])
+                self.rebuild({'id': found[-1]['uuid']})
+            return found
+
+        self.useFixture(fixtures.MockPatchObject(
+            main_db_api, 'instance_get_all_by_filters_sort', around))
+        listed = self.api.get_servers(detail=True)
+        self.assertEqual([self.server['id']], rebuilt)
+        # The list has the record that was read before.
+        self.assertEqual(
+            {self.server['id']: 'PENDING', self.other['id']: 'PENDING'},
+            {server['id']: server['status'] for server in listed})
+        self.assertEqual(2, len(listed))
