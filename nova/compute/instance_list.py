@@ -24,22 +24,22 @@ class InstanceLister:
         # The release asks for what follows the last record of the batch
         # before. A rebuild deletes records for good: a cell that lacks the
         # last record would count as down.
-        listed = vars(self).setdefault('_listed', {}).setdefault(
-            ctx.cell_uuid, [])
+        batches = vars(self).setdefault('_batches', {})
+        before = batches.get(ctx.cell_uuid, ())
         while True:
             try:
                 batch = released.InstanceLister.get_by_filters(
                     self, ctx, filters, limit, marker, **kwargs)
-                break
             except exception.MarkerNotFound:
-                if listed[-1:] != [marker]:
+                if not before or before[-1]['uuid'] != marker:
                     raise
-                listed.pop()
-                if not listed:
+                before = before[:-1]
+                if not before:
                     return []
-                marker = listed[-1]
-        listed += [record['uuid'] for record in batch]
-        return batch
+                marker = before[-1]['uuid']
+            else:
+                batches[ctx.cell_uuid] = batch
+                return batch
 
 
 def get_instances_sorted(ctx, filters, limit, marker, columns_to_join,

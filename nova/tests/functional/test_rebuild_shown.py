@@ -93,6 +93,8 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
 
         Its cell does not count as down.
         """
+        # The oldest is the last one.
+        self.created_long_ago(self.server)
         released = main_db_api.instance_get_all_by_filters_sort
         rebuilt = []
 
