@@ -109,9 +109,12 @@ def _room(args):
     """Return how large the hosts are and what a server needs of them."""
     if not args.reaper:
         return {}
-    vcpus = 2 if args.reaper == 'preempt' else 1
-    return {'reaper': True, 'vcpus': vcpus, 'host_vcpus': -(-max(
-        vcpus * args.servers, (vcpus - 1) * args.victims) // 2)}
+    vcpus = _REAPING[args.reaper].vcpus
+    needed = vcpus * args.servers
+    if args.reaper == 'preempt':
+        needed = max(needed, args.victims)
+    # Two hosts, each with half of the room.
+    return {'reaper': True, 'vcpus': vcpus, 'host_vcpus': -(-needed // 2)}
 
 
 def main(argv=None):

@@ -202,11 +202,12 @@ class Cloud(clouds.Cloud):
         :returns: the status of the answer, None if there was none, and the ID
             of its owner's port or None
         """
-        (network, *_), port, _volumes = self._parts(kind)
+        asked, port, _volumes = self._parts(kind)
+        body = self._request_for(*asked)
+        body['server']['name'] = name
         try:
-            return self.request('nova', 'POST', '/servers', {'server': {
-                **self._body, 'name': name, 'imageRef': self.image,
-                'networks': [network]}}, fails=True).status_code, port
+            return self.request('nova', 'POST', '/servers', body,
+                                fails=True).status_code, port
         except exceptions.ConnectFailure:
             return None, port
 

@@ -36,14 +36,12 @@ _SETTLES = 2 * (OPTIONS['full_list_interval'] + OPTIONS['hold_timeout']) + (
     4 * OPTIONS['max_retry_interval'])
 
 
-# How many preemptible servers have to go for one that waits.
-_NEEDED = 2
-
-
 class FillRound(rounds.Round):
     """The reaper fills free room."""
 
     mode = 'fill'
+    #: How many VCPUs a server that waits needs. A preemptible one has one.
+    vcpus = 1
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -74,6 +72,7 @@ class PreemptRound(FillRound):
     """
 
     mode = 'preempt'
+    vcpus = 2
 
     def _make(self):
         self._cloud.set_reaper('observe', **OPTIONS)
@@ -95,24 +94,25 @@ class PreemptRound(FillRound):
 
         :param ended: how many servers do not run
         """
-        told, vain, returned = (collections.Counter() for _ in range(3))
-        for kind, count in (('end', told), ('build', vain),
-                            ('return', returned)):
-            for record in self._cloud.journal(kind, self._since):
-                if kind == 'end':
-                    count[record['for']] += record['result'] != 'left'
-                elif kind == 'return':
-                    count[record['server']] += record['result'] == 'active'
-                elif record['result'] not in ('active', 'asked'):
-                    count[record['server']] += len(
-                        record['detail'].get('victims', ()))
-        if told.total() - returned.total() != ended:
+        def records(kind):
+            return self._cloud.journal(kind, self._since)
+
+        ends = collections.Counter(
+            record['for'] for record in records('end')
+            if record['result'] != 'left')
+        returns = sum(record['result'] == 'active'
+                      for record in records('return'))
+        vain = collections.Counter()
+        for record in records('build'):
+            if record['result'] not in ('active', 'asked'):
+                vain[record['server']] += len(
+                    record['detail'].get('victims', ()))
+        if ends.total() - returns != ended:
             self._report.wrong(
                 'journal', 'it tells of %d ends and %d returns, and %d '
-                'servers do not run' % (
-                    told.total(), returned.total(), ended))
-        for server, number in told.items():
-            needless = max(number - _NEEDED, 0)
+                'servers do not run' % (ends.total(), returns, ended))
+        for server, number in ends.items():
+            needless = max(number - self.vcpus, 0)
             self._report.count('victims: ended in vain, as the journal says',
                                needless)
             if needless > vain[server]:

@@ -56,9 +56,10 @@ class Round:
         self._settles = settles + _SLACK
         self._report = report
         self._servers = []
-        # Those that are created during the storm, and ports of others that
-        # may not have been.
+        # The name, the kind and the owner's port of each server whose create
+        # was asked for during the storm.
         self._created = []
+        # The ports of those creates that have made no server.
         self._ports = []
         self._given_up = set()
         self._hosts_killed_at = []

@@ -222,17 +222,21 @@ class Cloud:
             self._create, {'uuid': self.network}, volume)
             for volume in volumes))
 
-    def _create(self, network, volume=None, root=None):
+    def _create(self, *asked):
+        return self.nova('POST', '/servers', self._request_for(*asked)
+                         ).json()['server']['id']
+
+    def _request_for(self, network, volume=None, root=None):
+        """Return the body of a create."""
         devices = [
             {'boot_index': 0, **(root or {
                 'uuid': self.image, 'source_type': 'image',
                 'destination_type': 'local'})},
             *([{'boot_index': -1, 'uuid': volume, 'source_type': 'volume',
                 'destination_type': 'volume'}] if volume else [])]
-        return self.nova('POST', '/servers', {'server': {
+        return {'server': {
             **self._body, 'imageRef': '' if root else self.image,
             'networks': [network], 'block_device_mapping_v2': devices}}
-        ).json()['server']['id']
 
     def show(self, server):
         """Return a server, None if there is none."""
