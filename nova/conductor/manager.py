@@ -26,6 +26,7 @@ from nova.conductor.tasks import recover_builds
 from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
 from nova import objects
+from nova.scheduler import lost_claims
 import nova_pending
 
 LOG = logging.getLogger(__name__)
@@ -64,11 +65,24 @@ class ComputeTaskManager:
                 block_device_mapping, tags=tags)
         except objects.build_request.LeaseLost:
             for build_request in build_requests:
-                rebuild_in_cell0.delete_lost_allocations(
+                lost_claims.delete(
                     context, self.report_client, build_request.instance_uuid)
             raise
         finally:
             context.builds = ()
+
+    def _bury_in_cell0(self, context, request_spec, exc,
+                       build_requests=None, instances=None,
+                       block_device_mapping=None, tags=None):
+        released.ComputeTaskManager._bury_in_cell0(
+            self, context, request_spec, exc, build_requests=build_requests,
+            instances=instances, block_device_mapping=block_device_mapping,
+            tags=tags)
+        if isinstance(exc, messaging.MessagingException):
+            # The scheduler that did not answer can have claimed room.
+            for build_request in build_requests or ():
+                lost_claims.delete(
+                    context, self.report_client, build_request.instance_uuid)
 
     def _delete_build_request(self, context, build_request, instance, cell,
                               instance_bdms, instance_tags):
@@ -77,8 +91,7 @@ class ComputeTaskManager:
             instance_tags)
         if not deleted and return_to_cell0.keep_there(
                 context, instance.uuid):
-            rebuild_in_cell0.delete_lost_allocations(
-                context, self.report_client, instance.uuid)
+            lost_claims.delete(context, self.report_client, instance.uuid)
         return deleted
 
     def rebuild_instance(self, context, instance, orig_image_ref, image_ref,

@@ -28,9 +28,7 @@ from nova.notifications import base as notifications
 from nova import objects
 from nova.objects import build_request as build_request_module
 from nova.objects import unbuilt_instance
-from nova.scheduler import allocations
-from nova.scheduler.client import report
-from nova.scheduler import held_room
+from nova.scheduler import lost_claims
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -212,26 +210,5 @@ class RebuildInCell0Task(base.TaskBase):
                     self.arguments[0][0])
 
     def _delete_lost_allocations(self):
-        delete_lost_allocations(
+        lost_claims.delete(
             self.context, self.manager.report_client, self.instance.uuid)
-
-
-def delete_lost_allocations(
-    context: nova_context.RequestContext,
-    report_client: report.SchedulerReportClient,
-    instance_uuid: str,
-) -> None:
-    """Delete what was claimed for a server that nobody builds now.
-
-    :param context: the request context
-    :param report_client: the client of the placement service
-    :param instance_uuid: the server
-    """
-    def is_lost():
-        # Room can be held for a server that waits again.
-        return not return_to_cell0.is_mapped(context, instance_uuid) or (
-            return_to_cell0.is_mapped_to(
-                context, instance_uuid, objects.CellMapping.CELL0_UUID) and
-            not held_room.find(context, report_client, instance_uuid))
-
-    allocations.delete(context, report_client, instance_uuid, is_lost)

@@ -138,24 +138,14 @@ def purge_lost(
         unbuilt_instance.purge(context, cell, instance.uuid, instance.id)
 
 
-def _mapping(context, instance_uuid):
-    try:
-        return objects.InstanceMapping.get_by_instance_uuid(
-            context, instance_uuid)
-    except exception.InstanceMappingNotFound:
-        return None
-
-
-def is_mapped(context, instance_uuid):
-    """Whether a server has a mapping, be it to no cell: it is not deleted."""
-    return _mapping(context, instance_uuid) is not None
-
-
 def is_mapped_to(context, instance_uuid, cell_uuid):
     """Whether a server is mapped to a cell, or to none if that is None."""
-    mapping = _mapping(context, instance_uuid)
-    return mapping is not None and cell_uuid == (
-        mapping.cell_mapping and mapping.cell_mapping.uuid)
+    try:
+        cell = objects.InstanceMapping.get_by_instance_uuid(
+            context, instance_uuid).cell_mapping
+    except exception.InstanceMappingNotFound:
+        return False
+    return cell_uuid == (cell and cell.uuid)
 
 
 def _of_owner(context, build_request):

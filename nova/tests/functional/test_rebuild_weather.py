@@ -13,6 +13,7 @@
 """Rebuilds in cell0 while services hang, answer late or answer twice."""
 
 import contextlib
+import datetime
 import threading
 from unittest import mock
 
@@ -34,6 +35,7 @@ from nova import objects
 from nova.objects import unbuilt_instance
 from nova.scheduler import allocations
 from nova.scheduler.client import query
+from nova.scheduler import lost_claims
 from nova.tests.functional import rebuild_races
 
 SELECT = 'nova.scheduler.client.query.SchedulerQueryClient.select_destinations'
@@ -65,15 +67,25 @@ class SchedulerTestCase(WeatherBase):
         super().setUp()
         self.selects = []
 
-    def late(self, times=1):
-        """Let a scheduler answer when nobody waits any more."""
+    def late(self, times=1, claims=False):
+        """Let a scheduler answer when nobody waits any more.
+
+        :param claims: whether the scheduler claims before its conductor gives
+            up
+        """
         released = query.SchedulerQueryClient.select_destinations
 
-        def select(client, *args, **kwargs):
+        def select(client, context, *args, **kwargs):
+            def answer(seconds=0):
+                context.timestamp -= datetime.timedelta(seconds=seconds)
+                return released(client, context, *args, **kwargs)
+
             if len(self.selects) < times:
-                self.selects.append(lambda: released(client, *args, **kwargs))
+                self.selects.append(answer)
+                if claims:
+                    answer()
                 raise messaging.MessagingTimeout()
-            return released(client, *args, **kwargs)
+            return released(client, context, *args, **kwargs)
 
         self.useFixture(fixtures.MonkeyPatch(SELECT, select))
 
@@ -118,6 +130,52 @@ class SchedulerTestCase(WeatherBase):
         self.returned(server)
         self.assertEqual({}, self.allocations(server))
         self.built(server)
+
+    def test_late_claim_after_the_server_has_returned(self):
+        server = self.timed_out()
+        self.returned(server)
+        self.selects[0](seconds=3600)
+        self.assertEqual({}, self.allocations(server))
+        self.built(server)
+
+    def created(self, **late):
+        """Return a server in ERROR, whose scheduler has not answered."""
+        self.make_room()
+        self.late(**late)
+        server = self.api.post_server({'server': self._build_server(
+            flavor_id=self.small, networks='none')})
+        return self.wait_for(server, 'ERROR')
+
+    def test_late_claim_for_a_create(self):
+        server = self.created()
+        self.selects[0](seconds=3600)
+        self.assertEqual({}, self.allocations(server))
+        self.built(server)
+
+    def test_late_claim_for_a_create_that_was_deleted(self):
+        server = self.created()
+        self.api.delete_server(server['id'])
+        self.selects[0](seconds=3600)
+        self.assertEqual({}, self.allocations(server))
+
+    def test_claim_before_the_conductor_of_a_create_gives_up(self):
+        server = self.created(claims=True)
+        self.until(lambda: self.assertEqual({}, self.allocations(server)))
+        self.built(server)
+
+    def test_slow_create_that_is_waited_for(self):
+        """Placement fails as the scheduler looks at the server."""
+        self.make_room()
+        self.flags(rpc_response_timeout=0)
+        with mock.patch.object(
+                lost_claims.allocations, 'delete',
+                side_effect=exception.ConsumerAllocationRetrievalFailed(
+                    consumer_uuid='', error='')) as delete:
+            server = self.api.post_server({'server': self._build_server(
+                flavor_id=self.small, networks='none')})
+            server = self.wait_for(server, 'ACTIVE')
+        delete.assert_called_once()
+        self.assertEqual(1, len(self.allocations(server)))
 
     def test_late_claim_that_meets_the_next_build(self):
         server = self.timed_out()
