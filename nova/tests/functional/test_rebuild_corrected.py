@@ -27,6 +27,8 @@ from nova.tests.fixtures import cyborg as cyborg_fixture
 from nova.tests.functional.api import client
 from nova.tests.functional import rebuild_base
 
+SELECT = 'nova.scheduler.client.query.SchedulerQueryClient.select_destinations'
+
 
 class CorrectedBase(rebuild_base.RebuildInCell0Base):
 
@@ -82,6 +84,19 @@ class FlavorTestCase(CorrectedBase):
                 [10], [bdm.volume_size for bdm in
                        objects.BlockDeviceMappingList.get_by_instance_uuid(
                            cctxt, server['id']) if bdm.source_type == 'blank'])
+
+    def test_flavor_that_an_older_request_spec_does_not_have(self):
+        server = self.create_waiting()
+        older = self.spec(server)
+        with mock.patch(SELECT, side_effect=exception.NoValidHost(reason='')):
+            self.rebuild(server, flavorRef=self.small)
+            self.wait_for(server, 'PENDING')
+        older.save_all()
+        self.rebuild(server)
+        self.wait_for(server, 'ACTIVE')
+        self.assertEqual(
+            {'VCPU': 1, 'MEMORY_MB': 128, 'DISK_GB': 11},
+            self.allocated(server))
 
     def test_another_that_does_not_fit_is_kept(self):
         server = self.create_waiting()

@@ -28,6 +28,8 @@ from nova.conductor.tasks import rebuild_in_cell0 as task
 from nova.conductor.tasks import recover_builds
 from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
+from nova.db.main import api as main_db_api
+from nova.db.main import models as main_models
 from nova import exception
 from nova import objects
 from nova.objects import unbuilt_instance
@@ -72,6 +74,25 @@ RETURN = (
 
 
 class RecoveryTestCase(stopped_builds.StoppedBuildsBase):
+
+    def test_group_of_the_owner_is_the_only_security_group(self):
+        """Recovery has no project: the release would make it a group."""
+        cell0 = self.cell_mappings['cell0']
+
+        def projects():
+            with nova_context.target_cell(
+                    nova_context.get_admin_context(), cell0) as cctxt:
+                with main_db_api.get_context_manager(
+                        cctxt).reader.using(cctxt) as session:
+                    return [project for project, in session.query(
+                        main_models.SecurityGroup.project_id)]
+
+        self.make_room()
+        self.stopped(_Task, 'select', self.ask_for_rebuild().arrives)
+        before = projects()
+        self.assertEqual((1, 0), self.recover())
+        self.assertEqual(before, projects())
+        self.assertEqual([self.server['tenant_id']], before)
 
     def setUp(self):
         super().setUp()

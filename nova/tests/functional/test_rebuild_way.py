@@ -19,6 +19,7 @@ from oslo_db import exception as db_exc
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import rpcapi
+from nova.compute import moved_server
 from nova import context as nova_context
 from nova import exception
 from nova import objects
@@ -62,6 +63,16 @@ class ElsewhereTestCase(rebuild_races.RacesBase):
                 self.assertEqual(status, server['status'])
                 if status == 'PENDING':
                     self.make_room()
+
+    def test_delete_in_cell0_asks_no_more_than_the_release(self):
+        servers = [self.waiting() for _ in range(2)]
+        with mock.patch.object(moved_server, '_elsewhere') as elsewhere:
+            self.api.delete_server(servers[0]['id'])
+            self.api.put_server(servers[1]['id'], {
+                'server': {'name': 'renamed'}})
+        elsewhere.assert_not_called()
+        self.assertEqual(['renamed'], [
+            server['name'] for server in self.api.get_servers()])
 
     def test_deadlock_while_it_is_taken_out(self):
         server = self.waiting()
