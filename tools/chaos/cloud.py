@@ -35,7 +35,7 @@ PRIVATE = ('mariadb', 'rabbitmq')
 #: What is no service, but fails like one.
 CONNECTIONS = 'database-connections'
 
-# For so long, in seconds, a claim of a scheduler that was asked is looked for.
+# For so long, in seconds, the bus keeps what a scheduler is asked for.
 _LONG_RPC_TIMEOUT = 120
 
 # Seconds between two runs of the recovery.
