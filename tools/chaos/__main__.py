@@ -65,7 +65,8 @@ def _parse(argv):
         'with --reaper')
     add('faults', 8, 'how often a service is killed or hangs in a round')
     add('span', 30, 'seconds of a round in which services fail')
-    add('timeout', 8, '[conductor] rebuild_in_cell0_timeout')
+    add('timeout', 25, '[conductor] rebuild_in_cell0_timeout, which has to be '
+        'longer than the rpc-timeout')
     add('rpc-timeout', 20, '[DEFAULT] rpc_response_timeout')
     parser.add_argument(
         '--services', nargs='+', metavar='SERVICE',
