@@ -31,7 +31,7 @@ class RequestContext:
     builds = nova_pending.new(())
 
     #: The nova.scheduler.held_candidate.ScheduledHold of a server that is
-    #: being scheduled.
+    #: scheduled for a build, None of a server that moves.
     hold = nova_pending.new(None)
 
     #: The hold that no usage counts (nova.scheduler.held_room.uncounted).

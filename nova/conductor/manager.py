@@ -64,6 +64,7 @@ class ComputeTaskManager:
                 admin_password, injected_files, requested_networks,
                 block_device_mapping, tags=tags)
         except objects.build_request.LeaseLost:
+            context.builds = ()
             for build_request in build_requests:
                 lost_claims.delete(
                     context, self.report_client, build_request.instance_uuid)
@@ -78,8 +79,8 @@ class ComputeTaskManager:
             self, context, request_spec, exc, build_requests=build_requests,
             instances=instances, block_device_mapping=block_device_mapping,
             tags=tags)
-        if isinstance(exc, messaging.MessagingException):
-            # The scheduler that did not answer can have claimed room.
+        if not cell0.found_no_host(exc):
+            # A scheduler that did not answer can have claimed room.
             for build_request in build_requests or ():
                 lost_claims.delete(
                     context, self.report_client, build_request.instance_uuid)
@@ -89,8 +90,8 @@ class ComputeTaskManager:
         deleted = released.ComputeTaskManager._delete_build_request(
             self, context, build_request, instance, cell, instance_bdms,
             instance_tags)
-        if not deleted and return_to_cell0.keep_there(
-                context, instance.uuid):
+        if not deleted and return_to_cell0.undo_late_mapping(
+                context, cell, instance.uuid):
             lost_claims.delete(context, self.report_client, instance.uuid)
         return deleted
 

@@ -11,6 +11,7 @@
 #    under the License.
 
 import datetime
+import typing as ty
 
 from oslo_db import api as oslo_db_api
 from oslo_serialization import jsonutils
@@ -46,6 +47,41 @@ class LeaseLost(exception.NovaException):
                 "its build was taken over.")
 
 
+class Place(ty.NamedTuple):
+    """Where a server is: in a cell, or in none with a build request.
+
+    A server in no cell that has no build request either is deleted.
+    """
+
+    cell_uuid: str | None
+    has_build_request: bool
+
+
+def place_of(
+    context: nova_context.RequestContext, instance_uuid: str,
+) -> Place | None:
+    """Return where a server is, None if the server has no mapping.
+
+    One statement tells, because a server can move between two.
+    """
+    mapping, cell, build_request = (
+        api_models.InstanceMapping, api_models.CellMapping,
+        api_models.BuildRequest)
+    with api_db_api.context_manager.reader.using(context) as session:
+        found = session.query(cell.uuid, build_request.id).select_from(
+            mapping).outerjoin(cell, cell.id == mapping.cell_id).outerjoin(
+                build_request,
+                build_request.instance_uuid == mapping.instance_uuid).filter(
+                    mapping.instance_uuid == instance_uuid).first()
+    return found and Place(found[0], found[1] is not None)
+
+
+def _is_rebuild(row):
+    """Return the condition that a row has a lease."""
+    return sa.func.coalesce(
+        row.tags.startswith(_LEASE, autoescape=True), sa.false())
+
+
 def interrupted(
     context: nova_context.RequestContext,
     rebuilds_before: datetime.datetime | None,
@@ -62,13 +98,11 @@ def interrupted(
     :param limit: how many are returned at most
     """
     row = api_models.BuildRequest
-    is_rebuild = row.tags.startswith(_LEASE, autoescape=True)
     found = sa.false()
     if rebuilds_before is not None:
-        found |= is_rebuild & (row.updated_at < rebuilds_before)
+        found |= _is_rebuild(row) & (row.updated_at < rebuilds_before)
     if creates_before is not None:
-        found |= ~sa.func.coalesce(is_rebuild, sa.false()) & (
-            row.created_at < creates_before)
+        found |= ~_is_rebuild(row) & (row.created_at < creates_before)
     with api_db_api.context_manager.reader.using(context) as session:
         return [uuid for uuid, in session.query(row.instance_uuid).filter(
             found).order_by(row.id).limit(limit)]
@@ -104,10 +138,33 @@ class BuildRequest:
     cell = nova_pending.new(None)
 
     def destroy(self):
-        if self.lease is None:
-            released.BuildRequest.destroy(self)
-        else:
+        if self.lease is not None:
             self._destroy_rebuild()
+            return
+        try:
+            released.BuildRequest.destroy(self)
+        except exception.BuildRequestNotFound:
+            # The owner may delete a server whose create recovery has taken.
+            # A conductor that builds the server may not.
+            if any(build_request.instance_uuid == self.instance_uuid
+                   for build_request in self._context.builds):
+                raise
+            now = objects.BuildRequest.get_by_instance_uuid(
+                self._context, self.instance_uuid)
+            if now.lease is None:
+                raise
+            now._destroy_rebuild()
+
+    @staticmethod
+    @nova_pending.replaces('6e8e507e30d29817')
+    @api_db_api.context_manager.writer
+    def _destroy_in_db(context, instance_uuid):
+        row = api_models.BuildRequest
+        # Whoever has the lease has the server.
+        if not context.session.query(row).filter(
+                row.instance_uuid == instance_uuid, ~_is_rebuild(row)).delete(
+                    synchronize_session=False):
+            raise exception.BuildRequestNotFound(uuid=instance_uuid)
 
     def _get_update_primitives(self):
         updates = released.BuildRequest._get_update_primitives(self)
@@ -142,8 +199,8 @@ class BuildRequest:
             row = released.BuildRequest._get_by_instance_uuid_from_db(
                 context, instance_uuid)
         except exception.BuildRequestNotFound:
-            if mine is not None and _is_mapped_to_a_cell(
-                    context, instance_uuid):
+            if mine is not None and place_of(context, instance_uuid) not in (
+                    None, Place(None, False)):
                 raise LeaseLost(instance_uuid=instance_uuid)
             raise
         if mine is not None and (
@@ -314,12 +371,16 @@ class BuildRequest:
             self.id, self.lease, self.stored_tags = (
                 now.id, now.lease, now.stored_tags)
             if self.lease is None:
-                # The server was built meanwhile, and its build has failed.
+                # The row is that of a create: the server has a record.
                 raise exception.BuildRequestNotFound(uuid=self.instance_uuid)
         if self.lease['cell']:
-            unbuilt_instance.purge(
-                self._context, objects.CellMapping.get_by_uuid(
-                    self._context, self.lease['cell']), self.instance_uuid)
+            cell = objects.CellMapping.get_by_uuid(
+                self._context, self.lease['cell'])
+            if not unbuilt_instance.purge(
+                    self._context, cell, self.instance_uuid):
+                # A host builds the server: the record is to be deleted there.
+                self.convert_to_mapping(cell, lambda changes: None)
+                raise exception.BuildRequestNotFound(uuid=self.instance_uuid)
         if not self._delete_all_rows():
             raise exception.BuildRequestNotFound(uuid=self.instance_uuid)
 
@@ -342,11 +403,3 @@ class BuildRequest:
                 instance_uuid=self.instance_uuid).delete(
                     synchronize_session=False)
             return True
-
-
-@api_db_api.context_manager.reader
-def _is_mapped_to_a_cell(context, instance_uuid):
-    row = api_models.InstanceMapping
-    return context.session.query(row.id).filter(
-        row.instance_uuid == instance_uuid,
-        row.cell_id.is_not(None)).first() is not None

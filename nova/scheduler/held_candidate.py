@@ -37,11 +37,12 @@ LOG = logging.getLogger(__name__)
 class ScheduledHold:
     """A hold while its server is being scheduled.
 
-    The context of the request has it (RequestContext.hold).
+    The context of the request has it (RequestContext.hold). Each build has
+    such an object, and no move of a server.
     """
 
-    #: What held_room.find() returned.
-    hold: dict
+    #: What held_room.find() returned, None if nothing is held.
+    hold: dict | None
     #: Whether it is the candidate. None as long as that is not known.
     taken: bool | None = None
 

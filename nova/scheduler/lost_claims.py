@@ -12,58 +12,73 @@
 
 """Deletes what was claimed for servers that nobody builds any more.
 
-A scheduler that hangs claims room when its conductor has given up. Either the
-scheduler looks at the server after the claim, or the conductor deletes the
-claim after the server has its place: whoever comes last finds the claim.
+A scheduler that hangs claims room when its conductor has given up. After such
+a claim the scheduler looks whether the server still has a build request. The
+conductor looks for a claim once more after the server is in cell0. So either
+the scheduler or the conductor finds the claim.
 """
 
-from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
+from oslo_utils import timeutils
 
-from nova import context as nova_context
+import nova.conf
 from nova import exception
+from nova.i18n import _
 from nova import objects
+from nova.objects import build_request
 from nova.scheduler import allocations
-from nova.scheduler.client import report
 from nova.scheduler import held_room
 
+CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 
-def delete(
-    context: nova_context.RequestContext,
-    report_client: report.SchedulerReportClient,
-    instance_uuid: str,
-) -> None:
+def delete(context, report_client, instance_uuid):
     """Delete what was claimed for a server, if nobody builds the server.
 
-    A failure is logged only: it must not fail the build of another server.
+    A failure is logged only: it must not fail what the caller does else.
 
     :param context: the request context
-    :param report_client: the client of the placement service
+    :param report_client: the SchedulerReportClient
     :param instance_uuid: the server
     """
-    try:
-        allocations.delete(
-            context, report_client, instance_uuid,
-            lambda: _is_lost(context, report_client, instance_uuid))
-    except (exception.NovaException, ks_exc.ClientException) as exc:
-        LOG.warning('What may be claimed for the server cannot be deleted: '
-                    '%s', exc, instance_uuid=instance_uuid)
-
-
-def _is_lost(context, report_client, instance_uuid):
-    try:
-        cell = objects.InstanceMapping.get_by_instance_uuid(
-            context, instance_uuid).cell_mapping
-    except exception.InstanceMappingNotFound:
-        return True
-    if cell is not None:
-        # Room can be held for a server that waits again.
-        return cell.uuid == objects.CellMapping.CELL0_UUID and (
+    def is_lost():
+        place = build_request.place_of(context, instance_uuid)
+        if place is None or place == build_request.Place(None, False):
+            return True
+        # Somebody can hold room for a server that waits.
+        return place.cell_uuid == objects.CellMapping.CELL0_UUID and (
             not held_room.find(context, report_client, instance_uuid))
+
+    _delete(context, report_client, instance_uuid, is_lost)
+
+
+def check(context, report_client, instance_uuid):
+    """Look whether the server that a scheduler has claimed for is still built.
+
+    No conductor has given up before [DEFAULT] rpc_response_timeout is over,
+    counted from the request of the user. Nothing is looked at before.
+
+    :param context: the request context
+    :param report_client: the SchedulerReportClient
+    :param instance_uuid: the server, for which nothing else is allocated
+    :raises: AllocationUpdateFailed if the server is not built any more. The
+        claim is deleted then.
+    """
+    if not timeutils.is_older_than(
+            context.timestamp, CONF.rpc_response_timeout):
+        return
+    place = build_request.place_of(context, instance_uuid)
+    if place is None or not place.has_build_request:
+        _delete(context, report_client, instance_uuid, lambda: True)
+        raise exception.AllocationUpdateFailed(
+            consumer_uuid=instance_uuid,
+            error=_('the server is not built any more'))
+
+
+def _delete(context, report_client, instance_uuid, is_lost):
     try:
-        objects.BuildRequest.get_by_instance_uuid(context, instance_uuid)
-    except exception.BuildRequestNotFound:
-        return True
-    return False
+        allocations.delete(context, report_client, instance_uuid, is_lost)
+    except Exception:
+        LOG.exception('What is claimed for the server cannot be deleted.',
+                      instance_uuid=instance_uuid)

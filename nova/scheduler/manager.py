@@ -11,18 +11,22 @@
 #    under the License.
 
 import oslo_messaging as messaging
-from oslo_utils import timeutils
 
-import nova.conf
 from nova import exception
 from nova.scheduler import held_candidate
-from nova.scheduler import lost_claims
 from nova.scheduler import pending_verdict
 import nova_pending
 
-CONF = nova.conf.CONF
-
 released = nova_pending.released(__name__)
+
+
+def _is_move(spec_obj):
+    """Whether a server is to be scheduled that has been on a host."""
+    destination = ('requested_destination' in spec_obj and
+                   spec_obj.requested_destination)
+    return bool(destination) and (
+        destination.allow_cross_cell_move or
+        'cell' in destination and destination.cell is not None)
 
 
 @nova_pending.over(released.SchedulerManager)
@@ -30,25 +34,16 @@ class SchedulerManager:
 
     target = messaging.Target(version='4.6')
 
-    @messaging.expected_exceptions(exception.NoValidHost)
-    def select_destinations(
-        self, context, request_spec=None, filter_properties=None,
-        spec_obj=released.SchedulerManager._sentinel, instance_uuids=None,
-        return_objects=False, return_alternates=False,
+    def _schedule(
+        self, context, spec_obj, instance_uuids, alloc_reqs_by_rp_uuid,
+        provider_summaries, allocation_request_version=None,
+        return_alternates=False,
     ):
-        selections = released.SchedulerManager.select_destinations(
-            self, context, request_spec=request_spec,
-            filter_properties=filter_properties, spec_obj=spec_obj,
-            instance_uuids=instance_uuids, return_objects=return_objects,
-            return_alternates=return_alternates)
-        # No conductor gives up before, which saves the queries. Released
-        # tests have no context.
-        if context is not None and timeutils.is_older_than(
-                context.timestamp, CONF.rpc_response_timeout):
-            for instance_uuid in instance_uuids or ():
-                lost_claims.delete(
-                    context, self.placement_client, instance_uuid)
-        return selections
+        if context.hold is None and not _is_move(spec_obj):
+            context.hold = held_candidate.ScheduledHold(None, taken=False)
+        return released.SchedulerManager._schedule(
+            self, context, spec_obj, instance_uuids, alloc_reqs_by_rp_uuid,
+            provider_summaries, allocation_request_version, return_alternates)
 
     @nova_pending.new
     def select_held_destination(self, context, spec_obj, hold):

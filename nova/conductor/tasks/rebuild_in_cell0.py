@@ -15,6 +15,7 @@
 import time
 import typing as ty
 
+from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
@@ -59,6 +60,17 @@ def is_rebuild(
             context, build_requests[0].instance_uuid).lease is not None
     except exception.BuildRequestNotFound:
         return False
+
+
+def _may_still_claim(exc: Exception) -> bool:
+    """Whether room may be claimed yet by a scheduler that was asked.
+
+    A scheduler that raises has answered, unless Placement did not answer the
+    scheduler.
+    """
+    if isinstance(exc, messaging.RemoteError):
+        return hasattr(ks_exc, exc.exc_type)
+    return isinstance(exc, messaging.MessagingException)
 
 
 class NotBuilt(Exception):
@@ -115,8 +127,9 @@ class RebuildInCell0Task(base.TaskBase):
                     self.context, self.build_request.instance_uuid)
                 return now if now.id == self.build_request.id else None
             except exception.BuildRequestNotFound:
-                if not return_to_cell0.is_mapped_to(
-                        self.context, self.instance.uuid, None):
+                place = build_request_module.place_of(
+                    self.context, self.instance.uuid)
+                if place is None or place.cell_uuid is not None:
                     return None
         return None
 
@@ -180,7 +193,7 @@ class RebuildInCell0Task(base.TaskBase):
                 self._delete_lost_allocations()
             elif self.build_request.cell is not None:
                 self._set_error(exc)
-            elif (isinstance(exc, messaging.MessagingException) and
+            elif (_may_still_claim(exc) and
                   CONF.conductor.rebuild_in_cell0_timeout):
                 LOG.warning('No scheduler has answered: %s. The server '
                             'returns to cell0 when none can answer any more.',
@@ -196,18 +209,21 @@ class RebuildInCell0Task(base.TaskBase):
         """Leave a server in ERROR that is in its cell and on no host."""
         LOG.warning('No host was asked to build the server: %s', exc,
                     instance=self.instance)
+        updates = {'vm_state': vm_states.ERROR}
         try:
             # A message that was not confirmed may reach its host all the same.
+            # The task state keeps the server from being rebuilt, until an
+            # administrator resets the state.
             if not isinstance(exc, messaging.MessagingException):
+                updates['task_state'] = None
                 self.manager.report_client.delete_allocation_for_instance(
                     self.context, self.instance.uuid, force=True)
         finally:
             with nova_context.target_cell(
                     self.context, self.build_request.cell) as cctxt:
                 self.manager._set_vm_state_and_notify(
-                    cctxt, self.instance.uuid, 'build_instances',
-                    {'vm_state': vm_states.ERROR, 'task_state': None}, exc,
-                    self.arguments[0][0])
+                    cctxt, self.instance.uuid, 'build_instances', updates,
+                    exc, self.arguments[0][0])
 
     def _delete_lost_allocations(self):
         lost_claims.delete(

@@ -32,10 +32,12 @@ from nova import context as nova_context
 from nova import exception
 from nova.notifications import base as notifications
 from nova import objects
+from nova.objects import build_request as build_request_module
 from nova.objects import unbuilt_instance
 from nova import rpc
 from nova.scheduler import allocations
 from nova.scheduler.client import report
+from nova.scheduler import lost_claims
 
 LOG = logging.getLogger(__name__)
 
@@ -71,8 +73,9 @@ def return_to_cell0(
             build_request.convert_to_mapping(cell, lambda changes: None)
             return
     # Room that is held is given back, too: whoever holds room for the server
-    # waits until the server is in cell0. Cells and Placement can have taken
-    # so long that somebody else has built the server.
+    # waits until the server is in cell0. The lease is renewed before, because
+    # cells and Placement can have taken so long that another conductor has
+    # built the server.
     allocations.delete(context, report_client, uuid,
                        lambda: build_request.renew() or True)
     mapping = objects.CellMapping.get_by_uuid(
@@ -91,23 +94,30 @@ def return_to_cell0(
         try:
             _create_record(cctxt, instance, build_request, exc, host)
             build_request.convert_to_mapping(mapping, update)
-        except objects.build_request.LeaseLost:
+        except build_request_module.LeaseLost:
             purge_lost(context, mapping, instance)
             raise
         _tell(cctxt, instance, exc)
+    if not cell0.found_no_host(exc):
+        # A scheduler that did not answer can have claimed room meanwhile.
+        lost_claims.delete(context, report_client, uuid)
 
 
-def keep_there(
-    context: nova_context.RequestContext, instance_uuid: str,
+def undo_late_mapping(
+    context: nova_context.RequestContext,
+    cell: 'objects.CellMapping',
+    instance_uuid: str,
 ) -> bool:
-    """Map a server to cell0 that was returned there while it was built.
+    """Undo what a conductor has done that was slower than recovery.
 
-    A conductor that asked a scheduler for longer than a create may take has
-    mapped the server to a cell, and has then found no build request.
+    The conductor has mapped a server to a cell, and has then found no build
+    request of its create: recovery has returned the server to cell0, or is
+    about to return it.
 
     :param context: the request context
+    :param cell: the CellMapping of that cell
     :param instance_uuid: the server
-    :returns: whether cell0 has the server
+    :returns: whether the server lives
     """
     mapping = objects.CellMapping.get_by_uuid(
         context, objects.CellMapping.CELL0_UUID)
@@ -115,12 +125,20 @@ def keep_there(
         try:
             objects.Instance.get_by_uuid(
                 cctxt, instance_uuid, expected_attrs=[])
+            is_back = True
         except exception.InstanceNotFound:
+            is_back = False
+    if not is_back:
+        place = build_request_module.place_of(context, instance_uuid)
+        if place is None or not place.has_build_request:
             return False
-    inst_mapping = objects.InstanceMapping.get_by_instance_uuid(
-        context, instance_uuid)
-    inst_mapping.cell_mapping = mapping
-    inst_mapping.save()
+    # The release has only marked the record as deleted.
+    unbuilt_instance.purge(context, cell, instance_uuid)
+    if is_back:
+        inst_mapping = objects.InstanceMapping.get_by_instance_uuid(
+            context, instance_uuid)
+        inst_mapping.cell_mapping = mapping
+        inst_mapping.save()
     return True
 
 
@@ -131,21 +149,13 @@ def purge_lost(
 ) -> None:
     """Delete the record of a build that has lost the server.
 
-    Whoever has the server may have put another record into the cell. SQLite
-    gives the ID of a deleted row to the next row.
+    The cell may have the record of another build by now: only the row of this
+    Instance is deleted. SQLite gives the ID of a deleted row to the next row,
+    so the mapping is looked at, too.
     """
-    if not is_mapped_to(context, instance.uuid, cell.uuid):
+    place = build_request_module.place_of(context, instance.uuid)
+    if place is None or place.cell_uuid != cell.uuid:
         unbuilt_instance.purge(context, cell, instance.uuid, instance.id)
-
-
-def is_mapped_to(context, instance_uuid, cell_uuid):
-    """Whether a server is mapped to a cell, or to none if that is None."""
-    try:
-        cell = objects.InstanceMapping.get_by_instance_uuid(
-            context, instance_uuid).cell_mapping
-    except exception.InstanceMappingNotFound:
-        return False
-    return cell_uuid == (cell and cell.uuid)
 
 
 def _of_owner(context, build_request):
@@ -185,7 +195,10 @@ def _create_record(cctxt, instance, build_request, exc, host):
 
 
 def _record_failure(cctxt, instance, exc, host):
-    """Record the rebuild with a failed event, as the release does a create."""
+    """Record the rebuild and its failed event.
+
+    The release records the create that fails in the same way.
+    """
     objects.InstanceAction.action_start(
         cctxt, instance.uuid, instance_actions.REBUILD, want_result=False)
     objects.InstanceActionEvent.event_start(

@@ -14,6 +14,7 @@ import os_resource_classes as orc
 
 from nova.scheduler import held_candidate
 from nova.scheduler import held_room
+from nova.scheduler import lost_claims
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -35,10 +36,19 @@ class SchedulerReportClient:
         hold = held_candidate.is_claimed_by(context, consumer_uuid)
         if hold is not None:
             return held_room.claim(context, self, hold, project_id, user_id)
-        return released.SchedulerReportClient.claim_resources(
+        is_build = context.hold is not None
+        if is_build:
+            # Placement refuses the claim if the server has allocations: the
+            # conductor of a late scheduler has given up then, and the server
+            # is built by another. The release would add to the allocations.
+            alloc_request = dict(alloc_request, consumer_generation=None)
+        claimed = released.SchedulerReportClient.claim_resources(
             self, context, consumer_uuid, alloc_request, project_id, user_id,
             allocation_request_version,
             consumer_generation=consumer_generation)
+        if claimed and is_build:
+            lost_claims.check(context, self, consumer_uuid)
+        return claimed
 
     def get_usages_counts_for_limits(self, context, project_id):
         usages = released.SchedulerReportClient.get_usages_counts_for_limits(

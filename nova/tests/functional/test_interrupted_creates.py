@@ -16,6 +16,7 @@ from unittest import mock
 
 from nova.conductor import manager
 from nova.conductor.tasks import recover_builds
+from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
 from nova import objects
 from nova.objects import build_request
@@ -173,3 +174,46 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
         self.assertEqual('BUILD', self.state()[0])
         self.assertTrue(self.in_cell(
             self.cell_mappings['cell1'].uuid, self.server))
+
+    def test_recovery_takes_the_server_after_the_conductor_has_looked(self):
+        """The conductor has a record; recovery dies before cell0 has one."""
+        message = self.create()
+
+        def meanwhile():
+            self.stopped(return_to_cell0, '_create_record',
+                         lambda: self.recover(creates=-1))
+
+        with self.no_host_is_asked():
+            self.meets(
+                _Manager, '_map_instance_to_cell', message.arrives, meanwhile)
+        self.assertEqual((1, 0), self.recover())
+        self.is_back()
+        self.can_be_rebuilt()
+        self.assertEqual(1, len(self.allocations()))
+
+    def test_rebuilt_after_the_conductor_has_looked(self):
+        message = self.create()
+        rebuild = []
+
+        def meanwhile():
+            self.ends()
+            rebuild.append(self.ask_for_rebuild())
+
+        with self.no_host_is_asked():
+            self.meets(
+                _Manager, '_map_instance_to_cell', message.arrives, meanwhile)
+        rebuild[0].arrives()
+        self.wait_for(self.server, 'ACTIVE')
+        self.assertEqual(1, len(self.allocations()))
+
+    def test_deleted_as_recovery_takes_the_server(self):
+        self.stopped(_Manager, '_create_tags', self.create().arrives,
+                     after=True)
+
+        def meanwhile():
+            self.stopped(return_to_cell0, '_create_record',
+                         lambda: self.recover(creates=-1))
+
+        self.meets(objects.BuildRequest, 'destroy', lambda: (
+            self.api.delete_server(self.server['id'])), meanwhile)
+        self.is_gone()

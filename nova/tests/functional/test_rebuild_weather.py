@@ -27,6 +27,7 @@ from nova.cmd import manage
 from nova.compute import utils as compute_utils
 from nova.conductor import manager
 from nova.conductor import rpcapi as conductor_rpcapi
+from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
 from nova.db.api import models as api_models
 from nova.db.main import api as main_db_api
@@ -44,8 +45,10 @@ SELECT = 'nova.scheduler.client.query.SchedulerQueryClient.select_destinations'
 class WeatherBase(rebuild_races.RacesBase):
 
     def allocations(self, server):
-        return self.report_client.get_allocations_for_consumer(
-            nova_context.get_admin_context(), server['id'])
+        """Return what a server has of each resource, by provider."""
+        return {provider: allocation['resources'] for provider, allocation in
+                self.report_client.get_allocations_for_consumer(
+                    nova_context.get_admin_context(), server['id']).items()}
 
     def built(self, server):
         self.assertEqual(202, self.ask_rebuild(server))
@@ -131,51 +134,120 @@ class SchedulerTestCase(WeatherBase):
         self.assertEqual({}, self.allocations(server))
         self.built(server)
 
+    def claims_late(self, server, allocations=None):
+        """The scheduler claims, and the server has what it had before."""
+        self.assertRaises(exception.AllocationUpdateFailed,
+                          self.selects[0], seconds=3600)
+        self.assertEqual(allocations or {}, self.allocations(server))
+
     def test_late_claim_after_the_server_has_returned(self):
         server = self.timed_out()
         self.returned(server)
-        self.selects[0](seconds=3600)
-        self.assertEqual({}, self.allocations(server))
+        self.claims_late(server)
         self.built(server)
 
-    def created(self, **late):
+    def test_late_claim_while_the_server_returns(self):
+        """Nothing is allocated to the server as recovery looks."""
+        server = self.timed_out()
+        released, claims = allocations.delete, []
+
+        def delete(*args):
+            result = released(*args)
+            if not claims:
+                claims.append(None)
+                self.selects[0](seconds=3600)
+                claims.append(self.allocations(server))
+            return result
+
+        with mock.patch.object(allocations, 'delete', delete):
+            self.returned(server)
+        self.assertEqual(1, len(claims[1]))
+        self.assertEqual({}, self.allocations(server))
+
+    def created(self, late=None, **body):
         """Return a server in ERROR, whose scheduler has not answered."""
         self.make_room()
-        self.late(**late)
+        self.late(**late or {})
         server = self.api.post_server({'server': self._build_server(
-            flavor_id=self.small, networks='none')})
+            flavor_id=self.small, networks='none') | body})
         return self.wait_for(server, 'ERROR')
 
     def test_late_claim_for_a_create(self):
         server = self.created()
-        self.selects[0](seconds=3600)
-        self.assertEqual({}, self.allocations(server))
+        self.claims_late(server)
         self.built(server)
 
     def test_late_claim_for_a_create_that_was_deleted(self):
         server = self.created()
         self.api.delete_server(server['id'])
-        self.selects[0](seconds=3600)
-        self.assertEqual({}, self.allocations(server))
+        self.claims_late(server)
+
+    def test_late_claim_for_a_server_that_runs(self):
+        server = self.created()
+        self.built(server)
+        before = self.allocations(server)
+        self.assertEqual(1, len(before))
+        self._start_compute('other')
+        self.claims_late(server, before)
+        self.end(server)
+        self.claims_late(server)
+
+    def test_late_claim_for_servers_of_which_one_runs(self):
+        self.created(min_count=2, max_count=2)
+        servers = self.api.get_servers()
+        for server in servers:
+            self.wait_for(server, 'ERROR')
+        for server in servers:
+            self.built(server)
+            before = self.allocations(server)
+            self.assertEqual(1, len(before))
+            self.claims_late(server, before)
 
     def test_claim_before_the_conductor_of_a_create_gives_up(self):
-        server = self.created(claims=True)
+        server = self.created(late={'claims': True})
         self.until(lambda: self.assertEqual({}, self.allocations(server)))
         self.built(server)
 
     def test_slow_create_that_is_waited_for(self):
-        """Placement fails as the scheduler looks at the server."""
         self.make_room()
-        self.flags(rpc_response_timeout=0)
-        with mock.patch.object(
-                lost_claims.allocations, 'delete',
-                side_effect=exception.ConsumerAllocationRetrievalFailed(
-                    consumer_uuid='', error='')) as delete:
+        with mock.patch.object(lost_claims, 'timeutils') as late:
+            late.is_older_than.return_value = True
             server = self.api.post_server({'server': self._build_server(
                 flavor_id=self.small, networks='none')})
             server = self.wait_for(server, 'ACTIVE')
-        delete.assert_called_once()
+            self.assertEqual(1, len(self.allocations(server)))
+            self.end(server)
+            server = self.waiting()
+            self.built(server)
         self.assertEqual(1, len(self.allocations(server)))
+
+    def test_placement_is_down_as_a_late_claim_is_deleted(self):
+        server = self.created()
+        with mock.patch.object(
+                allocations, 'delete',
+                side_effect=exception.ConsumerAllocationRetrievalFailed(
+                    consumer_uuid='', error='')):
+            self.assertRaises(exception.AllocationUpdateFailed,
+                              self.selects[0], seconds=3600)
+        self.built(server)
+        self.assertEqual(1, len(self.allocations(server)))
+
+    def test_scheduler_that_fails(self):
+        """The scheduler has answered: nothing comes late."""
+        server = self.waiting()
+        with mock.patch(SELECT, side_effect=messaging.RemoteError(
+                'KeyError', "'filter'")):
+            self.assertEqual(202, self.ask_rebuild(server))
+            self.assertEqual(
+                'PENDING', self.until(self.exists, server)['status'])
+
+    def test_placement_that_does_not_answer_the_scheduler(self):
+        server = self.waiting()
+        with mock.patch(SELECT, side_effect=messaging.RemoteError(
+                'ConnectTimeout', '')) as asked:
+            self.assertEqual(202, self.ask_rebuild(server))
+            self.until(asked.assert_called)
+        self.returned(server)
 
     def test_late_claim_that_meets_the_next_build(self):
         server = self.timed_out()
