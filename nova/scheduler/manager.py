@@ -29,7 +29,6 @@ class SchedulerManager:
     def select_held_destination(self, context, spec_obj, hold):
         """Do what select_destinations() does, for a server with held room.
 
-        :param context: the request context
         :param spec_obj: the RequestSpec of one server
         :param hold: what held_room.find() returned
         :returns: a list of lists of Selection objects
@@ -46,8 +45,6 @@ class SchedulerManager:
     def get_pending_verdict(self, context, spec_obj, **options):
         """Tell why a request waits; schedule nothing.
 
-        :param context: the request context
-        :param spec_obj: the RequestSpec
         :param options: hosts, marker, limit, reason and is_tenant of
             pending_verdict.find()
         :returns: what that returned

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+from keystoneauth1 import exceptions as ks_exc
 import os_resource_classes as orc
 
 from nova.scheduler import held_candidate
@@ -17,6 +18,24 @@ from nova.scheduler import held_room
 import nova_pending
 
 released = nova_pending.released(__name__)
+
+
+def drop_held_room(context, instance_uuid):
+    """Give back what is held for a server that is not to be built there now.
+
+    A failure is logged only: whoever has written the hold can delete it.
+
+    :returns: whether nothing is held for the server any more
+    """
+    try:
+        client = report_client_singleton()  # noqa: F821
+        hold = held_room.find(context, client, instance_uuid)
+        return hold is None or held_room.drop(context, client, hold)
+    except ks_exc.ClientException as exc:
+        LOG.warning(  # noqa: F821
+            'The room that may be held for the server cannot be given back: '
+            '%s', exc, instance_uuid=instance_uuid)
+        return False
 
 
 @nova_pending.over(released.SchedulerReportClient)
@@ -30,15 +49,14 @@ class SchedulerReportClient:
             self, context, resources)
 
     def claim_resources(self, context, consumer_uuid, alloc_request,
-                        project_id, user_id, allocation_request_version,
-                        consumer_generation=None):
-        hold = held_candidate.is_claimed_by(context, consumer_uuid)
-        if hold is not None:
-            return held_room.claim(context, self, hold, project_id, user_id)
+                        project_id, user_id, *args, **kwargs):
+        scheduled = context.hold
+        if scheduled is not None and scheduled.taken:
+            return held_room.claim(
+                context, self, scheduled.hold, project_id, user_id)
         return released.SchedulerReportClient.claim_resources(
             self, context, consumer_uuid, alloc_request, project_id, user_id,
-            allocation_request_version,
-            consumer_generation=consumer_generation)
+            *args, **kwargs)
 
     def get_usages_counts_for_limits(self, context, project_id):
         usages = released.SchedulerReportClient.get_usages_counts_for_limits(
