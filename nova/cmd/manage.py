@@ -10,30 +10,42 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-import functools
-
 from keystoneauth1 import exceptions as ks_exc
 from oslo_db import exception as db_exc
+from oslo_log import log as logging
 import sqlalchemy.exc
 
 from nova.cmd import common as cmd_common
-from nova.compute import pending_downgrade
 from nova.compute import pending_rollout
+from nova.compute import vm_states
 from nova.conductor.tasks import recover_builds
 import nova.conf
 from nova import context
+from nova.db.main import api as main_db_api
+from nova.db.main import models
 from nova import exception
 from nova.i18n import _
 from nova import objects
 from nova.scheduler.client import report
-import nova_pending
-
-released = nova_pending.released(__name__)
 
 CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
 
-_DATABASE_FAILURES = (db_exc.DBError, db_exc.CantStartEngineError,
-                      sqlalchemy.exc.SQLAlchemyError)
+_FAILURES = (exception.CellMappingNotFound, ks_exc.ClientException,
+             db_exc.DBError, db_exc.CantStartEngineError,
+             sqlalchemy.exc.SQLAlchemyError)
+
+
+def _explain(failure):
+    """Say what to do about one of _FAILURES."""
+    if isinstance(failure, exception.CellMappingNotFound):
+        return _('There is no cell0: run "nova-manage cell_v2 map_cell0", or '
+                 'use the configuration of a nova-conductor.')
+    if isinstance(failure, ks_exc.ClientException):
+        return _('The placement service cannot be used, look at [placement] '
+                 'in the configuration: %s') % failure
+    return _('The database failed, run this again when it is up: '
+             '%s') % str(failure).split('\n')[0]
 
 
 class PendingCommands:
@@ -90,19 +102,13 @@ class PendingCommands:
             cell0 = objects.CellMapping.get_by_uuid(
                 admin, objects.CellMapping.CELL0_UUID)
             with context.target_cell(admin, cell0) as cctxt:
-                # Progress is seen in a pipe, too.
-                run = pending_downgrade.Downgrade(
-                    cctxt, report.report_client_singleton,
-                    functools.partial(print, flush=True), dry_run)
+                run = _SetError(cctxt, dry_run)
                 left = run.run(batch_size)
             if not dry_run:
                 context.scatter_gather_all_cells(
                     admin, pending_rollout.lower_service_versions)
-        except exception.CellMappingNotFound:
-            print(_no_cell0())
-            return 3
-        except _DATABASE_FAILURES as exc:
-            print(_database_failed(exc))
+        except _FAILURES as exc:
+            print(_explain(exc))
             return 3
         except KeyboardInterrupt:
             left = 1
@@ -162,29 +168,101 @@ class PendingCommands:
                 context.get_admin_context(),
                 report.report_client_singleton(), older_than,
                 creates_older_than)
-        except exception.CellMappingNotFound:
-            print(_no_cell0())
-            return 3
-        except _DATABASE_FAILURES as exc:
-            print(_database_failed(exc))
-            return 3
-        except ks_exc.ClientException as exc:
-            print(_('The placement service cannot be used, look at '
-                    '[placement] in the configuration: %s') % exc)
+        except _FAILURES as exc:
+            print(_explain(exc))
             return 3
         print(_('Servers put back: %(recovered)d, not put back: %(failed)d')
               % {'recovered': recovered, 'failed': failed})
         return 1 if failed else 0
 
 
-def _no_cell0():
-    return _('There is no cell0: run "nova-manage cell_v2 map_cell0", or use '
-             'the configuration of a nova-conductor.')
+@main_db_api.pick_context_manager_reader
+def _batch(context, after, last, limit):
+    """Return id, uuid and task_state of servers in PENDING, by id."""
+    row = models.Instance
+    return main_db_api.model_query(
+        context, row, (row.id, row.uuid, row.task_state)).filter(
+        row.vm_state == vm_states.PENDING, row.id > after,
+        row.id <= last).order_by(row.id).limit(limit).all()
 
 
-def _database_failed(exc):
-    return _('The database failed, run this again when it is up: '
-             '%s') % str(exc).split('\n')[0]
+class _SetError:
+    """Sets the servers in PENDING in cell0 to ERROR.
+
+    Each server is changed by a conditional update of its own, so that a run
+    can be interrupted and repeated and races with nobody.
+
+    :ivar changed: how many servers were set to ERROR so far, or would be
+    :ivar skipped: how many were left alone so far
+    """
+
+    def __init__(self, context, dry_run):
+        """:param context: an admin context that is targeted at cell0"""
+        self.context = context
+        self.dry_run = dry_run
+        self.changed = self.skipped = 0
+
+    def run(self, batch_size):
+        """Set all servers to ERROR that are in PENDING now.
+
+        A server with a task in progress is left alone: it is being rebuilt or
+        deleted.
+
+        :param batch_size: how many servers are read at a time
+        :returns: how many servers are left in PENDING, or would be
+        """
+        total, last = pending_rollout.find_extent(self.context)
+        seen = after = 0
+        while batch := _batch(self.context, after, last or 0, batch_size):
+            for server in batch:
+                self._look_at(server)
+            seen += len(batch)
+            after = batch[-1].id
+            # Progress is seen in a pipe, too.
+            print((_('Servers looked at: %(seen)d of %(total)d')
+                   if self.dry_run else
+                   _('Servers done: %(seen)d of %(total)d')) % {
+                'seen': seen, 'total': total}, flush=True)
+        if self.dry_run:
+            return self.skipped
+        # Those that were put there meanwhile are left too.
+        return pending_rollout.find_extent(self.context)[0]
+
+    def _look_at(self, server):
+        """Set a server to ERROR, or tell why not, and count it."""
+        why = None
+        if server.task_state is not None:
+            why = _('its task state is %s') % server.task_state
+        elif not self.dry_run:
+            why = self._set_error(server.uuid)
+        if why:
+            self.skipped += 1
+            print(_('%(uuid)s: left alone, %(why)s') % {
+                'uuid': server.uuid, 'why': why})
+            return
+        self.changed += 1
+        if self.dry_run:
+            print(_('%s: would be set to ERROR') % server.uuid)
+
+    def _set_error(self, uuid):
+        """Set a server to ERROR, or return why it is left alone."""
+        try:
+            instance = objects.Instance.get_by_uuid(self.context, uuid)
+            if (instance.vm_state, instance.task_state) == (
+                    vm_states.PENDING, None):
+                # First, or the next run would not find the server.
+                if not report.drop_held_room(self.context, uuid):
+                    return _('the room that may be held for it cannot be '
+                             'given back')
+                instance.vm_state = vm_states.ERROR
+                instance.save(expected_vm_state=vm_states.PENDING,
+                              expected_task_state=[None])
+                # A service that makes room may have held it again meanwhile.
+                report.drop_held_room(self.context, uuid)
+                return None
+        except (exception.InstanceNotFound, exception.InstanceUpdateConflict):
+            LOG.debug('The server has changed.', instance_uuid=uuid)
+        return _('it was changed or deleted meanwhile')
 
 
 CATEGORIES['pending'] = PendingCommands  # noqa: F821

@@ -25,15 +25,11 @@ from nova.objects import base
 #: A server that waits can be rebuilt every few minutes for months.
 LATEST = 20
 
-#: The actions of a server in cell0 that have looked for a host for it.
-ATTEMPTS = ('create', 'rebuild')
-
 
 def pack(context, instance_uuid):
     """Return the first and the latest actions of a server, to be stored.
 
     :param context: a context that is targeted at the server's cell
-    :param instance_uuid: the server
     :returns: a list of primitives, each action with its events
     """
     actions = objects.InstanceActionList.get_by_instance_uuid(
@@ -46,15 +42,6 @@ def pack(context, instance_uuid):
          [event.obj_to_primitive() for event in events
           if event.action_id == action.id])
         for action in reversed(actions)]
-
-
-def count_attempts(packed):
-    """Return how many of packed actions have looked for a host.
-
-    :param packed: what pack() returned
-    """
-    return sum(action['nova_object.data']['action'] in ATTEMPTS
-               for action, _events in packed)
 
 
 def _events_of(context, action_ids):

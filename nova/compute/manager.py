@@ -12,14 +12,10 @@
 
 import contextlib
 
-from oslo_log import log as logging
-
 from nova.compute import utils as compute_utils
 from nova.compute import volume_reimage
 from nova import objects
 import nova_pending
-
-LOG = logging.getLogger(__name__)
 
 released = nova_pending.released(__name__)
 
@@ -75,12 +71,8 @@ class ComputeManager:
             preserve_ephemeral=preserve_ephemeral, accel_uuids=accel_uuids,
             reimage_boot_volume=reimage_boot_volume)
 
-    def _shutdown_instance(self, context, instance, bdms,
-                           requested_networks=None, notify=True,
-                           try_deallocate_networks=True):
+    def _shutdown_instance(self, context, instance, bdms, *args, **kwargs):
         released.ComputeManager._shutdown_instance(
-            self, context, instance, bdms,
-            requested_networks=requested_networks, notify=notify,
-            try_deallocate_networks=try_deallocate_networks)
+            self, context, instance, bdms, *args, **kwargs)
         volume_reimage.delete_leftovers(
             context.elevated(), self.volume_api, instance, bdms)

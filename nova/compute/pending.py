@@ -70,7 +70,6 @@ def column(name: str) -> str:
 def asked_to_wait(request_spec) -> bool:
     """Whether the owner of a server knows of PENDING.
 
-    :param request_spec: the RequestSpec of the server
     :returns: True if it was created at API_VERSION or later, or rebuilt since
         at the microversion that rebuilds such servers or later
     """

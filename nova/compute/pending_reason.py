@@ -24,11 +24,9 @@ import typing as ty
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
-from nova.compute import action_history
 from nova.compute import api
 from nova.compute import pending
 from nova.compute import rebuild_image
-from nova.compute import rebuild_quota
 from nova.compute import rebuild_request
 from nova.compute import vm_states
 import nova.conf
@@ -59,6 +57,9 @@ FITS = pending_verdict.FITS
 BUILD_FAILED = 'build_failed'
 QUOTA = 'quota'
 UNKNOWN = 'unknown'
+
+# The actions of a server in cell0 that have looked for a host for it.
+_ATTEMPTS = ('create', 'rebuild')
 
 # A scheduler may know more than the last attempt has left of these reasons.
 _OF_SCHEDULER = (NO_ROOM, REFUSED, NO_SUCH_HOST, UNKNOWN)
@@ -137,7 +138,7 @@ class PendingReason:
         attempts = [action for action in
                     objects.InstanceActionList.get_by_instance_uuid(
                         instance._context, instance.uuid)
-                    if action.action in action_history.ATTEMPTS]
+                    if action.action in _ATTEMPTS]
         message = instance.fault.message if instance.fault else ''
         return {
             'since': utils.isotime(instance.created_at),
@@ -185,7 +186,7 @@ class _Rebuild(rebuild_request.Request):
     """The request of the server as its rebuild would make it."""
 
     def __init__(self, compute_api, context, instance):
-        super().__init__(compute_api, context, instance, None, [], {})
+        super().__init__(compute_api, context, instance, None, {})
 
     def check_devices(self):
         """Check what is there; nothing is reserved for a look."""
@@ -196,7 +197,6 @@ class _Rebuild(rebuild_request.Request):
     def find_refusal(self, answer):
         """Put into an answer what the rebuild would be refused for.
 
-        :param answer: the body of the answer
         :returns: why there is no request that a scheduler could judge, None
             if there is one
         """
@@ -209,7 +209,7 @@ class _Rebuild(rebuild_request.Request):
             except rebuild_request.OfOtherProject as exc:
                 # The owner may rebuild the server, this administrator not.
                 answer['rebuild_forbidden'] = exc.format_message()
-            rebuild_quota.check(self)
+            self.check_quota()
         except exception.OverQuota as exc:
             answer.update(reason=QUOTA, message=exc.format_message())
         except (rebuild_image.RebuildRefused,
@@ -246,9 +246,11 @@ def _apply(verdict, answer, with_hosts):
     """
     if with_hosts:
         answer.update(requests=verdict['requests'], hosts=verdict['hosts'])
+    if answer['reason'] not in _OF_SCHEDULER:
+        return False
     reason = verdict['reason']
-    if answer['reason'] not in _OF_SCHEDULER or reason in (None, FITS):
-        return answer['reason'] in _OF_SCHEDULER and reason == FITS
+    if reason in (None, FITS):
+        return reason == FITS
     answer['reason'] = reason
     if reason == REFUSED and with_hosts and verdict['filter']:
         answer['message'] = _(

@@ -31,15 +31,15 @@ def _read(context):
     return ([service for binary in SERVICES
              for service in main_db_api.service_get_all_by_binary(
                  context, binary, include_disabled=True)],
-            count_waiting(context))
+            find_extent(context)[0])
 
 
 @main_db_api.pick_context_manager_reader
-def count_waiting(context):
-    """Return how many servers in a cell are in PENDING."""
-    return main_db_api.model_query(
-        context, models.Instance, (sa.func.count(),)).filter(
-        models.Instance.vm_state == vm_states.PENDING).scalar()
+def find_extent(context):
+    """Return how many servers in a cell are in PENDING, and the highest id."""
+    return main_db_api.model_query(context, models.Instance, (
+        sa.func.count(), sa.func.max(models.Instance.id))).filter(
+        models.Instance.vm_state == vm_states.PENDING).one()
 
 
 def survey(context):

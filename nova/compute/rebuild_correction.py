@@ -19,12 +19,9 @@ availability zone. Both are what the create would have made of them.
 from nova.availability_zones import get_availability_zones
 from nova import block_device
 from nova.compute import flavors
-import nova.conf
 from nova import exception
 from nova.i18n import _
 from nova import objects
-
-CONF = nova.conf.CONF
 
 #: The microversion from which a rebuild corrects the request.
 API_VERSION = '2.107'
@@ -32,9 +29,6 @@ API_VERSION = '2.107'
 
 class Correction:
     """The flavor and the availability zone that a rebuild names."""
-
-    #: The names of the attributes of a RequestSpec that apply_to_spec() sets.
-    OF_SPEC = ('flavor', 'availability_zone', 'force_hosts', 'force_nodes')
 
     def __init__(self, flavor_id=None, zone=None):
         """:param flavor_id: the ID of the flavor, None for the one it has
@@ -49,7 +43,6 @@ class Correction:
     def find_flavor(self, context, flavor):
         """Return the flavor that the server is to have.
 
-        :param context: the request context
         :param flavor: the Flavor that it has
         :raises: FlavorNotFound if there is none that the context may use
         """
@@ -65,8 +58,6 @@ class Correction:
     def check_zone(self, api, context, destination):
         """Check the availability zone as a create does.
 
-        :param api: the compute API
-        :param context: the request context
         :param destination: the Destination of the create, or None
         :raises: InvalidRequest if it is not available, or names a host though
             the create has named one
@@ -88,7 +79,6 @@ class Correction:
     def check_volumes(self, api, volumes):
         """Check that volumes can be attached in the availability zone.
 
-        :param api: the compute API
         :param volumes: a list of dicts of Cinder's volumes
         :raises: MismatchVolumeAZException
         """
@@ -115,7 +105,6 @@ class Correction:
     def apply_to_spec(self, spec, flavor):
         """Give a request spec the flavor and the zone.
 
-        :param spec: the RequestSpec
         :param flavor: what find_flavor() returned
         """
         # The record says which flavor the server has. Another request may
@@ -131,8 +120,6 @@ class Correction:
 
         Those that the owner has asked for in another way stay.
 
-        :param context: the request context
-        :param api: the compute API
         :param bdms: the BlockDeviceMappingList, unsaved
         :param before: the Flavor that defined them
         :param flavor: the Flavor that the server is to have
@@ -144,11 +131,6 @@ class Correction:
             bdms, block_device.new_format_is_ephemeral, before.ephemeral_gb)
         kept = _without_defined(
             kept, block_device.new_format_is_swap, before.swap)
-        for bdm in kept:
-            if bdm.is_local:
-                # Whether they are is asked of the flavor and the image again.
-                bdm.encrypted = False
-                bdm.encryption_format = None
         added = objects.block_device.block_device_make_list_from_dicts(
             context, api._get_flavor_defined_bdms(flavor, kept))
         return objects.BlockDeviceMappingList(

@@ -49,7 +49,6 @@ def refusals():
 def image_of(api, context, instance, bdms=None):
     """Return the image that a server is rebuilt from if none is named.
 
-    :param api: the compute API
     :param context: the request context, targeted at the server's cell
     :param instance: the Instance, in cell0 or not
     :param bdms: its BlockDeviceMappingList, loaded if it is not given
@@ -76,9 +75,7 @@ def image_of(api, context, instance, bdms=None):
 def current_image(api, context, instance):
     """Return the image that a server outside of cell0 is rebuilt from.
 
-    :param api: the compute API
     :param context: the request context, targeted at the server's cell
-    :param instance: the Instance
     :returns: the ID of the image, where the request names none
     :raises: RebuildRefused (400) if its root volume was made from none, or
         cannot be asked
@@ -89,42 +86,3 @@ def current_image(api, context, instance):
         raise RebuildRefused(
             reason=_('its volume was made from no image, so name one'))
     return image_id
-
-
-def replace(request, made_from):
-    """Put another image where the one of the create was.
-
-    :param request: the rebuild_request.Request, with the image that it names
-    :param made_from: the ID of the image of the create, None if its root
-        volume was made from none
-    :raises: RebuildRefused, ImageUnacceptable
-    """
-    if request.root is not None and request.root.volume_id:
-        raise RebuildRefused(reason=_(
-            'its root volume %s is not written to. Name no image, or '
-            'delete the server and create it from another volume')
-            % request.root.volume_id)
-    if made_from is None or (
-            request.root is not None and request.root.image_id != made_from):
-        raise exception.ImageUnacceptable(
-            image_id=request.image_href,
-            reason=_('the root volume of the server is to be made from a '
-                     'snapshot or from nothing'))
-    properties = request.request_spec.image.properties
-    before = {'properties': {
-        name: getattr(properties, 'img_' + name)
-        for name in ('block_device_mapping', 'bdm_v2', 'mappings')
-        if 'img_' + name in properties}}
-    for image in (before, request.image):
-        if request.api._get_image_defined_bdms(
-                request.flavor, image, 'vda'):
-            raise exception.ImageUnacceptable(
-                image_id=request.image_href,
-                reason=_('it or the image that the server was created '
-                         'from defines block devices'))
-    if request.root is not None:
-        request.root.image_id = request.image_id
-    for bdm in request.bdms:
-        if bdm.is_local:
-            bdm.encrypted = False
-            bdm.encryption_format = None

@@ -62,28 +62,19 @@ class CellUnreachable(exception.NovaException):
 class Asked:
     """What a request for a rebuild says that the released rebuild cannot."""
 
-    def __init__(self, correction=None):
-        """:param correction: the rebuild_correction.Correction, or None"""
-        self.correction = correction
+    def __init__(self, body):
+        """:param body: the body of the rebuild action"""
+        self.body = body
+        #: The rebuild_correction.Correction, None if the body names none.
+        self.correction = None
         #: The Instance of the build request. That is what the client is told:
         #: by now the server can be in cell0 again, built or deleted.
         self.taken_out = None
 
 
-def would_apply(refusal):
-    """Whether a refused rebuild would have been taken at API_VERSION.
-
-    :param refusal: the exception with which it was refused
-    """
-    return (isinstance(refusal, exception.InstanceInvalidState) and
-            refusal.kwargs.get('attr') == 'launched_at')
-
-
 def refuse_correction(asked, instance):
     """Refuse another flavor or zone for a server that was built.
 
-    :param asked: the Asked
-    :param instance: the Instance
     :raises: RebuildRefused (400)
     """
     # A server that is being built is refused for its state, as ever.
@@ -98,13 +89,11 @@ def rebuild(api, context, instance, image_href, admin_password,
             files_to_inject=None, **changes):
     """Take a server out of its cell and have it built under the same ID.
 
-    :param api: the compute API
     :param context: the request context, targeted at the cell, with its Asked
     :param instance: the Instance as it is in the cell
     :param image_href: the ID of the image to build from, None for the one
         that it was created with
-    :param admin_password: the password to set in the guest
-    :param files_to_inject: personality files, as in a create
+    :param files_to_inject: None, as API_VERSION takes no personality files
     :param changes: the attributes of the server that the request replaces
     :raises: InstanceIsLocked or InstanceInvalidState (409) and what
         rebuild_request.Request.check() raises; nothing has changed then
@@ -113,7 +102,7 @@ def rebuild(api, context, instance, image_href, admin_password,
         raise exception.InstanceIsLocked(instance_uuid=instance.uuid)
     source = objects.CellMapping.get_by_uuid(context, context.cell_uuid)
     request = rebuild_request.Request(
-        api, context, instance, image_href, files_to_inject or [], changes,
+        api, context, instance, image_href, changes,
         context.rebuild.correction)
     try:
         request.check()
@@ -132,7 +121,7 @@ def rebuild(api, context, instance, image_href, admin_password,
     api.compute_task_api.rebuild_instance_in_cell0(
         nova_context.RequestContext.from_dict(context.to_dict()),
         build_request, request.request_spec, request.image, admin_password,
-        request.files, request.networks, request.bdms, request.tags)
+        [], request.networks, request.bdms, build_request.tags)
 
 
 def _is_being_deleted(instance):
@@ -156,25 +145,23 @@ def _move(request, source):
     """
     context, record, spec = (
         request.context, request.record, request.request_spec)
-    actions = action_history.pack(context, record.uuid)
     data = spec.rebuild_data
     spec.rebuild_data = dict(
         data, asked_to_wait=data.get('asked_to_wait') or _is_asked_by_owner(
             context, record),
         devices=request_spec.pack_devices(request.instance, request.bdms),
-        # Not all of the actions are carried.
-        attempts=1 + (data.get('attempts') or
-                      action_history.count_attempts(actions)))
+        # The create was the first attempt.
+        attempts=data.get('attempts', 1) + 1)
     build_request = objects.BuildRequest(
         context, instance=request.instance, instance_uuid=record.uuid,
         project_id=record.project_id, block_device_mappings=request.bdms,
         # The server has the creation time of its build request. Recovery
         # goes by the other time.
-        tags=request.tags, created_at=record.created_at,
+        tags=record.tags, created_at=record.created_at,
         updated_at=timeutils.utcnow())
     build_request.before = {
-        'vm_state': record.vm_state, 'actions': actions,
-        'reserve': request.reserve}
+        'vm_state': record.vm_state, 'reserve': request.reserve,
+        'actions': action_history.pack(context, record.uuid)}
     try:
         build_request.create_in_place_of_mapping(context, source, spec)
     except (exception.InstanceMappingNotFound, db_exc.DBDuplicateEntry):
@@ -184,8 +171,7 @@ def _move(request, source):
     try:
         unbuilt_instance.destroy_unchanged(record, request.stored_bdms)
     except unbuilt_instance.ChangedMeanwhile:
-        request.restore_request_spec()
-        _move_back(build_request, source, spec)
+        _move_back(build_request, source, request.stored_spec)
         raise
     LOG.info('The server was taken out of its cell to be rebuilt.',
              instance=request.instance)

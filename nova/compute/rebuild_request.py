@@ -17,22 +17,30 @@ released code, so that the server is built as it was asked for or not at all.
 It changes nothing outside of itself.
 """
 
+import copy
+
 from cinderclient import exceptions as cinder_exception
+from keystoneauth1 import exceptions as ks_exc
 from oslo_utils import strutils
 
 from nova.accelerator import cyborg
 from nova import block_device
 from nova.compute import rebuild_correction
 from nova.compute import rebuild_image
-from nova.compute import rebuild_quota
+from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 import nova.conf
 from nova import context as nova_context
 from nova import exception
 from nova.i18n import _
+from nova.limit import placement as placement_limits
+from nova.limit import utils as limit_utils
 from nova import objects
 from nova.objects import request_spec
 from nova.objects import unbuilt_instance
+from nova import quota
+from nova.scheduler import held_room
+from nova.scheduler import utils as scheduler_utils
 from nova import utils
 from nova.virt import hardware
 from nova import vtpm
@@ -50,25 +58,15 @@ _STATE = (('task_state', (None,)),
           ('launched_at', (None,)),
           ('host', (None,)))
 
-# What of the request spec is made anew.
-_FROM_REQUEST = ('image', 'numa_topology', 'pci_requests', 'num_instances',
-                 'requested_resources', *rebuild_correction.Correction.OF_SPEC)
-
 # A volume that is reserved for a server has one of these, or in-use if it can
 # be attached to several.
 _RESERVED = ('reserved', 'in-use', 'attaching', 'available')
 
 
 class RequestUnknown(exception.InstanceInvalidState):
-    msg_fmt = _("The networks that instance %(instance_uuid)s was created "
+    msg_fmt = _("The %(what)s that instance %(instance_uuid)s was created "
                 "with are not known, so it cannot be rebuilt: delete it and "
                 "create it again.")
-
-
-class DevicesUnknown(RequestUnknown):
-    msg_fmt = _("The block devices that instance %(instance_uuid)s was "
-                "created with are not known, so it cannot be rebuilt: delete "
-                "it and create it again.")
 
 
 class PersonalityUnknown(RequestUnknown):
@@ -79,31 +77,21 @@ class PersonalityUnknown(RequestUnknown):
 
 class OfOtherProject(exception.Forbidden):
     """Something of the server would belong to who asks, not to its owner."""
-
-
-class VolumesOfOtherProject(OfOtherProject):
-    msg_fmt = _("Instance %(instance_uuid)s has volumes that are made when it "
-                "is built, and they would belong to the project of this "
+    # nova-reaper knows it by the words "made when it is built".
+    msg_fmt = _("Instance %(instance_uuid)s has %(what)s that are made when "
+                "it is built, and they would belong to the project of this "
                 "request: rebuild it with a token of the project that it "
                 "belongs to.")
-
-
-class SecretsOfOtherProject(OfOtherProject):
-    # nova-reaper knows both by the words "made when it is built".
-    msg_fmt = _("Instance %(instance_uuid)s has secrets, of its TPM or its "
-                "disks, that are made when it is built, and they would belong "
-                "to the project of this request: rebuild it with a token of "
-                "the project that it belongs to.")
 
 
 class Request:
     """The request for a server, made again from its record in cell0.
 
     After check() it has what a create hands to the conductor: instance (for
-    the build request), request_spec, image, files, networks, bdms and tags.
+    the build request), request_spec, image, networks and bdms.
     """
 
-    def __init__(self, api, context, instance, image_href, files, changes,
+    def __init__(self, api, context, instance, image_href, changes,
                  correction=None):
         """:param api: the compute API
 
@@ -111,21 +99,17 @@ class Request:
         :param instance: the Instance as it is there
         :param image_href: the ID of the image to build from, None for the
             image of the create
-        :param files: personality files that replace those of the create
         :param changes: the attributes of the server that the request replaces
         :param correction: the Correction of what else it replaces, or None
         """
         self.api = api
         self.context = context
-        self.in_cell0 = (
-            context.cell_uuid == objects.CellMapping.CELL0_UUID)
         #: Whether a volume is to be reserved for the server anew.
         self.reserve = False
         #: The mappings of volumes that failed builds have made.
         self.made_bdms = []
         self.record = instance
         self.image_href = image_href
-        self.files = files
         self.changes = changes
         self.correction = correction or rebuild_correction.Correction()
         # Networks, groups and quota are those of the server's owner, whoever
@@ -153,10 +137,7 @@ class Request:
                     method='rebuild')
         self.make()
         with rebuild_image.refusals():
-            rebuild_quota.check(self)
-        self.tags = objects.TagList(objects=[
-            objects.Tag(self.context, resource_id=self.record.uuid,
-                        tag=tag.tag) for tag in self.record.tags])
+            self.check_quota()
 
     def make(self):
         """Make the instance and request_spec of the build; change nothing."""
@@ -172,16 +153,19 @@ class Request:
             self._make_request_spec()
 
     def _find_request_spec(self):
+        uuid = self.record.uuid
         try:
             self.request_spec = objects.RequestSpec.get_by_instance_uuid(
-                self.context, self.record.uuid)
+                self.context, uuid)
         except exception.RequestSpecNotFound:
-            raise RequestUnknown(instance_uuid=self.record.uuid)
+            raise RequestUnknown(instance_uuid=uuid, what=_('networks'))
+        #: As it is stored, for a server that stays where it is.
+        self.stored_spec = copy.copy(self.request_spec)
         data = self.request_spec.rebuild_data
         if data is None:
-            raise RequestUnknown(instance_uuid=self.record.uuid)
-        if data['personality'] and not self.files:
-            raise PersonalityUnknown(instance_uuid=self.record.uuid)
+            raise RequestUnknown(instance_uuid=uuid, what=_('networks'))
+        if data['personality']:
+            raise PersonalityUnknown(instance_uuid=uuid)
         self.request_spec.load_request()
         # None, as in a create, if the owner asked for no networks.
         self.networks = (self.request_spec.requested_networks
@@ -199,8 +183,8 @@ class Request:
     def _find_image(self):
         self.stored_bdms = objects.BlockDeviceMappingList.\
             get_by_instance_uuid(self.context, self.record.uuid)
-        self.copy = unbuilt_instance.copy_of(self.record)
-        if self.in_cell0:
+        self.instance = unbuilt_instance.copy_of(self.record)
+        if self.context.cell_uuid == objects.CellMapping.CELL0_UUID:
             self.bdms = unbuilt_instance.copy_of_mappings(self.stored_bdms)
         else:
             self._forget_builds()
@@ -217,10 +201,17 @@ class Request:
             self.image = block_device.get_bdm_image_metadata(
                 self.context, self.api.image_api, self.api.volume_api,
                 self.bdms, legacy_bdm=False)
-        if self.image_href is not None and (
-                self.image_href != rebuild_image.image_of(
-                    self.api, self.context, self.record, self.bdms)):
-            rebuild_image.replace(self, made_from)
+        is_replaced = self.image_href is not None and (
+            self.image_href != rebuild_image.image_of(
+                self.api, self.context, self.record, self.bdms))
+        if is_replaced:
+            self._replace_image(made_from)
+        if is_replaced or self.correction.flavor_id is not None:
+            # Whether disks are encrypted is asked of both again.
+            for bdm in self.bdms:
+                if bdm.is_local:
+                    bdm.encrypted = False
+                    bdm.encryption_format = None
         self.api._check_auto_disk_config(
             image=self.image,
             auto_disk_config=self.changes.get('auto_disk_config'))
@@ -231,13 +222,45 @@ class Request:
             self.context,
             # As in a create: no image is booted where a volume is.
             self.image_id if self.record.image_ref else None,
-            self.image, self.flavor,
-            self.changes.get('metadata', {}), self.files, self.root,
-            self.oldest_compute)
+            self.image, self.flavor, self.changes.get('metadata', {}), [],
+            self.root, self.oldest_compute)
+
+    def _replace_image(self, made_from):
+        """Put another image where the one of the create was.
+
+        :param made_from: the ID of the image of the create, None if its root
+            volume was made from none
+        :raises: RebuildRefused, ImageUnacceptable
+        """
+        root = self.root
+        if root is not None and root.volume_id:
+            raise rebuild_image.RebuildRefused(reason=_(
+                'its root volume %s is not written to. Name no image, or '
+                'delete the server and create it from another volume')
+                % root.volume_id)
+        if made_from is None or (
+                root is not None and root.image_id != made_from):
+            raise exception.ImageUnacceptable(
+                image_id=self.image_href,
+                reason=_('the root volume of the server is to be made from a '
+                         'snapshot or from nothing'))
+        properties = self.request_spec.image.properties
+        before = {'properties': {
+            name: getattr(properties, 'img_' + name)
+            for name in ('block_device_mapping', 'bdm_v2', 'mappings')
+            if 'img_' + name in properties}}
+        for image in (before, self.image):
+            if self.api._get_image_defined_bdms(self.flavor, image, 'vda'):
+                raise exception.ImageUnacceptable(
+                    image_id=self.image_href,
+                    reason=_('it or the image that the server was created '
+                             'from defines block devices'))
+        if root is not None:
+            root.image_id = self.image_id
 
     def _forget_builds(self):
         """Take back what hosts have filled in whose builds have failed."""
-        self.copy.availability_zone = self.request_spec.availability_zone
+        self.instance.availability_zone = self.request_spec.availability_zone
         # A host that gives up deletes a volume that is to go with the server,
         # and marks its mapping as deleted. No user can detach a volume from a
         # server that was never launched.
@@ -247,9 +270,10 @@ class Request:
                     self.context, self.record.uuid), key=lambda bdm: bdm.id)
         self.bdms = unbuilt_instance.copy_of_mappings(stored)
         if not request_spec.restore_devices(
-                self.request_spec.rebuild_data['devices'], self.copy,
+                self.request_spec.rebuild_data['devices'], self.instance,
                 self.bdms):
-            raise DevicesUnknown(instance_uuid=self.record.uuid)
+            raise RequestUnknown(
+                instance_uuid=self.record.uuid, what=_('block devices'))
         for bdm, before in zip(self.bdms, stored):
             if bdm.is_volume and bdm.volume_id and bdm.source_type != 'volume':
                 self.made_bdms.append(before)
@@ -260,7 +284,7 @@ class Request:
 
     def _make_instance(self):
         """Make the instance of the build request, as a create does."""
-        new = self.instance = self.copy
+        new = self.instance
         self.correction.apply_to_instance(new, self.flavor)
         if self.record.image_ref:
             new.image_ref = self.image_id
@@ -354,9 +378,12 @@ class Request:
         if self.context.project_id == self.record.project_id:
             return
         if any(bdm.is_volume and not bdm.volume_id for bdm in self.bdms):
-            raise VolumesOfOtherProject(instance_uuid=self.record.uuid)
+            raise OfOtherProject(
+                instance_uuid=self.record.uuid, what=_('volumes'))
         if self._has_secrets():
-            raise SecretsOfOtherProject(instance_uuid=self.record.uuid)
+            raise OfOtherProject(
+                instance_uuid=self.record.uuid,
+                what=_('secrets, of its TPM or its disks,'))
 
     def _has_secrets(self):
         """Whether a host makes secrets with the token of the request."""
@@ -398,8 +425,6 @@ class Request:
 
     def _make_request_spec(self):
         spec = self.request_spec
-        self._before = {name: getattr(spec, name) for name in _FROM_REQUEST}
-        self._rebuild_data = spec.rebuild_data
         spec.image = objects.ImageMeta.from_dict(self.image)
         spec.numa_topology = self.options['numa_topology']
         spec.pci_requests = self.options['pci_requests']
@@ -420,8 +445,69 @@ class Request:
         if self.network_metadata:
             spec.network_metadata = self.network_metadata
 
-    def restore_request_spec(self):
-        """Undo what check() has done to the request spec, but for its save."""
-        for name, value in self._before.items():
-            setattr(self.request_spec, name, value)
-        self.request_spec.rebuild_data = self._rebuild_data
+    # The quota.
+
+    def check_quota(self):
+        """Check what is not counted yet of what the rebuild asks for.
+
+        A server in cell0 is an instance, and where cores and RAM are counted
+        in the cells they are counted in cell0 too, with the flavor that it
+        has. Placement knows nothing of it, but for room that is held for it.
+
+        :raises: OverQuota
+        """
+        self.owner.uncounted_hold = self._find_hold()
+        try:
+            self._check_usage()
+        finally:
+            self.owner.uncounted_hold = None
+
+    def _find_hold(self):
+        """Return the room that is held for the server, if usage counts it."""
+        if not (CONF.quota.count_usage_from_placement or
+                limit_utils.use_unified_limits()):
+            return None
+        try:
+            return held_room.find(
+                self.context, self.api.placementclient, self.record.uuid)
+        except ks_exc.ClientException:
+            # Who counts the usage says so.
+            return None
+
+    def _check_usage(self):
+        project_id, user_id = self.record.project_id, self.record.user_id
+        flavor, before = self.flavor, self.record.flavor
+        if (CONF.quota.count_usage_from_placement and
+                quota._user_id_queued_for_delete_populated(
+                    self.owner, project_id)):
+            self._check_deltas(flavor.vcpus, flavor.memory_mb)
+        elif self.correction.flavor_id is not None:
+            self._check_deltas(flavor.vcpus - before.vcpus,
+                               flavor.memory_mb - before.memory_mb)
+        else:
+            compute_utils.check_num_instances_quota(
+                self.owner, flavor, 0, 0, orig_num_req=1,
+                project_id=project_id, user_id=user_id)
+        # Does nothing where there are no unified limits.
+        placement_limits.enforce_num_instances_and_resources(
+            self.owner, project_id, scheduler_utils.request_spec_for_limits(
+                flavor, self.request_spec.is_bfv, self.port_resources,
+                self.accelerators),
+            1, 1, delta_updates={'servers': 0})
+
+    def _check_deltas(self, cores, ram):
+        deltas = {'instances': 0, 'cores': cores, 'ram': ram}
+        project_id, user_id = self.record.project_id, self.record.user_id
+        try:
+            objects.Quotas.check_deltas(
+                self.owner, deltas, project_id, user_id=user_id,
+                check_project_id=project_id, check_user_id=user_id)
+        except exception.OverQuota as exc:
+            # Say it as a create does.
+            quotas, usages = exc.kwargs['quotas'], exc.kwargs['usages']
+            headroom = {name: quotas[name] - usages[name]
+                        for name in exc.kwargs['overs']}
+            overs, req, allowed, used = compute_utils.get_over_quota_detail(
+                headroom, exc.kwargs['overs'], quotas, deltas)
+            raise exception.TooManyInstances(
+                overs=overs, req=req, used=used, allowed=allowed)

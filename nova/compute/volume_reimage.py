@@ -129,17 +129,15 @@ def restore_image(instance: 'objects.Instance',
 
     :param system_metadata: the system metadata before the rebuild
     """
-    system_metadata = system_metadata or {}
-
-    def of_image(metadata, wanted):
-        return {key: value for key, value in metadata.items()
-                if key.startswith(utils.SM_IMAGE_PROP_PREFIX) == wanted}
-
+    prefix = utils.SM_IMAGE_PROP_PREFIX
+    of_image = {key: value for key, value in (system_metadata or {}).items()
+                if key.startswith(prefix)}
     instance.image_ref = ''
-    instance.system_metadata = {**of_image(instance.system_metadata, False),
-                                **of_image(system_metadata, True)}
+    instance.system_metadata = {
+        **{key: value for key, value in instance.system_metadata.items()
+           if not key.startswith(prefix)}, **of_image}
     for name, default in _FROM_IMAGE.items():
-        value = system_metadata.get(utils.SM_IMAGE_PROP_PREFIX + name)
+        value = of_image.get(prefix + name)
         setattr(instance, name,
                 default if value in (None, 'nokernel') else value)
 
@@ -172,10 +170,8 @@ def under_way(manager, context, instance: 'objects.Instance', bdms,
               allocations: dict) -> collections.abc.Iterator[None]:
     """Leave no wreck of a server whose root volume is not re-imaged.
 
-    :param manager: the ComputeManager
     :param context: the context of the rebuild, elevated
     :param system_metadata: the system metadata before the rebuild
-    :param allocations: the allocations of the server
     :raises: InstanceFaultRollback of a NotReimaged if the server is what it
         was before, InstanceNotFound if the server is being deleted, otherwise
         ReimageFailed and what the released rebuild raises
@@ -194,7 +190,9 @@ def under_way(manager, context, instance: 'objects.Instance', bdms,
                               instance=instance)
                 undo.run(exc, allocations)
                 failure = exception.InstanceFaultRollback(
-                    inner_exception=undo.not_reimaged(exc))
+                    inner_exception=cinder_reimage.NotReimaged(
+                        volume_id=undo.root.volume_id,
+                        reason=cinder_reimage.reason(exc)))
         except Exception as second:
             failure = second
         if not isinstance(failure, exception.InstanceFaultRollback):
@@ -374,10 +372,7 @@ class _Undo:
         self.originals = {}
 
     def check(self, image_id):
-        """Find out, before the guest is touched, what Cinder would refuse.
-
-        :param image_id: the ID of the image
-        """
+        """Find out, before the guest is touched, what Cinder would refuse."""
         instance, volumes = self.instance, self.manager.volume_api
         instance.system_metadata[UNFINISHED] = self.root.volume_id
         instance.save(expected_task_state=[task_states.REBUILDING])
@@ -438,10 +433,6 @@ class _Undo:
                                  'attached again: %(second)s') % {
                                      'reason': cinder_reimage.reason(exc),
                                      'second': cinder_reimage.reason(second)})
-
-    def not_reimaged(self, exc):
-        return cinder_reimage.NotReimaged(
-            volume_id=self.root.volume_id, reason=cinder_reimage.reason(exc))
 
     def _connect(self, bdm):
         original = self.originals[bdm.volume_id]

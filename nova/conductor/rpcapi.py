@@ -14,7 +14,6 @@ from oslo_serialization import jsonutils
 
 import nova.conf
 from nova.scheduler.client import report
-from nova.scheduler import held_room
 import nova_pending
 
 CONF = nova.conf.CONF
@@ -40,8 +39,7 @@ class ComputeTaskAPI:
         version = '1.27'
         if (CONF.upgrade_levels.conductor or
                 not self.client.can_send_version(version)):
-            held_room.drop_any(context, report.report_client_singleton,
-                               build_request.instance_uuid)
+            report.drop_held_room(context, build_request.instance_uuid)
             self.schedule_and_build_instances(
                 context, [build_request], [request_spec], image,
                 admin_password, injected_files, requested_networks,

@@ -118,7 +118,6 @@ def pack_devices(instance, bdms):
     the flavor. The next build may have another driver, image and flavor.
 
     :param instance: the Instance, which no host has had yet
-    :param bdms: its BlockDeviceMappingList
     :returns: a dict that can be stored as JSON and given to restore_devices()
     """
     return {'instance': _pack(instance, _OF_INSTANCE),

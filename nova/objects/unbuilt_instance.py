@@ -18,7 +18,6 @@ good, if nobody has changed the record since it was read.
 import collections.abc
 
 from oslo_db import api as oslo_db_api
-from oslo_log import log as logging
 
 from nova.compute import power_state
 from nova.compute import task_states
@@ -32,8 +31,6 @@ from nova.network import model as network_model
 from nova import objects
 from nova import safe_utils
 from nova import utils
-
-LOG = logging.getLogger(__name__)
 
 # What of the record is not what the owner asked for: the identity of the row,
 # what its life in the cell has left, and what the build makes anew.
@@ -156,6 +153,7 @@ def destroy_unchanged(
         _destroy_row(context, session, instance.uuid)
 
 
+@oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
 def purge(
     context: nova_context.RequestContext,
     cell: 'objects.CellMapping',
@@ -169,35 +167,27 @@ def purge(
     because the ID of a server is unique in it, and nova-manage db
     archive_deleted_rows would take the request spec of the living server.
 
-    :param context: the request context
-    :param cell: the CellMapping
-    :param instance_uuid: the server
     :param row_id: the ID of the row, None for whatever row the server has
     :returns: False if a host has claimed room for that record
     """
-    with nova_context.target_cell(context, cell) as cctxt:
-        return _purge(cctxt, instance_uuid, row_id)
-
-
-@oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-def _purge(cctxt, instance_uuid, row_id):
     row = main_models.Instance
-    with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
-        found = session.query(row.id, row.host).filter_by(
-            uuid=instance_uuid).one_or_none()
-    if found is None or row_id not in (None, found.id):
-        return True
-    if found.host is not None:
-        return False
-    try:
-        with (utils.temporary_mutation(cctxt, read_deleted='yes'),
-              main_db_api.get_context_manager(cctxt).writer.using(
-                  cctxt) as session):
-            _destroy_row(cctxt, session, instance_uuid, id=found.id)
-    except exception.InstanceNotFound:
-        pass
-    except exception.ConstraintNotMet:
-        return False
+    with nova_context.target_cell(context, cell) as cctxt:
+        database = main_db_api.get_context_manager(cctxt)
+        with database.reader.using(cctxt) as session:
+            found = session.query(row.id, row.host).filter_by(
+                uuid=instance_uuid).one_or_none()
+        if found is None or row_id not in (None, found.id):
+            return True
+        if found.host is not None:
+            return False
+        try:
+            with (utils.temporary_mutation(cctxt, read_deleted='yes'),
+                  database.writer.using(cctxt) as session):
+                _destroy_row(cctxt, session, instance_uuid, id=found.id)
+        except exception.InstanceNotFound:
+            pass
+        except exception.ConstraintNotMet:
+            return False
     return True
 
 

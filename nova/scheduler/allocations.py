@@ -18,9 +18,6 @@ from nova import exception
 def delete(context, report_client, instance_uuid, is_current):
     """Delete the allocations of a server that is on no host.
 
-    :param context: the request context
-    :param report_client: the client of the placement service
-    :param instance_uuid: the server
     :param is_current: whether it still is the caller's once they were read,
         a function without arguments
     :returns: whether nothing is left
@@ -47,9 +44,6 @@ def resources(body):
 def put(context, report_client, instance_uuid, body, allocations):
     """Replace allocations that have not changed since they were read.
 
-    :param context: the request context
-    :param report_client: the client of the placement service
-    :param instance_uuid: the server
     :param body: what was read, as get_allocs_for_consumer() returns it
     :param allocations: what the server is to have, by provider
     :raises: AllocationUpdateFailed if somebody else has changed them

@@ -72,24 +72,23 @@ class EmptyHosts:
         tree = self._read_tree(root)
         return any(self._fits(request, tree) for request in requests)
 
-    def _get(self, url, is_known=True):
+    def _get(self, url, refused=None):
+        """:param refused: what to return where Placement answers with 400"""
         response = self.client.get(
             url, version=_VERSION, global_request_id=self.context.global_id)
-        if response is not None and response.status_code == 200:
+        if response.status_code == 200:
             return response.json()
-        if response is not None and response.status_code == 400 and (
-                not is_known):
-            return {'resource_providers': []}
-        raise PlacementUnavailable(
-            reason=url if response is None else response.text)
+        if response.status_code == 400 and refused is not None:
+            return refused
+        raise PlacementUnavailable(reason=response.text)
 
     def _roots_with(self, trait):
         if trait not in self._roots:
-            # Placement refuses a trait that it does not know with 400.
-            self._roots[trait] = {
-                provider['root_provider_uuid'] for provider in self._get(
-                    '/resource_providers?required=' + trait, is_known=False)[
-                        'resource_providers']}
+            # Placement refuses a trait that it does not know.
+            answer = self._get('/resource_providers?required=' + trait,
+                               refused={'resource_providers': []})
+            self._roots[trait] = {provider['root_provider_uuid']
+                                  for provider in answer['resource_providers']}
         return self._roots[trait]
 
     def _is_shared(self):
@@ -107,13 +106,11 @@ class EmptyHosts:
 
     def _read_tree(self, root):
         """Return pairs of the inventories and the traits of each provider."""
-        return [
-            (self._get('/resource_providers/%s/inventories' % provider['uuid']
-                       )['inventories'],
-             self._get('/resource_providers/%s/traits' % provider['uuid']
-                       )['traits'])
-            for provider in self._get('/resource_providers?in_tree=' + root)[
-                'resource_providers']]
+        tree = self._get('/resource_providers?in_tree=' + root)
+        urls = ['/resource_providers/' + provider['uuid']
+                for provider in tree['resource_providers']]
+        return [(self._get(url + '/inventories')['inventories'],
+                 self._get(url + '/traits')['traits']) for url in urls]
 
     def _fits(self, request, tree):
         return all(

@@ -35,30 +35,16 @@ LOG = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class ScheduledHold:
-    """A hold while its server is being scheduled.
+    """What a build has in its context while a host is selected for a server.
 
-    The context of the request has it (RequestContext.hold). Each build has
-    such an object, and no move of a server.
+    The build of each server has such an object (RequestContext.hold), and no
+    move of a server.
     """
 
     #: What held_room.find() returned, None if nothing is held.
-    hold: dict | None
-    #: Whether it is the candidate. None as long as that is not known.
-    taken: bool | None = None
-
-
-def is_claimed_by(context, consumer_uuid):
-    """Return the hold that a claim of a server is for.
-
-    :param context: the request context
-    :param consumer_uuid: the server
-    :returns: what held_room.find() returned, None if it is not the candidate
-    """
-    scheduled = context.hold
-    if scheduled and scheduled.taken and (
-            scheduled.hold['instance_uuid'] == consumer_uuid):
-        return scheduled.hold
-    return None
+    hold: dict | None = None
+    #: Whether the hold is the candidate, which a claim is for.
+    taken: bool = False
 
 
 def candidates(context, client, resources):
@@ -67,64 +53,54 @@ def candidates(context, client, resources):
     A hold that is not what the server asks for is given back, and the server
     is scheduled as any other.
 
-    :param context: the request context
-    :param client: the SchedulerReportClient
     :param resources: the ResourceRequest of the query
     :returns: the allocation requests and the provider summaries as of
         SchedulerReportClient.get_allocation_candidates(); both empty if
         placement does not answer. None if the query is to be asked.
     """
     scheduled = context.hold
-    if scheduled is None or scheduled.taken is False:
+    if scheduled is None or scheduled.hold is None:
         return None
     if scheduled.taken:
         # The second query for pinned CPUs.
         return [], {}
     hold = scheduled.hold
     try:
-        why = misfit(context, client, resources, hold)
+        why = (_('the request has groups of resources')
+               if resources.get_num_of_suffixed_groups() else
+               misfit(context, client, resources, hold))
         if why:
             LOG.info('The room that is held for the server is not what it '
                      'asks for: %s', why,
                      instance_uuid=hold['instance_uuid'])
             if not held_room.drop(context, client, hold):
-                # Or the claim would be added to what is there now.
+                # The claim would be refused for what is there now.
                 return [], {}
-            scheduled.taken = False
+            scheduled.hold = None
             return None
     except (ks_exc.ClientException, exception.NovaException) as exc:
         LOG.error('The room that is held for the server cannot be looked at: '
                   '%s', exc, instance_uuid=hold['instance_uuid'])
         return [], {}
     scheduled.taken = True
-    return as_candidates(hold)
-
-
-def as_candidates(hold):
-    """Return a hold as candidates() does where it is the candidate."""
     providers = list(hold['allocations'])
     candidate = {'allocations': hold['allocations'],
                  'mappings': {'': providers}}
     return [candidate], {provider: {} for provider in providers}
 
 
-def misfit(context, client, resources, hold, with_groups=False):
+def misfit(context, client, resources, hold):
     """Return why a hold is not what a query asks for, None if it is.
 
     Whether there is room is not asked: placement says so at the claim. All
-    else that placement looks at, and no filter, is.
+    else that placement looks at, and no filter, is; which provider serves
+    which group of the request is left out of account.
 
-    :param context: the request context
-    :param client: the SchedulerReportClient
     :param resources: the ResourceRequest of the query
     :param hold: what held_room.find() returned
-    :param with_groups: whether the query may have groups. Which provider
-        serves which of them is left out of account.
     :raises: keystoneauth1.exceptions.ClientException or a NovaException if
         placement does not answer
     """
-    if not with_groups and resources.get_num_of_suffixed_groups():
-        return _('the request has groups of resources')
     if not _amounts_fit(resources, hold):
         return _('the amounts are others')
     asked = parse.parse_qs(resources.to_querystring())

@@ -44,9 +44,6 @@ _ATTEMPTS = 4
 def find(context, client, instance_uuid):
     """Return the room that is held for a server.
 
-    :param context: the request context
-    :param client: the SchedulerReportClient
-    :param instance_uuid: the server
     :returns: a dict with the keys instance_uuid, allocations,
         consumer_generation, project_id and user_id, as a GET of the
         allocations answers it; None if nothing is held, or if the allocation
@@ -88,17 +85,13 @@ def of_allocations(instance_uuid, body):
 def drop(context, client, hold):
     """Give back room that is held, if it is still what was found.
 
-    :param context: the request context
-    :param client: the SchedulerReportClient
     :param hold: what find() returned
     :returns: whether it is given back. If not, another one has changed or
         taken it meanwhile.
     :raises: keystoneauth1.exceptions.ClientException
     """
-    return _stands(context, client, hold) and _drop(context, client, hold)
-
-
-def _drop(context, client, hold):
+    if not _stands(context, client, hold):
+        return False
     dropped = _put(context, client, hold, {}, CONSUMER_TYPE,
                    hold['project_id'], hold['user_id'])
     LOG.info('The room that was held for the server %s.',
@@ -107,34 +100,10 @@ def _drop(context, client, hold):
     return dropped
 
 
-def drop_any(context, get_client, instance_uuid):
-    """Give back what is held for a server that is not to be built there now.
-
-    A failure is logged only: whoever has written the hold can delete it.
-
-    :param context: the request context
-    :param get_client: returns the SchedulerReportClient, a function
-    :param instance_uuid: the server
-    :returns: whether nothing is held for it any more
-    """
-    try:
-        client = get_client()
-        hold = find(context, client, instance_uuid)
-        return hold is None or _drop(context, client, hold)
-    except ks_exc.ClientException as exc:
-        LOG.warning('The room that may be held for the server cannot be given '
-                    'back: %s', exc, instance_uuid=instance_uuid)
-        return False
-
-
 def claim(context, client, hold, project_id, user_id, wanted=None):
     """Make room that is held the allocation of its server.
 
-    :param context: the request context
-    :param client: the SchedulerReportClient
     :param hold: what find() returned
-    :param project_id: the project of the server
-    :param user_id: the user of the server
     :param wanted: the allocations that the server is to have, None for what
         is held
     :returns: whether that was done. If not, placement has no such room, or
@@ -242,7 +211,6 @@ def uncounted(context, project_id, user_id=None):
     counted by whoever checks whether it may be built. Whose the hold is, is up
     to who wrote it.
 
-    :param context: the request context
     :param project_id: the project whose usage it is
     :param user_id: the user in it whose usage it is, None for all users
     :returns: a collections.Counter of amounts by resource class

@@ -56,13 +56,12 @@ class Hosts:
 
     def __init__(self, context: nova_context.RequestContext,
                  spec: 'objects.RequestSpec',
-                 host_manager: manager.HostManager,
-                 asked: list[Asked]) -> None:
-        """:param spec: the RequestSpec, after the request filters"""
+                 host_manager: manager.HostManager) -> None:
         self.context = context
         self.spec = spec
         self.host_manager = host_manager
-        self.asked = asked
+        #: What the request filters have asked for that have run so far.
+        self.asked: list[Asked] = []
 
     def filter(self, states: list[manager.HostState]
                ) -> tuple[dict[str, str], list[manager.HostState]]:
@@ -80,10 +79,8 @@ class Hosts:
                 refused[state.uuid] = name
             else:
                 left.append(state)
-        hints = ('scheduler_hints' in self.spec and
-                 self.spec.scheduler_hints or {})
         is_forced = ((self.spec.force_hosts or self.spec.force_nodes) and
-                     not hints.get('_nova_check_type'))
+                     not self.spec.get_scheduler_hint('_nova_check_type'))
         for filter_ in [] if is_forced else self.host_manager.enabled_filters:
             passed = list(filter_.filter_all(left, self.spec) or ())
             uuids = {state.uuid for state in passed}

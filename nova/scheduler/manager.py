@@ -40,7 +40,7 @@ class SchedulerManager:
         return_alternates=False,
     ):
         if context.hold is None and not _is_move(spec_obj):
-            context.hold = held_candidate.ScheduledHold(None, taken=False)
+            context.hold = held_candidate.ScheduledHold()
         return released.SchedulerManager._schedule(
             self, context, spec_obj, instance_uuids, alloc_reqs_by_rp_uuid,
             provider_summaries, allocation_request_version, return_alternates)
@@ -49,7 +49,6 @@ class SchedulerManager:
     def select_held_destination(self, context, spec_obj, hold):
         """Do what select_destinations() does, for a server with held room.
 
-        :param context: the request context
         :param spec_obj: the RequestSpec of one server
         :param hold: what held_room.find() returned
         :returns: a list of lists of Selection objects
@@ -66,8 +65,6 @@ class SchedulerManager:
     def get_pending_verdict(self, context, spec_obj, **options):
         """Tell why a request waits; schedule nothing.
 
-        :param context: the request context
-        :param spec_obj: the RequestSpec
         :param options: hosts, marker, limit, reason and is_tenant of
             pending_verdict.find()
         :returns: what that returned

@@ -121,8 +121,9 @@ def find(context: nova_context.RequestContext, spec: 'objects.RequestSpec',
         host, uuid and refused_by)
     :raises: MarkerNotFound
     """
-    with contextlib.ExitStack() as stack:
-        if is_tenant and not stack.enter_context(_allowance.spend()):
+    with (_allowance.spend() if is_tenant else
+          contextlib.nullcontext(True)) as allowed:
+        if not allowed:
             return {'reason': None, 'filter': None, 'requests': [],
                     'hosts': []}
         return _Verdict(context, spec, host_manager, client).find(
@@ -136,9 +137,7 @@ class _Verdict:
         self.spec = spec
         self.host_manager = host_manager
         self.client = client
-        self.asked = []
-        self.hosts = host_refusals.Hosts(
-            context, spec, host_manager, self.asked)
+        self.hosts = host_refusals.Hosts(context, spec, host_manager)
 
     def find(self, hosts, marker, limit, reason):
         verdict = {'reason': None, 'filter': None, 'requests': []}
@@ -152,7 +151,7 @@ class _Verdict:
                 verdict['reason'], verdict['filter'] = self._find_reason(
                     requests)
         except exception.RequestFilterFailed:
-            verdict.update(reason=REFUSED, filter=self.asked[-1].filter)
+            verdict.update(reason=REFUSED, filter=self.hosts.asked[-1].filter)
         except exception.NoValidHost:
             # resources_from_request_spec() raises it for a forced host.
             verdict['reason'] = NO_SUCH_HOST
@@ -173,11 +172,11 @@ class _Verdict:
                 filter_(self.context, self.spec)
             except exception.RequestFilterFailed:
                 # It keeps the server off each host.
-                self.asked.append(host_refusals.Asked(
+                self.hosts.asked.append(host_refusals.Asked(
                     filter_.__name__, [set()], set()))
                 raise
             now_member_of, now_forbidden = self._aggregates()
-            self.asked.append(host_refusals.Asked(
+            self.hosts.asked.append(host_refusals.Asked(
                 filter_.__name__,
                 [set(uuids.split(',')) for uuids in now_member_of
                  if uuids not in member_of], now_forbidden - forbidden))
@@ -236,12 +235,10 @@ class _Verdict:
         hold = held_room.find(
             self.context, self.client, self.spec.instance_uuid)
         if hold and not held_candidate.misfit(
-                self.context, self.client, requests[0], hold,
-                with_groups=True):
-            allocations, summaries = held_candidate.as_candidates(hold)
+                self.context, self.client, requests[0], hold):
             # Which provider serves which group of the request is not known.
-            allocations[0]['mappings'] = None
-            answers.append((allocations, summaries, None))
+            candidate = {'allocations': hold['allocations'], 'mappings': None}
+            answers.append(([candidate], {}, None))
         candidates = collections.defaultdict(list)
         for allocations, _summaries, _version in answers:
             for allocation in allocations or ():

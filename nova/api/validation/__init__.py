@@ -26,7 +26,6 @@ def ending(kind, version, method):
     :param kind: 'request_body_schema' or 'response_body_schema'
     :param version: the last microversion of the schema, as '2.104'
     :param method: the released method, with its decorators
-    :returns: the method
     """
     wrapper = method
     while hasattr(wrapper, '__wrapped__'):

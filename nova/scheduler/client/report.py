@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+from keystoneauth1 import exceptions as ks_exc
 import os_resource_classes as orc
 
 from nova.scheduler import held_candidate
@@ -18,6 +19,24 @@ from nova.scheduler import lost_claims
 import nova_pending
 
 released = nova_pending.released(__name__)
+
+
+def drop_held_room(context, instance_uuid):
+    """Give back what is held for a server that is not to be built there now.
+
+    A failure is logged only: whoever has written the hold can delete it.
+
+    :returns: whether nothing is held for the server any more
+    """
+    try:
+        client = report_client_singleton()  # noqa: F821
+        hold = held_room.find(context, client, instance_uuid)
+        return hold is None or held_room.drop(context, client, hold)
+    except ks_exc.ClientException as exc:
+        LOG.warning(  # noqa: F821
+            'The room that may be held for the server cannot be given back: '
+            '%s', exc, instance_uuid=instance_uuid)
+        return False
 
 
 @nova_pending.over(released.SchedulerReportClient)
@@ -31,22 +50,20 @@ class SchedulerReportClient:
             self, context, resources)
 
     def claim_resources(self, context, consumer_uuid, alloc_request,
-                        project_id, user_id, allocation_request_version,
-                        consumer_generation=None):
-        hold = held_candidate.is_claimed_by(context, consumer_uuid)
-        if hold is not None:
-            return held_room.claim(context, self, hold, project_id, user_id)
-        is_build = context.hold is not None
-        if is_build:
-            # Placement refuses the claim if the server has allocations: the
-            # conductor of a late scheduler has given up then, and the server
-            # is built by another. The release would add to the allocations.
+                        project_id, user_id, *args, **kwargs):
+        build = context.hold
+        if build is not None and build.taken:
+            return held_room.claim(
+                context, self, build.hold, project_id, user_id)
+        if build is not None:
+            # Placement refuses the claim if the server has allocations: this
+            # scheduler is late then, and another has placed the server. The
+            # release would add to the allocations.
             alloc_request = dict(alloc_request, consumer_generation=None)
         claimed = released.SchedulerReportClient.claim_resources(
             self, context, consumer_uuid, alloc_request, project_id, user_id,
-            allocation_request_version,
-            consumer_generation=consumer_generation)
-        if claimed and is_build:
+            *args, **kwargs)
+        if claimed and build is not None:
             lost_claims.check(context, self, consumer_uuid)
         return claimed
 

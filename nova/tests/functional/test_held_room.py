@@ -686,8 +686,10 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
             self.assertRaises(
                 ks_exc.ServiceUnavailable, held_room.claim, context, client,
                 hold, 'project', 'user')
-            self.assertFalse(held_room.drop_any(
-                context, lambda: client, self.server['id']))
+            with mock.patch.object(report, 'report_client_singleton',
+                                   return_value=client):
+                self.assertFalse(report.drop_held_room(
+                    context, self.server['id']))
 
     def test_placement_does_not_show_the_host(self):
         self.make_room()
@@ -857,16 +859,16 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
     def test_held_while_it_is_set_to_error(self):
         self.make_room()
         self.flags(use_pending_state=False)
-        drop_any, holds = held_room.drop_any, iter((self.hold,))
+        drop, holds = report.drop_held_room, iter((self.hold,))
 
         def late(*args):
-            dropped = drop_any(*args)
+            dropped = drop(*args)
             for hold in holds:
                 self.assertEqual(204, hold())
             return dropped
 
         with mock.patch('builtins.print'), mock.patch.object(
-                held_room, 'drop_any', late):
+                report, 'drop_held_room', late):
             self.assertEqual(0, manage.PendingCommands().set_error())
         self.wait_for(self.server, 'ERROR')
         self.assertEqual({}, self.held()['allocations'])

@@ -195,7 +195,7 @@ class RecoveryTestCase(stopped_builds.StoppedBuildsBase):
         self.stopped(_Manager, '_recheck_quota',
                      self.ask_for_rebuild().arrives)
         for target, name in (
-                (allocations, 'delete'), (unbuilt_instance, '_purge'),
+                (allocations, 'delete'), (unbuilt_instance, 'purge'),
                 (objects.Instance, 'create')):
             with mock.patch.object(target, name,
                                    side_effect=stopped_builds.Down()):

@@ -27,7 +27,6 @@ from nova.cmd import manage
 from nova.compute import utils as compute_utils
 from nova.conductor import manager
 from nova.conductor import rpcapi as conductor_rpcapi
-from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
 from nova.db.api import models as api_models
 from nova.db.main import api as main_db_api

@@ -14,7 +14,6 @@ import functools
 
 from nova import objects
 from nova.scheduler.client import report
-from nova.scheduler import held_room
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -32,5 +31,5 @@ class AdminActionsController:
         # look-up of the server has targeted the context at its cell; room is
         # held for servers in cell0 only.
         if context.cell_uuid == objects.CellMapping.CELL0_UUID:
-            held_room.drop_any(context, report.report_client_singleton, id)
+            report.drop_held_room(context, id)
         return answer

@@ -81,18 +81,21 @@ class ServersController:
                     pending.asked_to_wait(spec))
 
     def _get_server(self, context, req, instance_uuid, is_detail=False,
-                    cell_down_support=False, columns_to_join=None):
+                    *args, **kwargs):
+        asked = context.rebuild
         # With details it is asked for to be shown.
-        if is_detail and context.rebuild is not None and (
-                context.rebuild.taken_out is not None):
-            return context.rebuild.taken_out
-        return released.ServersController._get_server(
-            self, context, req, instance_uuid, is_detail=is_detail,
-            cell_down_support=cell_down_support,
-            columns_to_join=columns_to_join)
+        if is_detail and asked is not None and asked.taken_out is not None:
+            return asked.taken_out
+        instance = released.ServersController._get_server(
+            self, context, req, instance_uuid, is_detail, *args, **kwargs)
+        if asked is not None and not is_detail:
+            # The server of a rebuild, of which nothing was checked yet.
+            asked.correction = self._find_correction(
+                context, instance, asked.body)
+        return instance
 
     @nova_pending.new
-    def _find_correction(self, req, id, rebuild):
+    def _find_correction(self, context, instance, rebuild):
         """Return the flavor and the zone that a rebuild names.
 
         The policies and the lock are checked before either of them is looked
@@ -101,16 +104,15 @@ class ServersController:
         :param rebuild: the body of the rebuild action
         :returns: a Correction, None if neither is named
         """
-        flavor_id, zone = rebuild.get('flavorRef'), None
+        flavor_id = rebuild.get('flavorRef')
         names_zone = 'availability_zone' in rebuild
         if flavor_id is None and not names_zone:
             return None
-        context = req.environ['nova.context']
-        instance = self._get_server(context, req, id)
         target = {'project_id': instance.project_id,
                   'user_id': instance.user_id,
                   'availability_zone': instance.availability_zone}
         context.can(policies.SERVERS % 'rebuild', target=target)
+        zone = host = node = None
         if names_zone:
             try:
                 zone, host, node = self.compute_api.parse_availability_zone(
@@ -125,18 +127,16 @@ class ServersController:
         if flavor_id is not None:
             context.can(policies.SERVERS % 'resize', target=target)
             flavor_id = common.get_id_from_href(flavor_id)
-        if names_zone and (host or node):
+        if host or node:
             context.can(policies.SERVERS % 'create:forced_host', target=target)
         if instance.locked and not context.is_admin:
             raise webob.exc.HTTPConflict(
                 explanation=exception.InstanceIsLocked(
                     instance_uuid=instance.uuid).format_message())
-        if names_zone:
-            if host or node:
-                zone = self._validate_host_availability_zone(
-                    context, zone, host)
-            zone = zone, host, node
-        return rebuild_correction.Correction(flavor_id, zone)
+        if host or node:
+            zone = self._validate_host_availability_zone(context, zone, host)
+        return rebuild_correction.Correction(
+            flavor_id, (zone, host, node) if names_zone else None)
 
     @validation.schema(schema.rebuild_v2107, rebuild_correction.API_VERSION)
     @validation.schema(
@@ -155,19 +155,17 @@ class ServersController:
             # The compute API finds the image of a server whose rebuild names
             # none.
             body = {'rebuild': {'imageRef': None, **body['rebuild']}}
-            correction = None
-            # Below it the body has not been validated yet.
-            if context.supports_api_version(rebuild_correction.API_VERSION):
-                correction = self._find_correction(req, id, body['rebuild'])
-            context.rebuild = rebuild_in_cell0.Asked(correction)
+            context.rebuild = rebuild_in_cell0.Asked(body['rebuild'])
         try:
             return released.ServersController._rebuild(
                 self, req=req, id=id, body=body)
         except webob.exc.HTTPConflict as error:
             # Up to 2.104 the words are those of the release.
-            if not asked_for and context.supports_api_version(
-                    pending.API_VERSION) and (
-                    rebuild_in_cell0.would_apply(error.__context__)):
+            refusal = error.__context__
+            if (not asked_for and
+                    context.supports_api_version(pending.API_VERSION) and
+                    isinstance(refusal, exception.InstanceInvalidState) and
+                    refusal.kwargs.get('attr') == 'launched_at'):
                 error.explanation += _(
                     '. It was never built: ask for its rebuild with '
                     'microversion %s or later.'

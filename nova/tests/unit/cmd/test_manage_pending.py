@@ -18,7 +18,6 @@ from oslo_db import exception as db_exc
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.cmd import manage
-from nova.compute import pending_downgrade
 from nova import context as nova_context
 from nova import exception
 from nova import objects
@@ -36,7 +35,8 @@ class SetErrorTestCase(test.TestCase):
         self.useFixture(fixtures.MonkeyPatch('sys.stdout', self.output))
         # Nothing is held, as Placement would say.
         self.useFixture(fixtures.MockPatch(
-            'nova.scheduler.held_room.drop_any', return_value=True))
+            'nova.scheduler.client.report.drop_held_room',
+            return_value=True))
 
     def create_records(self, *names, cell='cell0', **values):
         """Create instances, by default in PENDING in cell0."""
@@ -232,7 +232,7 @@ class SetErrorTestCase(test.TestCase):
 
     def test_put_into_cell0_meanwhile(self):
         self.create_records('one')
-        batch = pending_downgrade._batch
+        batch = manage._batch
 
         def late(*args):
             found = batch(*args)
@@ -240,7 +240,7 @@ class SetErrorTestCase(test.TestCase):
                 self.create_records('late')
             return found
 
-        with mock.patch.object(pending_downgrade, '_batch', late):
+        with mock.patch.object(manage, '_batch', late):
             code, lines = self.run_it()
         self.assertEqual(1, code)
         self.assertIn('run this again', lines[-1])

@@ -58,7 +58,8 @@ class SetErrorOnDatabase(requirements_of_tests.DatabaseServer,
         self.addCleanup(self.forget_cells)
         # Nothing is held, as Placement would say.
         self.useFixture(fixtures.MockPatch(
-            'nova.scheduler.held_room.drop_any', return_value=True))
+            'nova.scheduler.client.report.drop_held_room',
+            return_value=True))
         with self.target() as cctxt:
             for name in NAMES:
                 objects.Instance(

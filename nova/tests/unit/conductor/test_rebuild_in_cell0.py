@@ -18,7 +18,6 @@ from nova.conductor import api
 from nova.conductor import manager
 from nova.conductor import rpcapi
 from nova import context as nova_context
-from nova.scheduler.client import report
 from nova import test
 
 ARGUMENTS = dict(
@@ -39,7 +38,8 @@ class RebuildInCell0RPCTestCase(test.NoDBTestCase):
         self.context = nova_context.get_admin_context()
         self.rpcapi = rpcapi.ComputeTaskAPI()
         self.rpcapi.client = mock.Mock()
-        patcher = mock.patch('nova.scheduler.held_room.drop_any')
+        patcher = mock.patch(
+            'nova.scheduler.client.report.drop_held_room')
         self.drop = patcher.start()
         self.addCleanup(patcher.stop)
 
@@ -66,8 +66,7 @@ class RebuildInCell0RPCTestCase(test.NoDBTestCase):
                          sent.call_args.kwargs['build_requests'])
         self.assertEqual([ARGUMENTS['request_spec']],
                          sent.call_args.kwargs['request_specs'])
-        self.drop.assert_called_once_with(
-            self.context, report.report_client_singleton, uuids.server)
+        self.drop.assert_called_once_with(self.context, uuids.server)
 
     def test_upgrade_level_is_a_pin(self):
         self.flags(conductor='3.0', group='upgrade_levels')

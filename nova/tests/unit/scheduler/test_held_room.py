@@ -193,16 +193,19 @@ class HoldTestCase(HeldRoomBase):
 
     def test_drop_any(self):
         self.client.put.return_value = answer(204)
-        for find, dropped in (({'return_value': self.hold}, True),
-                              ({'return_value': None}, True),
-                              ({'side_effect': ks_exc.ConnectFailure}, False)):
-            with mock.patch.object(held_room, 'find', **find):
-                self.assertEqual(dropped, held_room.drop_any(
-                    self.context, lambda: self.client, uuids.server))
-        self.client.put.assert_called_once()
-        self.assertFalse(held_room.drop_any(
-            self.context, mock.Mock(side_effect=ks_exc.EndpointNotFound),
-            uuids.server))
+        with mock.patch.object(report, 'report_client_singleton',
+                               return_value=self.client) as get_client:
+            for find, dropped in (
+                    ({'return_value': self.hold}, True),
+                    ({'return_value': None}, True),
+                    ({'side_effect': ks_exc.ConnectFailure}, False)):
+                with mock.patch.object(held_room, 'find', **find):
+                    self.assertEqual(dropped, report.drop_held_room(
+                        self.context, uuids.server))
+            self.client.put.assert_called_once()
+            get_client.side_effect = ks_exc.EndpointNotFound
+            self.assertFalse(report.drop_held_room(
+                self.context, uuids.server))
 
     def test_was_claimed(self):
         for version, claimed in ('1.38', True), ('1.36', False), (None, False):
@@ -241,8 +244,15 @@ class CandidateTestCase(HeldRoomBase):
     def schedule(self):
         self.context.hold = held_candidate.ScheduledHold(self.hold)
 
-    def claimed(self, server=uuids.server):
-        return held_candidate.is_claimed_by(self.context, server)
+    def claimed(self):
+        """Return the hold that a claim of the scheduler is for, or None."""
+        client = report.SchedulerReportClient(adapter=mock.Mock())
+        with mock.patch.object(held_room, 'claim') as claim, mock.patch.object(
+                client, 'put', return_value=answer(204)):
+            client.claim_resources(
+                self.context, uuids.server, {'allocations': {}}, 'owner',
+                'user', allocation_request_version='1.36')
+        return claim.call_args and claim.call_args.args[2]
 
     def candidates(self, **request):
         return held_candidate.candidates(
@@ -258,7 +268,6 @@ class CandidateTestCase(HeldRoomBase):
               'mappings': {'': [uuids.host]}}], {uuids.host: {}}),
             self.candidates())
         self.assertEqual(self.hold, self.claimed())
-        self.assertIsNone(self.claimed(uuids.other))
         # The second query for pinned CPUs.
         self.assertEqual(([], {}), self.candidates())
         self.client.put.assert_not_called()

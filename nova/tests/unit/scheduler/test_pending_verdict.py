@@ -188,7 +188,7 @@ class EmptyHostsTestCase(test.NoDBTestCase):
             url for url in self.asked if url.endswith('=CUSTOM_B')]))
 
     def test_placement_is_down(self):
-        self.get = mock.Mock(return_value=None)
+        self.get = mock.Mock(return_value=mock.Mock(status_code=503))
         self.assertRaises(
             empty_hosts.PlacementUnavailable, self.could_hold)
 

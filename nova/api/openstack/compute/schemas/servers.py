@@ -38,28 +38,30 @@ rebuild_v2107['properties']['rebuild']['properties'].update({
 })
 
 
-def _with_pending(response, *path):
-    """Copy a response whose server schema, found by path, knows PENDING."""
+_DETAIL = ('servers', 'items', 'oneOf', 0)
+_SHOW = ('server', 'oneOf', 0)
+
+
+def _with(response, *path, **properties):
+    """Copy a response, and set properties of the server schema at a path."""
     response = copy.deepcopy(response)
     server = response['properties']
     for key in path:
         server = server[key]
-    server['properties']['status'] = _server_status_v2105
+    server['properties'].update(properties)
     return response
 
 
-detail_response_v2105 = _with_pending(
-    released.detail_response_v2100, 'servers', 'items', 'oneOf', 0)
-show_response_v2105 = _with_pending(
-    released.show_response_v2100, 'server', 'oneOf', 0)
-update_response_v2105 = _with_pending(
-    released.update_response_v2100, 'server')
-rebuild_response_v2105 = _with_pending(
-    released.rebuild_response_v2100, 'server')
+detail_response_v2105 = _with(
+    released.detail_response_v2100, *_DETAIL, status=_server_status_v2105)
+show_response_v2105 = _with(
+    released.show_response_v2100, *_SHOW, status=_server_status_v2105)
+update_response_v2105 = _with(
+    released.update_response_v2100, 'server', status=_server_status_v2105)
+rebuild_response_v2105 = _with(
+    released.rebuild_response_v2100, 'server', status=_server_status_v2105)
 
-detail_response_v2107 = copy.deepcopy(detail_response_v2105)
-detail_response_v2107['properties']['servers']['items']['oneOf'][0][
-    'properties']['asked_to_wait'] = {'type': 'boolean'}
-show_response_v2107 = copy.deepcopy(show_response_v2105)
-show_response_v2107['properties']['server']['oneOf'][0][
-    'properties']['asked_to_wait'] = {'type': 'boolean'}
+detail_response_v2107 = _with(
+    detail_response_v2105, *_DETAIL, asked_to_wait={'type': 'boolean'})
+show_response_v2107 = _with(
+    show_response_v2105, *_SHOW, asked_to_wait={'type': 'boolean'})
