@@ -82,7 +82,8 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.fill('bad')
         self.make_room()
         server = self.is_built(('rebuild', 'resetState', 'create'))
-        self.assertEqual('roomy', server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual([self.provider(server['OS-EXT-SRV-ATTR:host'])],
+                         list(self.allocations()))
 
     # What is refused.
 

@@ -18,8 +18,8 @@ from keystoneauth1 import exceptions as ks_exc
 from oslo_db import exception as db_exc
 from oslo_utils.fixture import uuidsentinel as uuids
 
-from nova.compute import rpcapi
 from nova.compute import moved_server
+from nova.compute import rpcapi
 from nova import context as nova_context
 from nova import exception
 from nova import objects
