@@ -66,9 +66,10 @@ class _StockConductor:
         self.useFixture(fixtures.MockPatch(
             'nova.conductor.tasks.rebuild_in_cell0.is_rebuild',
             return_value=False))
-        self.useFixture(fixtures.MockPatchObject(
-            objects.BuildRequest, '_get_by_instance_uuid_from_db',
-            build_request.released.BuildRequest._get_by_instance_uuid_from_db))
+        released = build_request.released.BuildRequest
+        for name in ('_get_by_instance_uuid_from_db', '_destroy_in_db'):
+            self.useFixture(fixtures.MockPatchObject(
+                objects.BuildRequest, name, getattr(released, name)))
         released = manager.released.ComputeTaskManager
         for name in ('_set_vm_state_and_notify', '_delete_build_request'):
             self.useFixture(fixtures.MockPatchObject(
