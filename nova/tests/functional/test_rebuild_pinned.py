@@ -69,7 +69,8 @@ class _StockConductor:
         released = build_request.released.BuildRequest
         for name in ('_get_by_instance_uuid_from_db', '_destroy_in_db'):
             self.useFixture(fixtures.MockPatchObject(
-                objects.BuildRequest, name, getattr(released, name)))
+                objects.BuildRequest, name,
+                staticmethod(getattr(released, name))))
         released = manager.released.ComputeTaskManager
         for name in ('_set_vm_state_and_notify', '_delete_build_request'):
             self.useFixture(fixtures.MockPatchObject(
@@ -122,4 +123,6 @@ class StockConductorHoldTestCase(_StockConductor,
         with mock.patch('nova.scheduler.client.report.report_client_singleton',
                         side_effect=ks_exc.EndpointNotFound):
             self.rebuild(self.server)
+            self.wait_for(self.server, 'ERROR')
+        self.rebuild(self.server)
         self.wait_for(self.server, 'ACTIVE')
