@@ -39,7 +39,6 @@ from nova_reaper.cloud import shapes
 from nova_reaper.cloud import world
 from nova_reaper import conf as reaper_conf
 from nova_reaper.events import bus
-from nova_reaper.events import jobs
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import guard
@@ -77,14 +76,14 @@ class Engine:
         self._lists = lists.Lists(source, forms)
         self.mailbox = bus.Mailbox()
         few = max(1, conf.reaper.workers // 4)
-        self.jobs = jobs.Jobs(pool, self.mailbox.wake, self._failed, few)
+        self.jobs = reader.Jobs(pool, self.mailbox.wake, self._failed, few)
         self.lock = threading.RLock()
         self.observed: dict[str, model.Decision] = {}
         self.outcomes = attempts.Outcomes(conf, source, known, meters,
                                           book)
         # Those that attempts wait for must not stand in line behind others.
-        self._hosts = jobs.Hosts(source, known, self.jobs, self._refreshed,
-                                  few)
+        self._hosts = reader.Hosts(source, known.views, self.jobs,
+                                 self._refreshed, few)
         self.attempts = attempts.Attempts(
             conf, known, actor, self.outcomes, forms, self._hosts, self.jobs,
             self._read_one, self._lists.keep_failed)

@@ -28,7 +28,7 @@ from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
-from nova_reaper.queue import history
+from nova_reaper.queue import queue
 from nova_reaper.report.journal import record
 
 
@@ -206,21 +206,21 @@ class Outcome:
     apart: bool = False
     offered: frozenset[str] | None = None
     tries: nova.Tries | None = None
-    why: history.Cause | None = None
+    why: queue.Cause | None = None
 
     @property
-    def cause(self) -> history.Cause:
+    def cause(self) -> queue.Cause:
         """Why nothing came of the attempt."""
         if self.why:
             return self.why
         if self.reason is model.Reason.BUILD_FAILED:
-            return history.Cause.HOST
+            return queue.Cause.HOST
         if self.result in (Result.REFUSED, Result.PENDING, Result.ERROR):
-            return history.Cause.SERVER
+            return queue.Cause.SERVER
         if self.result is Result.TIMEOUT or (
                 self.reason is model.Reason.UNKNOWN):
-            return history.Cause.SERVICE
-        return history.Cause.RACE
+            return queue.Cause.SERVICE
+        return queue.Cause.RACE
 
 
 def ask(current: Attempt, compute: nova.Nova, named: keystone.Owners,

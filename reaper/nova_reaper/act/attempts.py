@@ -38,9 +38,7 @@ from nova_reaper.act import steps
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.cloud import world
-from nova_reaper.events import jobs
 from nova_reaper.events import reader
-from nova_reaper.queue import history
 from nova_reaper.queue import queue
 from nova_reaper.report import answers
 from nova_reaper.report.journal import journal
@@ -170,7 +168,7 @@ class Outcomes:
     def _came_to_nothing(self, outcome: Outcome) -> None:
         server, host = outcome.attempt.id, outcome.attempt.host
         cause = outcome.cause
-        if cause is history.Cause.RACE and (
+        if cause is queue.Cause.RACE and (
                 outcome.result is Result.CONFLICT):
             waiting = self._world.waiting(server)
             if waiting and not outcome.attempt.victims:
@@ -179,7 +177,7 @@ class Outcomes:
                 self._world.withhold(waiting.shape, host)
                 return
             # Notices were withdrawn: others are not to be given at once.
-            cause = history.Cause.SERVICE
+            cause = queue.Cause.SERVICE
         self._world.came_to_nothing(server, cause, outcome.reason, host)
 
     def _count(self, outcome: Outcome, asked: bool) -> str | None:
@@ -219,7 +217,7 @@ class Outcomes:
             outcome.attempt.id, model.Verdict.WAIT, reason=outcome.reason,
             detail=outcome.detail, hindrance=outcome.hindrance or (
                 model.Hindrance.BACK_OFF
-                if outcome.cause is history.Cause.SERVER and
+                if outcome.cause is queue.Cause.SERVER and
                 outcome.reason == model.Reason.NO_ROOM else None)))
 
     def hopeless(self, busy: Collection[str]
@@ -332,8 +330,8 @@ class Attempts:
 
     def __init__(self, conf: cfg.ConfigOpts, known: world.World,
                  actor: steps.Actor, results: Outcomes,
-                 forms: shapes.Shapes, reading: jobs.Hosts,
-                 runner: jobs.Jobs, read_one: Callable[[str], None],
+                 forms: shapes.Shapes, reading: reader.Hosts,
+                 runner: reader.Jobs, read_one: Callable[[str], None],
                  keep_failed: Callable[[str], None]) -> None:
         self._conf = conf
         self._world = known

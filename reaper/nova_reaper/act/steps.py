@@ -37,10 +37,9 @@ from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
-from nova_reaper.queue import history
+from nova_reaper.queue import queue
 from nova_reaper.report.journal import journal
 from nova_reaper.report.journal import record
 from nova_reaper.report import metrics
@@ -142,7 +141,7 @@ class Actor:
         except rest.NotFound:
             return Outcome(current, Result.GONE, 'It has been deleted.')
         if current.waiting.shelved:
-            if server.shelved and flavors.SHELVED_AT in server.metadata:
+            if server.shelved and shapes.SHELVED_AT in server.metadata:
                 return server
         elif server.waits or current.waiting.failed and server.failed:
             return server
@@ -302,7 +301,7 @@ class Actor:
             self._release(current)
             return Outcome(
                 current, Result.ERROR, server.fault or 'Its build failed.',
-                model.Reason.BUILD_FAILED, why=history.Cause.INTERRUPTED
+                model.Reason.BUILD_FAILED, why=queue.Cause.INTERRUPTED
                 if nova.is_interrupted(server.fault) else None)
         if now - current.since > self._conf.rebuild_timeout:
             # A build that takes the hold later is none the worse for it.
@@ -333,16 +332,16 @@ class Actor:
                 answer = self._nova.pending(current.id, [current.host])
                 reason, detail = answer.reason, answer.message or detail
                 if nova.is_interrupted(answer.message):
-                    why = history.Cause.INTERRUPTED
+                    why = queue.Cause.INTERRUPTED
                 elif reason is model.Reason.UNKNOWN:
                     # Neither hosts nor filters have refused it.
-                    why = history.Cause.SERVICE
+                    why = queue.Cause.SERVICE
                 keeps = keeps and not any(
                     item.refused_by for item in answer.hosts)
             except rest.RequestFailed as error:
                 LOG.info('Why server %s waits again is not known: %s',
                          current.id, error)
-                why = history.Cause.SERVICE
+                why = queue.Cause.SERVICE
         if keeps and current.held and reason == model.Reason.NO_ROOM:
             self._holds.judge(False)
         return Outcome(current, Result.PENDING, detail, reason, why=why)
@@ -353,7 +352,7 @@ class Actor:
             return
         try:
             self._nova.delete_metadata(current.id, (
-                flavors.SHELVED_AT, flavors.TERMINATE_AT, flavors.FOR))
+                shapes.SHELVED_AT, shapes.TERMINATE_AT, shapes.FOR))
         except rest.RequestFailed as error:
             LOG.warning('The mark of server %s, which is back, stays: %s',
                         current.id, error)

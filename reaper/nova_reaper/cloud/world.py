@@ -31,7 +31,6 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.decide import plan
 from nova_reaper.events import reader
-from nova_reaper.queue import history
 from nova_reaper.queue import queue as queue_module
 from nova_reaper.report import answers
 from nova_reaper.report.journal import recall
@@ -58,8 +57,8 @@ class World:
         # Those whose owners have not asked to wait are in no queue.
         self.not_asked: dict[str, model.Waiting] = {}
         self.told = answers.Record(meters)
-        self.history: dict[str, history.History] = {}
-        self.misses = history.Misses()
+        self.history: dict[str, queue_module.History] = {}
+        self.misses = queue_module.Misses()
         # Until when hosts are left out for shapes, by the monotonic clock.
         self._withheld: collections.deque[tuple[float, model.Shape, str]] = (
             collections.deque())
@@ -146,7 +145,7 @@ class World:
             return False
         new = server.id not in self.servers
         self.servers[server.id] = server
-        self.history.setdefault(server.id, history.History())
+        self.history.setdefault(server.id, queue_module.History())
         waiting = self.waiting(server.id)
         # Its shape may be another while nobody is ended for it.
         for shape in {answer.shape, waiting.shape if waiting
@@ -276,20 +275,20 @@ class World:
         answer = self._shapes.known(item) if item else None
         return answer.requests if answer else ()
 
-    def missed(self, waiting: model.Waiting, cause: history.Cause, why: str
-               ) -> bool:
+    def missed(self, waiting: model.Waiting, cause: queue_module.Cause,
+               why: str) -> bool:
         """Servers were ended for a server that did not run.
 
         Faults of services, which are over some time, do not count.
 
         :returns: whether it counts
         """
-        if cause not in (history.Cause.SERVER, history.Cause.HOST):
+        if cause not in (queue_module.Cause.SERVER, queue_module.Cause.HOST):
             return False
-        if cause is history.Cause.HOST:
+        if cause is queue_module.Cause.HOST:
             # More room would not help it.
             self.not_built.add(waiting.id)
-        count = self.misses.add(waiting.shape.key, history.Miss(
+        count = self.misses.add(waiting.shape.key, queue_module.Miss(
             timeutils.utcnow(True), why))
         if count >= self.max_misses:
             LOG.warning('Nobody is ended for an hour for servers like %s '
@@ -304,7 +303,7 @@ class World:
                               for end in memory.ends)
         for miss in reversed(memory.missed):
             key = miss.detail['missed']
-            self.misses.add(key, history.Miss(
+            self.misses.add(key, queue_module.Miss(
                 miss.at, miss.detail.get('reason') or ''))
             if miss.detail.get('reason') == model.Reason.BUILD_FAILED:
                 self.not_built.add(miss.server)
@@ -385,16 +384,16 @@ class World:
         self.told.say(waiting, decision, self.options.mode,
                       timeutils.utcnow(True))
 
-    def came_to_nothing(self, server: str, cause: history.Cause,
+    def came_to_nothing(self, server: str, cause: queue_module.Cause,
                         reason: model.Reason | None, host: str) -> None:
         """An attempt has ended, and its server waits."""
-        self.history.setdefault(server, history.History()).came_to_nothing(
-            cause, reason, host, timeutils.utcnow(True),
-            self.options.retry_interval)
+        known = self.history.setdefault(server, queue_module.History())
+        known.came_to_nothing(cause, reason, host, timeutils.utcnow(True),
+                              self.options.retry_interval)
 
     def asked(self, server: str) -> None:
         """Nova was asked to build a server."""
-        self.history.setdefault(server, history.History()).asked(
+        self.history.setdefault(server, queue_module.History()).asked(
             timeutils.utcnow(True))
 
     def learn_tries(self, server: str, tries: nova.Tries,
@@ -403,7 +402,7 @@ class World:
 
         :returns: whether it backs off for some of a reaper before this one
         """
-        known = self.history.setdefault(server, history.History())
+        known = self.history.setdefault(server, queue_module.History())
         if not known.learn(tries):
             return False
         known.reason = reason

@@ -29,7 +29,6 @@ import numpy as np
 from nova_reaper.cloud import arrays
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
-from nova_reaper.decide import covering
 from nova_reaper.decide import victims
 
 
@@ -75,7 +74,7 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         nobody = nobody[nobody != index.rows[waiting.avoid]]
     if len(nobody):
         chosen = victims.best(
-            index, shape, options, arrays.to_micros(now), covering.Sets(
+            index, shape, options, arrays.to_micros(now), victims.Sets(
                 nobody, np.zeros((len(nobody), 0), np.int64)))
         host = _name(index, int(chosen.rows.min()))
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
@@ -174,7 +173,7 @@ def _cost(index: index_module.Index, waiting: model.Waiting,
              if server is not None and server.id in decision.victims]
     return victims.cost(
         index, waiting.shape, options, arrays.to_micros(now),
-        covering.Sets(np.array([row]), np.array([slots]))) if slots else []
+        victims.Sets(np.array([row]), np.array([slots]))) if slots else []
 
 
 def could_help(index: index_module.Index, demand: model.Demand,

@@ -32,7 +32,6 @@ from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 
@@ -161,7 +160,7 @@ class Lists:
     def _is_kept(self, server: nova.NovaServer) -> bool:
         """Whether a server in ERROR keeps its place in the queue."""
         return server.failed and (
-            server.id in self._rebuilt or flavors.has_asked(server))
+            server.id in self._rebuilt or shapes.has_asked(server))
 
     def _read_failed(self) -> dict[str, nova.NovaServer]:
         found = {}

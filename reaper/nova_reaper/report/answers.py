@@ -23,8 +23,8 @@ from typing import Protocol
 from oslo_log import log
 
 from nova_reaper.clients import nova
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 from nova_reaper.report import metrics
 from nova_reaper.report import sentences
@@ -261,7 +261,7 @@ class Record:
             word = (told.decision.word if told else None) or 'none'
             counts[state, word] = counts.get((state, word), 0) + 1
             oldest[state] = max(oldest[state], (
-                now - flavors.waits_since(server)).total_seconds())
+                now - shapes.waits_since(server)).total_seconds())
         # Whoever looks meanwhile is to see either what was or what is.
         for labels in self._shown - counts.keys():
             self._metrics.pending.remove(*labels)

@@ -22,7 +22,6 @@ from nova_reaper.act import attempt
 from nova_reaper.act import ending
 from nova_reaper.act import steps
 from nova_reaper.clients import keystone
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
@@ -81,7 +80,7 @@ class ActingTestCase(tests.TestCase):
         return attempt.Attempt(
             waiting, host, self.nova.hosts[host], requests=(query,),
             victims=tuple(attempt.Victim(
-                victim, 'v', 'owner', flavors.action(
+                victim, 'v', 'owner', shapes.action(
                     self.nova.nova.server(victim), 40)) for victim in victims),
             **{'since': self.now} | changes)
 

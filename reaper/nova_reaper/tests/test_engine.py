@@ -29,7 +29,7 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
-from nova_reaper.queue import history
+from nova_reaper.queue import queue
 from nova_reaper.report import answers
 from nova_reaper.report.journal import journal
 from nova_reaper.report import metrics
@@ -996,7 +996,7 @@ class SafeguardTestCase(EngineTestCase):
                          self.engine.world.told.last[waiting].decision.word)
         # Meanwhile it has backed off.
         self.engine.world.came_to_nothing(
-            waiting, history.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
+            waiting, queue.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
         self.engine.world.put_again(waiting)
         self.room.set_inventory(self.nova.hosts['h1'], VCPU=2, MEMORY_MB=2048)
         self.turns(12, 61)

@@ -29,11 +29,10 @@ from oslo_utils import timeutils
 
 from nova_reaper.act import attempt
 from nova_reaper.act.attempt import Step
-from nova_reaper.act import sweep
+from nova_reaper.act import recovery
 from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
@@ -220,8 +219,8 @@ class StandbyTestCase(LateTestCase):
         self.offset += 601
         self.turns(1)
         metadata = self.nova.servers[server]['metadata']
-        metadata.update({flavors.TERMINATE_AT: '2026-01-01T00:00:00Z',
-                         flavors.FOR: fakes.new_id()})
+        metadata.update({shapes.TERMINATE_AT: '2026-01-01T00:00:00Z',
+                         shapes.FOR: fakes.new_id()})
         self.engine.guard.active = True
         self.turns(2)
         self.pool.let('full list')
@@ -241,7 +240,7 @@ class StandbyTestCase(LateTestCase):
         self.nova.delete(waiting)
         self.pool.let(f'attempt {waiting}')
         metadata = self.nova.servers[victim]['metadata']
-        metadata[flavors.TERMINATE_AT] = '2026-01-01T00:00:00Z'
+        metadata[shapes.TERMINATE_AT] = '2026-01-01T00:00:00Z'
         self.assertLess(self.seconds(lambda: not metadata), 120)
 
 
@@ -318,7 +317,7 @@ class HintTestCase(LateTestCase):
         self.nova.add_server('x', 4, 'h1')
         shelved = self.nova.add_server(
             's', 4, status='SHELVED_OFFLOADED', preemptible=True,
-            metadata={flavors.SHELVED_AT: fakes.NOW})
+            metadata={shapes.SHELVED_AT: fakes.NOW})
         self.turns(5)
         del self.nova.servers[shelved]
         self.hint(bus.Kind.ENDED, server=shelved, preemptible=True)
@@ -592,12 +591,12 @@ class NoticeTestCase(tests.TestCase):
 
     def test_it_is_looked_at_anew(self) -> None:
         ends, room = mock.Mock(later=set()), mock.Mock()
-        finder = sweep.Notices(fakes.configuration(), room, ends,
+        finder = recovery.Notices(fakes.configuration(), room, ends,
                                  mock.Mock())
         ends.find.return_value = mock.Mock(
             id='s', task_state='powering-off', status='ACTIVE', metadata={
-                flavors.TERMINATE_AT: '2020-01-01T00:00:00Z',
-                flavors.FOR: 'w'})
+                shapes.TERMINATE_AT: '2020-01-01T00:00:00Z',
+                shapes.FOR: 'w'})
         room.consumer.return_value.amounts = {'p': 1}
 
         def withdraw(*args: Any) -> None:

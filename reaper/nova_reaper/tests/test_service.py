@@ -31,7 +31,7 @@ import webob
 
 from nova_reaper import conf as reaper_conf
 from nova_reaper.events import bus
-from nova_reaper.events import jobs
+from nova_reaper.events import reader
 from nova_reaper.report import http
 from nova_reaper import service
 from nova_reaper import tests
@@ -272,7 +272,7 @@ class EndTestCase(tests.TestCase):
             hosts.append(host)
 
         def runs() -> None:
-            source = jobs.Jobs(reaper._pool, mock.Mock(), mock.Mock())
+            source = reader.Jobs(reaper._pool, mock.Mock(), mock.Mock())
             source.start('full list', lambda: list(
                 reaper._readers.map(read_host, range(1000))), mock.Mock())
             begun.wait(60)

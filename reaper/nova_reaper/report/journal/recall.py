@@ -31,8 +31,8 @@ from oslo_utils import timeutils
 
 from nova_reaper.act import attempt
 from nova_reaper.clients import nova
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
 from nova_reaper.report.journal.record import Kind
 from nova_reaper.report.journal.record import LEFT
 from nova_reaper.report.journal.record import Record
@@ -142,10 +142,10 @@ def _of_notice(record: Record, server: nova.NovaServer | None,
     if server.status == 'DELETED':
         # Nova says so before the delete is done, which may still fail.
         return None
-    if server.status in flavors.OFF_HOST:
+    if server.status in shapes.OFF_HOST:
         return (model.Action.SHELVE.value
-                if flavors.SHELVED_AT in server.metadata else LEFT)
-    if server.metadata.get(flavors.FOR) == record.waiting:
+                if shapes.SHELVED_AT in server.metadata else LEFT)
+    if server.metadata.get(shapes.FOR) == record.waiting:
         return None
     return ''
 
