@@ -79,14 +79,12 @@ class Engine:
         self.jobs = reader.Jobs(pool, self.mailbox.wake, self._failed, few)
         self.lock = threading.RLock()
         self.observed: dict[str, model.Decision] = {}
-        self.outcomes = attempts.Outcomes(conf, source, known, meters,
-                                          book)
         # Those that attempts wait for must not stand in line behind others.
         self._hosts = reader.Hosts(source, known.views, self.jobs,
                                  self._refreshed, few)
         self.attempts = attempts.Attempts(
-            conf, known, actor, self.outcomes, forms, self._hosts, self.jobs,
-            self._read_one, self._lists.keep_failed)
+            conf, source, known, forms, actor, meters, book, self._hosts,
+            self.jobs, self._read_one, self._lists.keep_failed)
         self._calendar = lists.Calendar(conf)
         self.recovered = False
         self._book = book
@@ -131,9 +129,8 @@ class Engine:
             return 0.0
         now = time.monotonic()
         due = [self._calendar.pending, self._calendar.full]
-        due += [current.wake_at for server, current
-                in self.attempts.under_way.items()
-                if f'attempt {server}' not in self.jobs]
+        due += [current.wake_at
+                for current in self.attempts.under_way.values()]
         return min([longest] + [when - now for when in due if when > now])
 
     def _stand_by(self) -> None:
@@ -391,8 +388,7 @@ class Engine:
     def _take_sweep(self, term: int, found: recovery.Found) -> None:
         if term != self._term:
             return
-        self.outcomes.show_holds(found.holds, found.oldest,
-                                 self.attempts.under_way.values())
+        self.attempts.show_holds(found.holds, found.oldest)
         for current in found.attempts:
             if current.id not in self.attempts.under_way:
                 self.attempts.under_way[current.id] = current

@@ -119,7 +119,9 @@ class Attempt:
     :ivar since: when the step began, by the monotonic clock
     :ivar sent: whether the rebuild was accepted
     :ivar asked_at: when it was asked for first, by the monotonic clock
-    :ivar decided: the decision that is carried out, for the journal
+    :ivar decision: that is carried out, None if a sweep has found it
+    :ivar runner_up: what was decided against
+    :ivar mode: in which it was decided
     """
 
     waiting: model.Waiting
@@ -141,7 +143,9 @@ class Attempt:
     sent: bool = False
     asked_at: float = 0.0
     freed_at: float = 0.0
-    decided: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    decision: model.Decision | None = None
+    runner_up: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    mode: model.Mode | None = None
 
     @property
     def id(self) -> str:
@@ -154,6 +158,13 @@ class Attempt:
         if self.step == Step.CHECK and self.victims:
             return 'notice'
         return SHOWN[self.step]
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """What the journal is told of the decision."""
+        return {'decision': self.decision.to_dict(),
+                'runner_up': self.runner_up,
+                'mode': self.mode} if self.decision else {}
 
     def at(self, step: Step, now: float, **changes: Any) -> 'Attempt':
         """The same at the begin of another step."""

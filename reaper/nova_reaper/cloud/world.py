@@ -29,7 +29,7 @@ from nova_reaper.clients import nova
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
-from nova_reaper.decide import plan
+from nova_reaper.decide import plan as plan_module
 from nova_reaper.events import reader
 from nova_reaper.queue import queue as queue_module
 from nova_reaper.report import answers
@@ -51,7 +51,7 @@ class World:
         self.options = options
         self.index = index_module.Index(options)
         self.queue = queue_module.Queue(options)
-        self.planner = plan.Planner(self.index, self.queue, options)
+        self.planner = plan_module.Planner(self.index, self.queue, options)
         self.views: dict[str, reader.HostView] = {}
         self.servers: dict[str, nova.NovaServer] = {}
         # Those whose owners have not asked to wait are in no queue.
@@ -118,8 +118,8 @@ class World:
     def remove_host(self, name: str) -> None:
         """A host is gone."""
         self.views.pop(name, None)
-        for server in self.index.planned(name):
-            self.index.drop_plan(server)
+        for plan in self.index.planned(name):
+            self.index.drop_plan(plan.server)
         self.index.remove(name)
 
     def consumers(self) -> set[str]:

@@ -136,7 +136,7 @@ class Shown:
     def entry(self, server: str) -> answers.Entry | None:
         """One of them, or one that was given up a short time ago."""
         with self._engine.lock:
-            given_up = self._engine.outcomes.given_up.get(server)
+            given_up = self._engine.attempts.given_up.get(server)
             if server not in self._engine.world.servers:
                 return given_up
         return next((entry for entry in self.entries()
@@ -162,8 +162,9 @@ class Shown:
             if waiting is None or not known.views:
                 return None
             # Its room is planned in the index, and its victims are taken.
-            decision = (self._engine.observed.get(server) or
-                        self._engine.attempts.decisions.get(server))
+            current = self._engine.attempts.under_way.get(server)
+            decision = (current.decision if current
+                        else self._engine.observed.get(server))
             if decision is None:
                 decision = choose.decide(
                     known.index, waiting, dataclasses.replace(

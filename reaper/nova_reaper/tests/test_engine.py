@@ -26,6 +26,7 @@ from nova_reaper.act import attempt
 from nova_reaper.act import holds
 from nova_reaper.clients import keystone
 from nova_reaper.clients import rest
+from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
@@ -181,12 +182,13 @@ class FillTestCase(EngineTestCase):
         after = self.nova.add_server('v', 8)
         self.turns(30, 61)
         self.assertEqual('ACTIVE', self.status(after))
-        self.assertEqual({}, self.engine.attempts._written)
+        self.assertEqual({}, self.engine.world.index.plans)
 
     def test_a_plan_ends_with_its_host(self) -> None:
         self.nova.add_host('h1', 8)
         self.turns(5)
-        self.engine.world.index.plan('w', 'h1', {'VCPU': 8})
+        self.engine.world.index.plan(
+            index_module.Plan('w', 'h1', {'VCPU': 8}))
         self.engine.world.remove_host('h1')
         self.assertEqual({}, self.engine.world.index.plans)
 
@@ -726,7 +728,7 @@ class PreemptTestCase(EngineTestCase):
         self.nova.finish(waiting)
         self.nova.add_server('v', 8)
         self.turns(20, 61)
-        self.assertEqual({}, self.engine.outcomes._ended)
+        self.assertEqual({}, self.engine.attempts._ended)
 
     def test_one_that_cannot_be_told_is_spared(self) -> None:
         self.nova.add_host('h2', 8)

@@ -282,14 +282,14 @@ class JobsTestCase(LateTestCase):
         self.turns(5)
         waiting = self.nova.add_server('w', 8)
         self.hint(bus.Kind.WAITS, server=waiting)
-        with mock.patch.object(self.engine.outcomes, 'begin',
-                               return_value=None) as begin:
+        with mock.patch.object(self.engine.attempts, '_new',
+                               return_value=None) as new:
             self.turns(3)
-            begin.assert_called_once()
+            new.assert_called_once()
             # It does not turn and turn for it.
             self.assertFalse(self.engine.mailbox._woken)
             self.turns(6)
-            self.assertEqual(2, begin.call_count)
+            self.assertEqual(2, new.call_count)
         self.assertLess(self.until_active(waiting), 20)
 
 

@@ -13,6 +13,7 @@
 """A reaper that waits for its turn, and takes it."""
 
 import datetime
+import math
 from unittest import mock
 
 from nova_reaper.act import attempt
@@ -197,10 +198,11 @@ class StandbyTestCase(test_engine.EngineTestCase):
         with self.staying_at(Step.REBUILD):
             self.hint(bus.Kind.HOST, host='h3')
             self.turns(5)
-            self.assertIn(self.waiting, self.engine.attempts._written)
+            plan = self.engine.world.index.plans[self.waiting]
+            self.assertLess(plan.written_at, math.inf)
             self.engine.guard.active = False
             self.turns(3)
-        self.assertEqual({}, self.engine.attempts._written)
+        self.assertEqual({}, self.engine.world.index.plans)
 
     def test_lists_fail(self) -> None:
         def fail() -> fakes.Answer:
