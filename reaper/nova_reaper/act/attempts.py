@@ -37,6 +37,7 @@ from nova_reaper.act import steps
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.cloud import world
+from nova_reaper.decide import plan
 from nova_reaper.events import reader
 from nova_reaper.queue import queue
 from nova_reaper.report import answers
@@ -155,8 +156,8 @@ class Attempts:
              ) -> Attempt | None:
         """The attempt that carries a decision out."""
         hypervisor = self._reader.hypervisors.get(decision.host or '')
-        requests = self._world.requests(waiting.id)
-        if hypervisor is None or not requests:
+        answer = self._world.answer(waiting.id)
+        if hypervisor is None or answer is None:
             return None
         victims = []
         for uuid in decision.victims:
@@ -166,8 +167,8 @@ class Attempts:
             victims.append(attempt.Victim(uuid, server.name, server.project,
                                           server.action))
         return Attempt(
-            waiting, hypervisor.host, hypervisor.uuid, requests=requests,
-            victims=tuple(victims),
+            waiting, hypervisor.host, hypervisor.uuid,
+            requests=answer.requests, victims=tuple(victims),
             freed_at=self._hosts.freed.get(hypervisor.host, 0.0),
             since=time.monotonic(), decision=decision,
             runner_up=self._world.planner.runner_up(
@@ -236,7 +237,7 @@ class Attempts:
 
     def _advanced(self, result: Attempt | Outcome) -> None:
         if isinstance(result, Outcome):
-            self._ended_with(result)
+            self._finish(result)
             return
         before = self.under_way.get(result.id)
         if before is None:
@@ -249,31 +250,11 @@ class Attempts:
             if result.held:
                 self._note_written(result.id)
 
-    def _ended_with(self, outcome: Outcome) -> None:
-        server = outcome.attempt.id
-        known = self.under_way.pop(server, None)
-        if known is None:
-            return
-        self._finish(outcome, known.decision)
-        if outcome.apart:
-            self._shapes.set_apart(server)
-        if outcome.result is Result.ERROR:
-            self._keep_failed(server)
-        item = self._world.servers.get(server)
-        if item is None:
-            self._note_written(server)
-        else:
-            if outcome.refused_by:
-                self._shapes.forget(item)
-            self._read_one(server)
-        # Where nothing came of it the host may not be what it was taken for.
-        self._hosts.read(outcome.attempt.host, outcome.result != Result.ACTIVE)
-
     def _note_written(self, server: str) -> None:
         """What was planned for a server, if it still is, is in Placement."""
-        plan = self._world.index.plans.get(server)
-        if plan:
-            plan.written_at = time.monotonic()
+        planned = self._world.index.plans.get(server)
+        if planned:
+            planned.written_at = time.monotonic()
 
     def failed(self, name: str) -> None:
         """A job has failed; if it was a step it is done again later."""
@@ -314,11 +295,14 @@ class Attempts:
             current.held is not None for current in self.under_way.values()))
         self._metrics.hold_oldest.set(oldest)
 
-    def _finish(self, outcome: Outcome, decision: model.Decision | None
-                ) -> None:
+    def _finish(self, outcome: Outcome) -> None:
         """An attempt has ended."""
         current, now = outcome.attempt, timeutils.utcnow(True)
         server = current.id
+        known = self.under_way.pop(server, None)
+        if known is None:
+            return
+        decision = known.decision
         LOG.info('Server %s (%s) and host %s: %s. %s', server,
                  current.waiting.name, current.host, outcome.result.value,
                  outcome.detail)
@@ -343,8 +327,22 @@ class Attempts:
             self._tell(outcome)
         for victim in current.victims:
             if victim.ended:
-                self._world.planner.record_end(victim.id, victim.project, now)
+                self._world.planner.ends.append(
+                    plan.End(victim.id, victim.project, now))
         self._reader.avoid(outcome.avoid, self._conf.stuck_exclusion)
+        if outcome.apart:
+            self._shapes.set_apart(server)
+        if outcome.result is Result.ERROR:
+            self._keep_failed(server)
+        item = self._world.servers.get(server)
+        if item is None:
+            self._note_written(server)
+        else:
+            if outcome.refused_by:
+                self._shapes.forget(item)
+            self._read_one(server)
+        # Where nothing came of it the host may not be what it was taken for.
+        self._hosts.read(current.host, outcome.result != Result.ACTIVE)
 
     def _again(self, outcome: Outcome) -> None:
         server, host = outcome.attempt.id, outcome.attempt.host
@@ -361,7 +359,7 @@ class Attempts:
         elif not outcome.apart:
             self._came_to_nothing(outcome)
         if outcome.attempt.sent:
-            self._world.asked(server)
+            self._world.history[server].asked(timeutils.utcnow(True))
         self._world.put_again(server)
 
     def _came_to_nothing(self, outcome: Outcome) -> None:
@@ -427,16 +425,16 @@ class Attempts:
         :returns: whether there were any
         """
         index, shown = self._world.index, False
-        for plan in index.planned(view.host.name):
-            current = self.under_way.get(plan.server)
-            if plan.written_at <= view.read_at:
+        for planned in index.planned(view.host.name):
+            current = self.under_way.get(planned.server)
+            if planned.written_at <= view.read_at:
                 # What was planned shows in the host itself from now on.
-                index.drop_plan(plan.server)
+                index.drop_plan(planned.server)
                 shown = True
             elif current and current.held and (
                     0 < current.held_at <= view.read_at):
                 held = current.held.amounts.get(current.provider, {})
-                index.plan(dataclasses.replace(plan, resources={
+                index.plan(dataclasses.replace(planned, resources={
                     name: amount - held.get(name, 0) for name, amount
                     in current.waiting.shape.resources}))
         return shown

@@ -44,11 +44,6 @@ def allocation(server: nova.NovaServer, provider: str) -> placement.Consumer:
                               server.project, server.user)
 
 
-def amounts(request: model.Shape, provider: str) -> placement.Amounts:
-    """What to hold of a host's own provider for a request."""
-    return {provider: dict(request.resources)}
-
-
 def fits(request: Sequence[tuple[str, int]], free: Mapping[str, int],
          inventory: Mapping[str, model.Inventory]) -> bool:
     """Whether an amount of each class may be allocated where free is left."""

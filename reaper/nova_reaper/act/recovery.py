@@ -37,7 +37,6 @@ import bisect
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
-from collections.abc import Mapping
 import dataclasses
 import datetime
 import itertools
@@ -96,12 +95,12 @@ class Notices:
         # When to look again at servers under notice, by their IDs.
         self._late: dict[str, float] = {}
 
-    def withdraw(self, notices: Iterable[reader.Notice], mode: model.Mode
+    def withdraw(self, servers: Iterable[nova.NovaServer], mode: model.Mode
                  ) -> list[nova.NovaServer]:
         """Withdraw notices to those who have an allocation; the others."""
         taken: list[nova.NovaServer] = []
-        for notice in notices:
-            server = self._ends.find(notice.server.id)
+        for known in servers:
+            server = self._ends.find(known.id)
             if server is None or not server.host or (
                     server.status in shapes.OFF_HOST):
                 # On no host it has no allocation, and nobody has taken it.
@@ -174,92 +173,6 @@ class Notices:
         return True
 
 
-class Orphans:
-    """Looks for holds without a server, a part of the cloud each time.
-
-    Nova takes what is allocated to a server away with the server. A hold that
-    is written a moment later would stay for ever: none of Nova's lists leads
-    to it, and Placement has none of its consumers by their type.
-    """
-
-    def __init__(self, compute: nova.Nova, room: placement.Placement,
-                 held: holds.Holds, meters: metrics.Metrics) -> None:
-        self._nova = compute
-        self._placement = room
-        self._holds = held
-        self._metrics = meters
-        self._last = ''
-
-    def count(self) -> int:
-        """How many holds there are, of whatever servers; 0 if nobody tells.
-        """
-        try:
-            return self._placement.count_holds(self._holds.project)
-        except rest.RequestFailed as error:
-            LOG.warning('Holds cannot be counted: %s', error)
-            return 0
-
-    def release_in_error(self, others: Collection[str]) -> int:
-        """Give the holds of servers free that are in ERROR without a host.
-
-        :param others: IDs of servers that are none of its affair
-        :returns: how many there were
-        """
-        released = 0
-        try:
-            for server in self._nova.servers(status='ERROR'):
-                if not server.host and server.id not in others and (
-                        self._holds.release(server.id)):
-                    released += 1
-                    self._metrics.holds_swept.inc()
-                    LOG.info('The hold of server %s, which is in ERROR, is '
-                             'given free.', server.id)
-        except rest.RequestFailed as error:
-            LOG.warning('Holds of servers in ERROR are looked for later: %s',
-                        error)
-        return released
-
-    def find_in_build(self, others: Collection[str]) -> set[str]:
-        """IDs of servers that Nova builds, and that have a hold still.
-
-        :param others: IDs of servers that are none of its affair
-        """
-        try:
-            return {server.id for status in ('BUILD', 'REBUILD')
-                    for server in self._nova.servers(status=status)
-                    if server.id not in others and self._holds.find(server.id)}
-        except rest.RequestFailed as error:
-            LOG.warning('Holds of servers in build are looked for later: %s',
-                        error)
-            return set()
-
-    def find(self, consumers: Collection[str], wanted: int) -> set[str]:
-        """IDs of consumers that are holds and no server of Nova's.
-
-        It costs Nova a list of all servers, without details. What is left
-        then, migrations most of all, Placement is asked for one by one.
-
-        :param consumers: where to look
-        :param wanted: how many there may be at most
-        """
-        found: set[str] = set()
-        try:
-            known = set(self._nova.ids())
-            suspects = sorted(set(consumers) - known)
-            begin = bisect.bisect_right(suspects, self._last)
-            for server in itertools.islice(
-                    suspects[begin:] + suspects[:begin], LOOKS):
-                if len(found) >= wanted:
-                    break
-                if self._holds.find(server):
-                    found.add(server)
-                self._last = server
-        except rest.RequestFailed as error:
-            LOG.warning('Holds of servers that are gone are looked for '
-                        'later: %s', error)
-        return found
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
     """What a sweep has found.
@@ -297,7 +210,8 @@ class Recovery:
         self._metrics = meters
         self._waiting = waiting
         self._clock = clock
-        self._orphans = Orphans(compute, room, held, meters)
+        # The consumer that was looked at last of those without a server.
+        self._last = ''
         self.notices = Notices(conf, room, ends, self._victim, clock)
         self._seen: dict[str, float] = {}
         self._changed: set[str] = set()
@@ -318,9 +232,9 @@ class Recovery:
         :param mode: in force; in "observe" everything is undone
         """
         self._changed.clear()
-        marked: dict[str, list[reader.Notice]] = {}
-        for notice in self._reader.notices():
-            marked.setdefault(notice.waiting, []).append(notice)
+        marked: dict[str, list[nova.NovaServer]] = {}
+        for item in self._reader.under_notice():
+            marked.setdefault(item.metadata[shapes.FOR], []).append(item)
         held = self._find_held(consumers, pending, busy, marked, age)
         # One that is busy at the moment is not younger for it.
         self._remember(held | marked.keys() |
@@ -361,7 +275,7 @@ class Recovery:
         candidates = set(consumers) & (set(pending) | self._seen.keys())
         held = {server for server in candidates - set(busy)
                 if self._holds.find(server)}
-        left = self._orphans.count() - len(held)
+        left = self._count_holds() - len(held)
         if left > 0:
             left -= sum(self._holds.find(server) is not None
                         for server in busy)
@@ -373,25 +287,100 @@ class Recovery:
                     left -= 1
         known = held | set(marked) | set(busy)
         if left > 0:
-            left -= self._orphans.release_in_error(known | set(pending))
+            left -= self._release_in_error(known | set(pending))
         if left > 0:
-            building = self._orphans.find_in_build(known | set(pending))
+            building = self._find_in_build(known | set(pending))
             held |= building
             left -= len(building)
         if left > 0:
-            held |= self._orphans.find(set(consumers) - known, left)
+            held |= self._find_orphans(set(consumers) - known, left)
         return held
+
+    def _count_holds(self) -> int:
+        """How many holds there are, of whatever servers; 0 if nobody tells.
+        """
+        try:
+            return self._placement.count_holds(self._holds.project)
+        except rest.RequestFailed as error:
+            LOG.warning('Holds cannot be counted: %s', error)
+            return 0
+
+    def _release_in_error(self, others: Collection[str]) -> int:
+        """Give the holds of servers free that are in ERROR without a host.
+
+        :param others: IDs of servers that are none of its affair
+        :returns: how many there were
+        """
+        released = 0
+        try:
+            for server in self._nova.servers(status='ERROR'):
+                if not server.host and server.id not in others and (
+                        self._holds.release(server.id)):
+                    released += 1
+                    self._metrics.holds_swept.inc()
+                    LOG.info('The hold of server %s, which is in ERROR, is '
+                             'given free.', server.id)
+        except rest.RequestFailed as error:
+            LOG.warning('Holds of servers in ERROR are looked for later: %s',
+                        error)
+        return released
+
+    def _find_in_build(self, others: Collection[str]) -> set[str]:
+        """IDs of servers that Nova builds, and that have a hold still.
+
+        :param others: IDs of servers that are none of its affair
+        """
+        try:
+            return {server.id for status in ('BUILD', 'REBUILD')
+                    for server in self._nova.servers(status=status)
+                    if server.id not in others and self._holds.find(server.id)}
+        except rest.RequestFailed as error:
+            LOG.warning('Holds of servers in build are looked for later: %s',
+                        error)
+            return set()
+
+    def _find_orphans(self, consumers: Collection[str], wanted: int
+                      ) -> set[str]:
+        """IDs of consumers that are holds and no server of Nova's.
+
+        Nova takes what is allocated to a server away with the server. A hold
+        that is written a moment later would stay for ever: none of Nova's
+        lists leads to it, and Placement has none of its consumers by their
+        type. So a part of the cloud is looked at each time.
+
+        It costs Nova a list of all servers, without details. What is left
+        then, migrations most of all, Placement is asked for one by one.
+
+        :param consumers: where to look
+        :param wanted: how many there may be at most
+        """
+        found: set[str] = set()
+        try:
+            known = set(self._nova.ids())
+            suspects = sorted(set(consumers) - known)
+            begin = bisect.bisect_right(suspects, self._last)
+            for server in itertools.islice(
+                    suspects[begin:] + suspects[:begin], LOOKS):
+                if len(found) >= wanted:
+                    break
+                if self._holds.find(server):
+                    found.add(server)
+                self._last = server
+        except rest.RequestFailed as error:
+            LOG.warning('Holds of servers that are gone are looked for '
+                        'later: %s', error)
+        return found
 
     def _remember(self, now: Collection[str]) -> None:
         self._seen = {server: self._seen.get(server, self._clock())
                       for server in now}
 
-    def _one(self, server: str, notices: Iterable[reader.Notice],
+    def _one(self, server: str, marked: Iterable[nova.NovaServer],
              mode: model.Mode) -> Attempt | None:
         item = self._ends.find(server)
         consumer = self._placement.consumer(server)
         waits = item is not None and item.waits
-        taken = self.notices.withdraw(notices, mode)
+        taken = self.notices.withdraw(marked, mode)
         if taken:
             return self._with_victims(server, consumer, taken, waits, mode)
         if not self._holds.is_one(consumer):
@@ -502,7 +491,7 @@ class Recovery:
 
     def _attempt(self, server: str, consumer: placement.Consumer, step: Step,
                  victims: tuple[Victim, ...]) -> Attempt | None:
-        names = self._hosts()
+        names = self._reader.names_by_provider()
         provider = next((uuid for uuid in consumer.amounts if uuid in names),
                         None)
         waiting = self._waiting(server)
@@ -518,12 +507,9 @@ class Recovery:
             held=consumer if self._holds.is_one(consumer) else None,
             swapped=bool(victims), since=self._clock())
 
-    def _hosts(self) -> Mapping[str, str]:
-        return self._reader.names_by_provider()
-
     def _hosts_of(self, consumer: placement.Consumer) -> set[str]:
         """The names of the hosts on which a consumer has something."""
-        names = self._hosts()
+        names = self._reader.names_by_provider()
         return {names[uuid] for uuid in consumer.amounts if uuid in names}
 
     def _unmark(self, busy: Collection[str]) -> None:

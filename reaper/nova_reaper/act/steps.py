@@ -18,11 +18,8 @@ which to go on, or its outcome. What was done for an attempt that does not go
 on is undone by the step that finds out.
 """
 
-from collections.abc import Callable
 import dataclasses
-import time
 
-from oslo_config import cfg
 from oslo_log import log
 
 from nova_reaper.act import attempt
@@ -30,19 +27,13 @@ from nova_reaper.act.attempt import Attempt
 from nova_reaper.act.attempt import Outcome
 from nova_reaper.act.attempt import Result
 from nova_reaper.act.attempt import Step
-from nova_reaper.act import ending
-from nova_reaper.act import holds
 from nova_reaper.act import preempt
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
-from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.queue import queue
-from nova_reaper.report.journal import journal
 from nova_reaper.report.journal import record
-from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at a server that is being built; a notification
@@ -57,39 +48,8 @@ PATIENCE = 60.0
 TAKEN = 'The host has no room for it any more.'
 
 
-class Actor:
-    """Does the steps of attempts.
-
-    :param allowed: the mode that is in force at the moment
-    :param clock: monotonic seconds
-    """
-
-    def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
-                 room: placement.Placement, held: holds.Holds,
-                 ends: ending.Victims, named: keystone.Owners,
-                 meters: metrics.Metrics, book: journal.Journal,
-                 allowed: Callable[[], model.Mode],
-                 clock: Callable[[], float] = time.monotonic) -> None:
-        self._conf = conf.reaper
-        self._nova = compute
-        self._placement = room
-        self._holds = held
-        self._owners = named
-        self._metrics = meters
-        self._book = book
-        self._allowed = allowed
-        self._clock = clock
-        self._preempt = preempt.Preempt(
-            conf, compute, room, held, ends, named, meters, allowed, clock)
-        self._steps: dict[Step, Callable[[Attempt], Attempt | Outcome]] = {
-            Step.CHECK: self._check,
-            Step.HOLD: self._hold,
-            Step.NOTICE: self._preempt.notice,
-            Step.GRACE: self._preempt.grace,
-            Step.SWAP: self._preempt.swap,
-            Step.END: self._preempt.end,
-            Step.REBUILD: self._rebuild,
-            Step.WATCH: self._watch}
+class Actor(preempt.Preempt):
+    """Does the steps of attempts: those with victims, and all others."""
 
     def advance(self, current: Attempt) -> Attempt | Outcome:
         """Do the next step.
@@ -98,8 +58,7 @@ class Actor:
         asked again: nothing is undone for it, since nothing may be possible.
         """
         try:
-            return self._steps[current.step](
-                dataclasses.replace(current, stalled=False))
+            return self._do(dataclasses.replace(current, stalled=False))
         except rest.RequestFailed as error:
             now = self._clock()
             LOG.warning('Server %s stays at the step %s: %s', current.id,
@@ -116,6 +75,25 @@ class Actor:
                 current, wake_at=now + AGAIN,
                 stalled=isinstance(error, nova.CellDown))
 
+    def _do(self, current: Attempt) -> Attempt | Outcome:
+        match current.step:
+            case Step.CHECK:
+                return self._check(current)
+            case Step.HOLD:
+                return self._hold(current)
+            case Step.NOTICE:
+                return self._notice(current)
+            case Step.GRACE:
+                return self._grace(current)
+            case Step.SWAP:
+                return self._swap(current)
+            case Step.END:
+                return self._end(current)
+            case Step.REBUILD:
+                return self._rebuild(current)
+            case Step.WATCH:
+                return self._watch(current)
+
     def _check(self, current: Attempt) -> Attempt | Outcome:
         """Look at the server itself, and ask Nova about the host."""
         found = self._find(current)
@@ -123,15 +101,15 @@ class Actor:
             return found
         if current.waiting.shelved:
             return current.at(Step.HOLD, self._clock())
-        refusal = attempt.ask(
-            current, self._nova, self._owners, lambda: found,
+        refusal = self._ask(
+            current, lambda: found,
             lambda why: Outcome(current, Result.GONE, f'It {why}.'),
             has_route=self._nova.has_pending_route and (
                 not current.waiting.failed))
         if refusal:
             return refusal
         if current.victims:
-            return self._preempt.check(current)
+            return self._check_victims(current)
         return current.at(Step.HOLD, self._clock())
 
     def _find(self, current: Attempt) -> nova.NovaServer | Outcome:
@@ -273,7 +251,9 @@ class Actor:
         kind = (nova.Refusal.of(error) if isinstance(error, rest.Forbidden)
                 else None)
         if kind == nova.Refusal.VOLUMES:
-            return attempt.needs_owner(current, error.message)
+            return Outcome(current, Result.REFUSED, error.message,
+                           model.Reason.REFUSED,
+                           model.Hindrance.NEEDS_OWNER)
         return Outcome(
             current, Result.REFUSED, error.message, model.Reason.QUOTA
             if kind == nova.Refusal.QUOTA else model.Reason.REFUSED)

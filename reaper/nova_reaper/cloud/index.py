@@ -113,10 +113,6 @@ class Index:
         for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
             self._add_class(name)
 
-    def use(self, options: model.Options) -> None:
-        """Protect servers by other options from now on."""
-        self.slots.use(options)
-
     def put(self, host: model.Host,
             servers: Iterable[model.Server] = ()) -> int:
         """Say anew all that is known of one host.

@@ -57,7 +57,8 @@ class World:
         # Those whose owners have not asked to wait are in no queue.
         self.not_asked: dict[str, model.Waiting] = {}
         self.told = answers.Record(meters)
-        self.history: dict[str, queue_module.History] = {}
+        self.history: dict[str, queue_module.History] = (
+            collections.defaultdict(queue_module.History))
         self.misses = queue_module.Misses()
         # Until when hosts are left out for shapes, by the monotonic clock.
         self._withheld: collections.deque[tuple[float, model.Shape, str]] = (
@@ -76,7 +77,7 @@ class World:
         # It may have been by a list that nobody believed: nobody is given up
         # for it before it is decided again.
         self.told.forget(model.NEVER)
-        self.index.use(options)
+        self.index.slots.use(options)
         self.planner.use(options)
         self.queue.use(options, timeutils.utcnow(True))
         for server in list(self.servers):
@@ -145,7 +146,6 @@ class World:
             return False
         new = server.id not in self.servers
         self.servers[server.id] = server
-        self.history.setdefault(server.id, queue_module.History())
         waiting = self.waiting(server.id)
         # Its shape may be another while nobody is ended for it.
         for shape in {answer.shape, waiting.shape if waiting
@@ -168,10 +168,14 @@ class World:
             self.queue.wake_shape(shape)
 
     def _is_late(self, server: nova.NovaServer, answer: shapes.Answer) -> bool:
-        waiting = shapes.waiting(server, answer, self._reader.properties.get(
+        return any(queue_module.expired(
+            [self._waiting(server, answer)], self.options,
+            timeutils.utcnow(True)))
+
+    def _waiting(self, server: nova.NovaServer, answer: shapes.Answer
+                 ) -> model.Waiting:
+        return shapes.waiting(server, answer, self._reader.properties.get(
             server.project, {}))
-        end = queue_module.deadline(waiting, self.options)
-        return end is not None and end <= timeutils.utcnow(True)
 
     def refuse(self, server: str, host: str, name: str) -> None:
         """A filter was found to refuse a server's shape on a host."""
@@ -201,14 +205,11 @@ class World:
 
     def waiting(self, server: str) -> model.Waiting | None:
         """A server in the words of the queue, None if it does not wait."""
-        item = self.servers.get(server)
-        answer = self._shapes.known(item) if item else None
-        if item is None or answer is None:
+        answer = self.answer(server)
+        if answer is None:
             return self.queue.get(server)
-        made = shapes.waiting(
-            item, answer, self._reader.properties.get(item.project, {}))
-        if server in self.history:
-            made = self.history[server].of(made)
+        made = self.history[server].of(
+            self._waiting(self.servers[server], answer))
         spared = NOT_BUILT if server in self.not_built else (
             self.misses.objection(made.shape.key, self.max_misses,
                                   timeutils.utcnow(True)))
@@ -263,17 +264,10 @@ class World:
             for name, amount in self._least.items()
             if name in self.index.classes)
 
-    def advice(self, server: str) -> str:
-        """What Nova says that the owner of a server can do, '' if nothing."""
+    def answer(self, server: str) -> shapes.Answer | None:
+        """What Nova says of a server that waits, None if it is not known."""
         item = self.servers.get(server)
-        answer = self._shapes.known(item) if item else None
-        return answer.advice if answer else ''
-
-    def requests(self, server: str) -> tuple[str, ...]:
-        """What to ask Placement for a server, () if it is not known."""
-        item = self.servers.get(server)
-        answer = self._shapes.known(item) if item else None
-        return answer.requests if answer else ()
+        return self._shapes.known(item) if item else None
 
     def missed(self, waiting: model.Waiting, cause: queue_module.Cause,
                why: str) -> bool:
@@ -387,14 +381,9 @@ class World:
     def came_to_nothing(self, server: str, cause: queue_module.Cause,
                         reason: model.Reason | None, host: str) -> None:
         """An attempt has ended, and its server waits."""
-        known = self.history.setdefault(server, queue_module.History())
-        known.came_to_nothing(cause, reason, host, timeutils.utcnow(True),
-                              self.options.retry_interval)
-
-    def asked(self, server: str) -> None:
-        """Nova was asked to build a server."""
-        self.history.setdefault(server, queue_module.History()).asked(
-            timeutils.utcnow(True))
+        self.history[server].came_to_nothing(
+            cause, reason, host, timeutils.utcnow(True),
+            self.options.retry_interval)
 
     def learn_tries(self, server: str, tries: nova.Tries,
                     reason: model.Reason | None = None) -> bool:
@@ -402,7 +391,7 @@ class World:
 
         :returns: whether it backs off for some of a reaper before this one
         """
-        known = self.history.setdefault(server, queue_module.History())
+        known = self.history[server]
         if not known.learn(tries):
             return False
         known.reason = reason

@@ -261,11 +261,6 @@ class Planner:
             self.queue.wake_protected()
         self.ends = left
 
-    def record_end(self, server: str, project: str,
-                   time: datetime.datetime) -> None:
-        """Count the end of a server that is not planned here, or no more."""
-        self.ends.append(End(server, project, time))
-
     def remember(self, ends: Iterable[tuple[str, str, datetime.datetime]]
                  ) -> None:
         """Count ends of before this process began."""

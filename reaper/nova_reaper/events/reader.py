@@ -60,15 +60,6 @@ class HostView:
     read_at: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Notice:
-    """A notice that a server's metadata shows."""
-
-    server: nova.NovaServer
-    waiting: str
-    terminate_at: str
-
-
 class Reader:
     """Reads; safe for threads.
 
@@ -212,7 +203,7 @@ class Reader:
             shapes.SHELVED_AT in server.metadata)
 
     def read_having(self, expressions: Iterable[str], again: bool = False
-                    ) -> bool:
+                    ) -> None:
         """Which providers have the traits and aggregates that are asked for.
 
         One request for each, not for each host.
@@ -220,7 +211,6 @@ class Reader:
         :param expressions: of ``required`` and ``member_of`` of shapes
         :param again: whether to ask also for those that are known, and forget
             those that nobody asks for any more: owners make names up
-        :returns: whether anything has changed
         """
         # Another job may learn of more.
         before = dict(self._having)
@@ -235,7 +225,6 @@ class Reader:
             self._having[name] = self._read_one(name)
             changed |= before.get(name) != self._having[name]
         self.learned += changed
-        return changed
 
     def read_shared(self, among: Mapping[str, nova.Hypervisor]) -> None:
         """Which resource classes sharing providers have.
@@ -361,15 +350,13 @@ class Reader:
         self._locked[server.id] = (server.updated_at, by_admin)
         return by_admin
 
-    def notices(self) -> list[Notice]:
-        """The notices that metadata of preemptible servers shows.
+    def under_notice(self) -> list[nova.NovaServer]:
+        """The preemptible servers whose metadata show a notice.
 
         Owners write metadata, too: what cannot be a notice is none, nor is one
         for an ID that is not written as Nova writes it.
         """
-        return [Notice(server, server.metadata[shapes.FOR],
-                       server.metadata[shapes.TERMINATE_AT])
-                for server in self._known()
+        return [server for server in self._known()
                 if shapes.TERMINATE_AT in server.metadata and
                 shapes.is_id(server.metadata.get(shapes.FOR))]
 
@@ -457,25 +444,20 @@ class Jobs:
         Whatever is heard of many servers at once must not keep the steps of
         attempts from the pool. If one of its name runs, it is done after that.
         """
+        begin = functools.partial(self.start, name, call, done)
         if name in self._running:
-            self.start(name, call, done, again=True)
+            self._again[name] = begin
         elif not self.stopping:
-            self._in_line[name] = functools.partial(
-                self.start, name, call, done)
+            self._in_line[name] = begin
             self._go_on()
 
     def start(self, name: str, call: Callable[[], T],
-              done: Callable[[T], None], again: bool = False) -> bool:
+              done: Callable[[T], None]) -> bool:
         """Have a job done, unless one of its name runs.
 
         :param done: is called by :meth:`take` with what the job returned
-        :param again: whether it is to be done after the one that runs, which
-            may not see any more what it is done for
         :returns: whether it has begun
         """
-        if name in self._running and again:
-            self._again[name] = functools.partial(
-                self.start, name, call, done)
         if name in self._running or self.stopping:
             return False
         self._running.add(name)
@@ -485,31 +467,24 @@ class Jobs:
     def _work(self, name: str, call: Callable[[], T],
               done: Callable[[T], None]) -> None:
         try:
-            found = call()
-        except rest.RequestFailed as error:
-            LOG.warning('%s: %s', name, error)
-            why = str(error)
-            self._put(name, lambda: self._failed(name, why))
+            result = functools.partial(done, call())
         except Exception as error:
-            if not self.stopping:
+            if isinstance(error, rest.RequestFailed):
+                LOG.warning('%s: %s', name, error)
+            elif not self.stopping:
                 LOG.exception('%s failed.', name)
-            why = str(error)
-            self._put(name, lambda: self._failed(name, why))
-        else:
-            self._put(name, lambda: done(found))
-
-    def _put(self, name: str, result: Callable[[], None]) -> None:
-        def finish() -> None:
-            self._running.discard(name)
-            again = self._again.pop(name, None)
-            try:
-                result()
-            finally:
-                if again:
-                    again()
-
-        self._results.put(finish)
+            result = functools.partial(self._failed, name, str(error))
+        self._results.put(functools.partial(self._finish, name, result))
         self._wake()
+
+    def _finish(self, name: str, result: Callable[[], None]) -> None:
+        self._running.discard(name)
+        again = self._again.pop(name, None)
+        try:
+            result()
+        finally:
+            if again:
+                again()
 
     def _go_on(self) -> None:
         """Begin what stands in line, as long as it is its turn."""

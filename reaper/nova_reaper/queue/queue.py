@@ -460,15 +460,9 @@ class Cause(enum.Enum):
 
 @dataclasses.dataclass(slots=True)
 class History:
-    """What became of a server since it is known.
+    """What became of a server since it is known; most as model.Waiting has it.
 
-    :ivar attempts: that a host was looked for, the create included and
-        whoever asked
-    :ivar rebuilds: of those, the reaper's
-    :ivar failures: how often it has to back off, and the time of the last
     :ivar builds: how many builds have failed on a host
-    :ivar avoid: the host on which its last build came to nothing
-    :ivar paused_until: when the next try is, whatever the back-off says
     """
 
     attempts: int = 1

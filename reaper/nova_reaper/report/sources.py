@@ -123,6 +123,7 @@ class Shown:
         known = self._engine.world
         told = known.told.last.get(waiting.id)
         current = self._engine.attempts.under_way.get(waiting.id)
+        answer = known.answer(waiting.id)
         due = queue.due_at(waiting, known.options)
         if due and due <= timeutils.utcnow(True):
             due = None
@@ -131,7 +132,7 @@ class Shown:
             queue.deadline(waiting, known.options),
             current.shown if current else 'waiting',
             told.decision if told else None, told.at if told else None,
-            known.options.mode, known.advice(waiting.id))
+            known.options.mode, answer.advice if answer else '')
 
     def entry(self, server: str) -> answers.Entry | None:
         """One of them, or one that was given up a short time ago."""

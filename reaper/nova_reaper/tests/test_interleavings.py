@@ -271,7 +271,7 @@ class JobsTestCase(LateTestCase):
         running = self.engine.jobs
         self.pool.hang.add('x')
         running.start('x', lambda: 1, mock.Mock(side_effect=ValueError))
-        running.start('x', lambda: 2, found.append, again=True)
+        running.line_up('x', lambda: 2, found.append)
         self.pool.let('x')
         self.assertRaises(ValueError, running.take)
         running.take()

@@ -123,10 +123,10 @@ class OthersTestCase(test_engine.EngineTestCase):
         first = self.nova.add_server('first', 4)
         self.nova.servers[first]['created'] = '2020-01-01T00:00:00Z'
         other = self.nova.add_server('other', 2, project='another')
-        requests = self.engine.world.requests
+        new = self.engine.attempts._new
         with mock.patch.object(
-                self.engine.world, 'requests',
-                lambda server: () if server == first else requests(server)):
+                self.engine.attempts, '_new', lambda waiting, decision: (
+                    None if waiting.id == first else new(waiting, decision))):
             self.hint(bus.Kind.WAITS, server=first)
             self.hint(bus.Kind.WAITS, server=other)
             self.turns(10)

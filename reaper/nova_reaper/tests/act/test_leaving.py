@@ -89,7 +89,7 @@ class MovedTestCase(test_preempt.FullHostTestCase):
     def test_what_they_have_elsewhere_is_theirs(self) -> None:
         self.nova.add_host('h2', 8)
         current = self.at(Step.SWAP, self.start())
-        steps = self.actor._preempt
+        steps = self.actor
         objection = steps._objection
 
         def asked(*args: Any, **more: Any) -> Any:
