@@ -14,7 +14,7 @@
 
 The way through, a package for each step:
 
-``events``  what is heard (notifications) and read (lists, hosts, jobs)
+``events``  what is heard (notifications) and read (lists, hosts)
 ``cloud``   what is known of hosts and servers, in one ``World``
 ``queue``   which of the servers that wait is next
 ``decide``  where it goes, and which servers are ended for it

@@ -12,6 +12,7 @@
 
 """Carrying a decision out: the steps of an attempt, and their recovery.
 
-``attempts`` owns those under way; ``steps`` and ``preempt`` do a step;
-``holds`` writes room in Placement, ``ending`` ends servers.
+``attempts`` owns those under way, each an ``attempt``; ``steps`` and
+``preempt`` do a step; ``holds`` writes room in Placement, ``ending`` ends
+servers. ``recovery`` finds what a reaper has left behind.
 """

@@ -12,6 +12,6 @@
 
 """What is known of the cloud: hosts, servers, those that wait.
 
-``world`` holds all of it; ``model`` has the words, ``index`` and ``arrays``
-lay it out for the decision.
+``world`` holds all of it; ``model`` has the words, ``shapes`` what servers ask
+for, ``index`` and ``arrays`` lay it out for the decision.
 """
