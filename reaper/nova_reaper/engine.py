@@ -29,8 +29,8 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
-from nova_reaper.act.attempt import Step
 from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Step
 from nova_reaper.act import recovery
 from nova_reaper.act import steps
 from nova_reaper.clients import nova
@@ -205,7 +205,7 @@ class Engine:
             # What is not known is not waited for any longer.
             self._recall_until, self.guard.remembers = 0.0, False
         if name == 'sweep':
-            self._sweep_at = time.monotonic() + steps.AGAIN
+            self._sweep_at = time.monotonic() + attempts.AGAIN
         if name.startswith('host '):
             self._hosts.failed(name.removeprefix('host '))
         self.attempts.failed(name)
@@ -371,7 +371,7 @@ class Engine:
         if not self.recovered and (self.jobs.runs('attempt ') or
                                    'sweep' in self.jobs):
             # Of before another was active: what it writes is to be seen.
-            self._sweep_at = time.monotonic() + steps.AGAIN
+            self._sweep_at = time.monotonic() + attempts.AGAIN
             return
         age = self._conf.reaper.hold_timeout if self.recovered else 0.0
         self.jobs.start('sweep', functools.partial(

@@ -13,28 +13,32 @@
 """The attempts that are under way: begun, gone on with, ended.
 
 The one thread of the engine owns them. Each step is a job in the pool, and
-what comes of it is taken by that thread.
+what comes of it is taken by that thread. Nothing here is kept beyond the
+process: what a restart needs is in Nova and Placement, and recovery.py reads
+it there.
 """
 
 import collections
 from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 import datetime
+import enum
 import functools
 import math
 import time
+from typing import Any
+from typing import Protocol
 
 from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Outcome
-from nova_reaper.act.attempt import Result
-from nova_reaper.act.attempt import Step
-from nova_reaper.act import steps
+from nova_reaper.clients import nova
+from nova_reaper.clients import placement
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Result
+from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
 from nova_reaper.cloud import world
 from nova_reaper.decide import plan
@@ -46,14 +50,194 @@ from nova_reaper.report.journal import record
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
-
-ASKING = frozenset({Step.HOLD, Step.REBUILD})
-ENDING = frozenset(Step) - ASKING - {Step.CHECK, Step.WATCH}
 GIVE_UP = 'give up '  # the name of a job, before that of the server
 # What was given up is answered for so long.
 REMEMBERED = datetime.timedelta(hours=1)
-# Seconds until one is given up again for which that came to nothing.
-AGAIN = 60.0
+# Seconds until a step is done again after an answer that never came, and until
+# a server is given up again for which that came to nothing.
+AGAIN = 5.0
+GIVE_UP_AGAIN = 60.0
+
+
+class Step(enum.StrEnum):
+    """What is to be done next."""
+
+    CHECK = 'check'        # is the decision still right, Nova's verdict
+    HOLD = 'hold'          # of free room
+    NOTICE = 'notice'      # to the victims
+    GRACE = 'grace'        # until the time of the notice has come
+    SWAP = 'swap'          # the victims' room for a hold
+    END = 'end'            # stop, then delete or shelve the victims
+    REBUILD = 'rebuild'    # or unshelve
+    WATCH = 'watch'        # until it runs, or waits again
+
+
+# As /v1/pending has it.
+SHOWN = {Step.CHECK: 'holding', Step.HOLD: 'holding', Step.NOTICE: 'notice',
+         Step.GRACE: 'notice', Step.SWAP: 'notice', Step.END: 'ending',
+         Step.REBUILD: 'rebuilding', Step.WATCH: 'rebuilding'}
+# While which so many may ask at a time, and so many end others.
+ASKING = frozenset({Step.HOLD, Step.REBUILD})
+ENDING = frozenset(Step) - ASKING - {Step.CHECK, Step.WATCH}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Victim:
+    """A preemptible server that is to be ended.
+
+    :ivar consumer: with the amounts that it had before the swap
+    :ivar since: when its stage began, by the monotonic clock
+    :ivar failed_at: when Nova failed over a request to stop or end it, by the
+        monotonic clock, 0 if it did not
+    """
+
+    id: str
+    name: str
+    project: str
+    action: model.Action
+    consumer: placement.Consumer | None = None
+    stage: Stage = Stage.CHOSEN
+    since: float = 0.0
+    failed_at: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is gone or off its host."""
+        return self.stage == Stage.ENDED
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt, as it stands.
+
+    :ivar provider: UUID of the host's resource provider
+    :ivar requests: queries for Placement, as Nova gives them, in order
+    :ivar terminate_at: when the notice to the victims is over
+    :ivar held: the hold as it was written last
+    :ivar held_at: when a part was held before the swap, by the monotonic
+        clock, 0 if none was
+    :ivar needless: why the victims need not end, '' if they have to
+    :ivar swapped: whether the victims' allocations are gone
+    :ivar unsure: whether a write of the hold got no answer: it may be done
+    :ivar ended: how many victims were ended by the reaper
+    :ivar stalled: whether it cannot go on before the cell of a server is back
+    :ivar wake_at: when to go on, by the monotonic clock; 0 is at once
+    :ivar since: when the step began, by the monotonic clock
+    :ivar sent: whether the rebuild was accepted
+    :ivar asked_at: when it was asked for first, by the monotonic clock
+    :ivar decision: that is carried out, None if a sweep has found it
+    :ivar runner_up: what was decided against
+    :ivar mode: in which it was decided
+    """
+
+    waiting: model.Waiting
+    host: str
+    provider: str
+    step: Step = Step.CHECK
+    requests: tuple[str, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    terminate_at: datetime.datetime | None = None
+    held: placement.Consumer | None = None
+    held_at: float = 0.0
+    needless: str = ''
+    swapped: bool = False
+    unsure: bool = False
+    ended: int = 0
+    stalled: bool = False
+    wake_at: float = 0.0
+    since: float = 0.0
+    sent: bool = False
+    asked_at: float = 0.0
+    freed_at: float = 0.0
+    decision: model.Decision | None = None
+    runner_up: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    mode: model.Mode | None = None
+
+    @property
+    def id(self) -> str:
+        """Of the server that waits."""
+        return self.waiting.id
+
+    @property
+    def shown(self) -> str:
+        """The step in the words of /v1/pending."""
+        if self.step == Step.CHECK and self.victims:
+            return 'notice'
+        return SHOWN[self.step]
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """What the journal is told of the decision."""
+        return {'decision': self.decision.to_dict(),
+                'runner_up': self.runner_up,
+                'mode': self.mode} if self.decision else {}
+
+    def at(self, step: Step, now: float, **changes: Any) -> 'Attempt':
+        """The same at the begin of another step."""
+        changes.setdefault('wake_at', 0.0)
+        return dataclasses.replace(self, step=step, since=now, **changes)
+
+
+def record_of(current: Attempt, result: str, why: str = '',
+              **detail: Any) -> record.Record:
+    """The build of an attempt, for the journal.
+
+    :param result: ``asked`` before Nova is asked, then how it ended
+    """
+    waiting = current.waiting
+    if result == record.ASKED:
+        detail |= current.decided
+    else:
+        detail |= {'why': why, 'resources': waiting.shape.amounts,
+                   'victims': [victim.id for victim in current.victims
+                               if victim.ended]}
+    return record.Record(
+        record.Kind.RETURN if waiting.shelved else record.Kind.BUILD,
+        waiting.id, waiting.project, waiting.name, waiting.id,
+        waiting.project, current.host, result, detail)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended.
+
+    :ivar reason: why the server waits now, None if it does not
+    :ivar hindrance: what of the reaper's own keeps it waiting
+    :ivar avoid: IDs of victims that are not to be chosen for a time
+    :ivar refused_by: the filter of Nova's that refuses the host
+    :ivar apart: whether the server asks for something else than its like
+    :ivar offered: where the host turned out to have no room, and the index
+        cannot know: UUIDs of the providers on which there is; None otherwise
+    :ivar tries: what Nova knows of attempts, where a reaper before this one
+        has made some
+    :ivar why: the cause, where result and reason do not tell
+    """
+
+    attempt: Attempt
+    result: Result
+    detail: str
+    reason: model.Reason | None = None
+    hindrance: model.Hindrance | None = None
+    avoid: tuple[str, ...] = ()
+    refused_by: str = ''
+    apart: bool = False
+    offered: frozenset[str] | None = None
+    tries: nova.Tries | None = None
+    why: queue.Cause | None = None
+
+    @property
+    def cause(self) -> queue.Cause:
+        """Why nothing came of the attempt."""
+        if self.why:
+            return self.why
+        if self.reason is model.Reason.BUILD_FAILED:
+            return queue.Cause.HOST
+        if self.result in (Result.REFUSED, Result.PENDING, Result.ERROR):
+            return queue.Cause.SERVER
+        if self.result is Result.TIMEOUT or (
+                self.reason is model.Reason.UNKNOWN):
+            return queue.Cause.SERVICE
+        return queue.Cause.RACE
 
 
 @dataclasses.dataclass(slots=True)
@@ -87,6 +271,16 @@ class Tally:
                 if count >= most}
 
 
+class Actor(Protocol):
+    """Does the steps of attempts; there is one in steps.py."""
+
+    def advance(self, current: Attempt) -> Attempt | Outcome:
+        """Do the next step."""
+
+    def give_up(self, waiting: model.Waiting) -> bool:
+        """Set a server to ERROR; returns whether it waited still."""
+
+
 class Attempts:
     """Has decisions carried out, as many at a time as options allow.
 
@@ -98,7 +292,7 @@ class Attempts:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, source: reader.Reader,
-                 known: world.World, forms: shapes.Shapes, actor: steps.Actor,
+                 known: world.World, forms: shapes.Shapes, actor: Actor,
                  meters: metrics.Metrics, book: journal.Journal,
                  reading: reader.Hosts, runner: reader.Jobs,
                  read_one: Callable[[str], None],
@@ -149,7 +343,7 @@ class Attempts:
         # in the queue again when it has been read.
         self._world.queue.discard(waiting.id)
         self._hosts.read(decision.host or '', whole=True)
-        self._not_begun[waiting.id] = time.monotonic() + steps.AGAIN
+        self._not_begun[waiting.id] = time.monotonic() + AGAIN
         return False
 
     def _new(self, waiting: model.Waiting, decision: model.Decision
@@ -164,7 +358,7 @@ class Attempts:
             server = self._world.index.slots.find(uuid)
             if server is None:
                 return None
-            victims.append(attempt.Victim(uuid, server.name, server.project,
+            victims.append(Victim(uuid, server.name, server.project,
                                           server.action))
         return Attempt(
             waiting, hypervisor.host, hypervisor.uuid,
@@ -264,7 +458,7 @@ class Attempts:
         if current is not None:
             self.under_way[current.id] = dataclasses.replace(
                 current, wake_at=min(current.wake_at,
-                                     time.monotonic() + steps.AGAIN))
+                                     time.monotonic() + AGAIN))
 
     def wake(self, server: str) -> None:
         """Go on with what waits for a server.
@@ -308,7 +502,7 @@ class Attempts:
                  outcome.detail)
         missed = self._count(outcome)
         if current.asked_at or current.ended:
-            self._book.write(attempt.record_of(
+            self._book.write(record_of(
                 current, outcome.result.value, outcome.detail, missed=missed,
                 reason=outcome.reason))
         if decision:
@@ -485,7 +679,7 @@ class Attempts:
                         found.append((waiting, reason.value))
         then = time.monotonic()
         self._asked_at = {server: at for server, at in self._asked_at.items()
-                          if then - at < AGAIN}
+                          if then - at < GIVE_UP_AGAIN}
         found = [(waiting, reason) for waiting, reason in found
                  if waiting.id not in self.under_way and
                  waiting.id not in self._asked_at]

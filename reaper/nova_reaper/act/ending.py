@@ -22,12 +22,12 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Stage
-from nova_reaper.act.attempt import Victim
+from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Victim
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 from nova_reaper.report.journal import journal
@@ -119,7 +119,7 @@ class Victims:
             return 'was launched a moment ago'
         return None
 
-    def notify(self, current: attempt.Attempt,
+    def notify(self, current: attempts.Attempt,
                terminate_at: datetime.datetime) -> tuple[Victim, ...]:
         """Give notice to the victims of an attempt.
 
@@ -224,7 +224,7 @@ class Victims:
         if server and server.status == 'SHUTOFF' and not server.task_state:
             self._nova.start(victim.id)
 
-    def look(self, victim: Victim, current: attempt.Attempt) -> Victim:
+    def look(self, victim: Victim, current: attempts.Attempt) -> Victim:
         """The victim of an attempt, ended if it has left its host."""
         if victim.ended or not self.has_left(victim.id, current.host):
             return victim
@@ -246,7 +246,7 @@ class Victims:
             return None
         return server
 
-    def end(self, victim: Victim, current: attempt.Attempt,
+    def end(self, victim: Victim, current: attempts.Attempt,
             only_stop: bool = False) -> Victim:
         """Go one step further with the end of a victim.
 
@@ -324,7 +324,7 @@ class Victims:
             self._nova.shelve(victim.id)
         return dataclasses.replace(victim, stage=Stage.ENDING, since=now)
 
-    def _gone(self, victim: Victim, current: attempt.Attempt) -> Victim:
+    def _gone(self, victim: Victim, current: attempts.Attempt) -> Victim:
         """A victim that has left, by the reaper or by itself."""
         ended = victim.stage == Stage.ENDING
         if ended:

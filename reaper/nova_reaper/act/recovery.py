@@ -47,16 +47,16 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Stage
-from nova_reaper.act.attempt import Step
-from nova_reaper.act.attempt import Victim
+from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Step
+from nova_reaper.act.attempts import Victim
 from nova_reaper.act import ending
 from nova_reaper.act import holds
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 from nova_reaper.report import metrics

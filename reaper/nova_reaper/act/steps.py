@@ -22,15 +22,15 @@ import dataclasses
 
 from oslo_log import log
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Outcome
-from nova_reaper.act.attempt import Result
-from nova_reaper.act.attempt import Step
+from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Outcome
+from nova_reaper.act.attempts import Step
 from nova_reaper.act import preempt
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Result
 from nova_reaper.cloud import shapes
 from nova_reaper.queue import queue
 from nova_reaper.report.journal import record
@@ -39,8 +39,6 @@ LOG = log.getLogger(__name__)
 # Seconds between two looks at a server that is being built; a notification
 # comes first as a rule, and thousands may be built at a time.
 WATCH = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-# After an answer that never came.
-AGAIN = 5.0
 # Seconds in which a check has to be answered, a hold written and a rebuild
 # accepted: what is not begun, or ended nobody, gives way to others.
 PATIENCE = 60.0
@@ -72,7 +70,7 @@ class Actor(preempt.Preempt):
                     if isinstance(error, rest.Unavailable) and error.status
                     else 'It cannot be looked at.', model.Reason.UNKNOWN)
             return dataclasses.replace(
-                current, wake_at=now + AGAIN,
+                current, wake_at=now + attempts.AGAIN,
                 stalled=isinstance(error, nova.CellDown))
 
     def _do(self, current: Attempt) -> Attempt | Outcome:
@@ -173,8 +171,9 @@ class Actor(preempt.Preempt):
                     self._holds.release(current.id)
                     return Outcome(current, Result.CONFLICT, 'No room can be '
                                    'held for it.', model.Reason.UNKNOWN)
-                return dataclasses.replace(current, unsure=True,
-                                           wake_at=self._clock() + AGAIN)
+                return dataclasses.replace(
+                    current, unsure=True,
+                    wake_at=self._clock() + attempts.AGAIN)
             current = dataclasses.replace(current, held=held)
         return current.at(Step.REBUILD, self._clock())
 
@@ -207,7 +206,7 @@ class Actor(preempt.Preempt):
         """Have Nova build it."""
         if not current.asked_at:
             current = dataclasses.replace(current, asked_at=self._clock())
-            self._book.write(attempt.record_of(current, record.ASKED),
+            self._book.write(attempts.record_of(current, record.ASKED),
                              wait=True)
         try:
             if current.waiting.shelved:
@@ -219,7 +218,7 @@ class Actor(preempt.Preempt):
             LOG.info('Whether server %s is being rebuilt is looked at: %s',
                      current.id, error)
             return current.at(Step.WATCH, self._clock(),
-                              wake_at=self._clock() + AGAIN)
+                              wake_at=self._clock() + attempts.AGAIN)
         except rest.RequestFailed as error:
             return self._refused(current, error)
         if current.freed_at:

@@ -88,6 +88,30 @@ class Action(enum.StrEnum):
     SHELVE = 'shelve'
 
 
+class Stage(enum.StrEnum):
+    """Where a server stands that is ended for another."""
+
+    CHOSEN = 'chosen'
+    NOTICED = 'noticed'
+    STOPPING = 'stopping'
+    ENDING = 'ending'
+    ENDED = 'ended'
+
+
+class Result(enum.StrEnum):
+    """How an attempt to have a server built ended."""
+
+    ACTIVE = 'active'        # it runs
+    PENDING = 'pending'      # it waits again in spite of the room
+    ERROR = 'error'
+    REFUSED = 'refused'      # Nova would not have it, whatever the room
+    GONE = 'gone'            # deleted, or somebody else's affair now
+    TIMEOUT = 'timeout'
+    CONFLICT = 'conflict'    # somebody was faster: decide again
+    STUCK = 'stuck'          # a victim did not end
+    WITHDRAWN = 'withdrawn'  # the mode or the safeguard allows it no more
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Inventory:
     """What a host has of one resource class, as Placement says it."""

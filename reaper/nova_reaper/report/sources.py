@@ -23,7 +23,6 @@ import time
 from oslo_config import cfg
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
 from nova_reaper.cloud import model
 from nova_reaper.decide import choose
 from nova_reaper import engine as engine_module
@@ -153,7 +152,7 @@ class Shown:
                 for current in self._engine.attempts.under_way.values()
                 for victim in current.victims
                 if current.terminate_at and not victim.ended and
-                victim.stage != attempt.Stage.CHOSEN]
+                victim.stage != model.Stage.CHOSEN]
 
     def dry_run(self, server: str) -> answers.DryRun | None:
         """Who would be ended; None while the room is not known."""

@@ -22,7 +22,7 @@ from unittest import mock
 import fixtures
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
+from nova_reaper.act import attempts
 from nova_reaper.act import holds
 from nova_reaper.clients import keystone
 from nova_reaper.clients import rest
@@ -94,12 +94,12 @@ class EngineTestCase(tests.TestCase):
             self.engine.turn(0.0)
             self.offset += seconds
 
-    def staying_at(self, step: attempt.Step) -> Any:
+    def staying_at(self, step: attempts.Step) -> Any:
         """Have attempts come to a step, and no further."""
         advance = self.engine.attempts._actor.advance
 
-        def stay(current: attempt.Attempt
-                 ) -> attempt.Attempt | attempt.Outcome:
+        def stay(current: attempts.Attempt
+                 ) -> attempts.Attempt | attempts.Outcome:
             return (current.at(step, 0.0) if current.step == step
                     else advance(current))
 
@@ -195,7 +195,7 @@ class FillTestCase(EngineTestCase):
     def test_another_mode_plans_nothing_twice(self) -> None:
         self.nova.add_host('h1', 8)
         first = self.nova.add_server('w1', 4)
-        with self.staying_at(attempt.Step.WATCH):
+        with self.staying_at(attempts.Step.WATCH):
             self.turns(20)
             self.assertIn(first, self.engine.attempts.under_way)
             self.hint(bus.Kind.HOST, host='h1')
@@ -308,8 +308,8 @@ class FillTestCase(EngineTestCase):
         second = self.nova.add_server('w2', 8)
         advance = self.engine.attempts._actor.advance
 
-        def delete_it(current: attempt.Attempt
-                      ) -> attempt.Attempt | attempt.Outcome:
+        def delete_it(current: attempts.Attempt
+                      ) -> attempts.Attempt | attempts.Outcome:
             if current.id == first and first in self.nova.servers:
                 self.nova.delete(first)
             return advance(current)
@@ -858,14 +858,14 @@ class NonsenseTestCase(EngineTestCase):
             metadata={'reaper:shelved_at': fakes.NOW})
         self.nova.add_server('w', 4)
         with mock.patch.object(
-                self.engine.attempts._actor._placement, 'candidate',
+                self.engine._recovery._placement, 'candidate',
                 side_effect=rest.BadRequest('placement', 'GET', 'no', 400)):
             self.turns(30)
             # One may be at its next try.
             self.assertEqual(set(), {
                 current.step for current
                 in self.engine.attempts.under_way.values()
-                } - {attempt.Step.CHECK})
+                } - {attempts.Step.CHECK})
         self.assertEqual('SHELVED_OFFLOADED', self.status(shelved))
 
 

@@ -27,8 +27,8 @@ from unittest import mock
 
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Step
+from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Step
 from nova_reaper.act import recovery
 from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
@@ -441,13 +441,13 @@ class WithdrawnTestCase(acting.ActingTestCase):
         current = self.at(Step.HOLD, self.begin(waiting))
         self.room.adapter.lost['POST'] = 504
         result = self.actor.advance(current)
-        assert isinstance(result, attempt.Attempt)
+        assert isinstance(result, attempts.Attempt)
         self.assertTrue(result.unsure)
         self.assertTrue(self.room.has(waiting))
         self.mode = model.Mode.OBSERVE
         outcome = self.actor.advance(result)
-        assert isinstance(outcome, attempt.Outcome)
-        self.assertEqual(attempt.Result.WITHDRAWN, outcome.result)
+        assert isinstance(outcome, attempts.Outcome)
+        self.assertEqual(model.Result.WITHDRAWN, outcome.result)
         self.assertFalse(self.room.has(waiting))
 
 
@@ -463,7 +463,7 @@ class StrictTestCase(acting.ActingTestCase):
         current = self.at(Step.HOLD, self.begin(waiting, victims=(victim,)))
         self.assertEqual(1, current.ended)
         self.mode = model.Mode.OBSERVE
-        self.assertEqual(attempt.Result.ACTIVE, self.outcome(current).result)
+        self.assertEqual(model.Result.ACTIVE, self.outcome(current).result)
 
 
 class ReaderTestCase(tests.TestCase):

@@ -19,7 +19,7 @@ from unittest import mock
 import fixtures
 from oslo_utils import timeutils
 
-from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempts import Step
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.report.journal import journal

@@ -16,8 +16,8 @@ import datetime
 import math
 from unittest import mock
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Step
+from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Step
 from nova_reaper.clients import rest
 from nova_reaper.events import bus
 from nova_reaper.events import lists
@@ -145,7 +145,7 @@ class StandbyTestCase(test_engine.EngineTestCase):
         with mock.patch.object(
                 self.engine.attempts._actor, 'advance',
                 side_effect=lambda current: current.at(
-                    attempt.Step.CHECK, 0.0)):
+                    attempts.Step.CHECK, 0.0)):
             self.nova.delete(self.filler['h3'])
             self.offset += 600
             self.turns(3)

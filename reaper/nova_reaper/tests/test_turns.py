@@ -16,7 +16,7 @@ import time
 from typing import Any
 from unittest import mock
 
-from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempts import Step
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
 from nova_reaper.report import sources

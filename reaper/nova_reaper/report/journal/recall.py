@@ -29,7 +29,6 @@ import datetime
 
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
 from nova_reaper.clients import nova
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
@@ -153,11 +152,11 @@ def _of_notice(record: Record, server: nova.NovaServer | None,
 def _of_build(server: nova.NovaServer | None) -> str | None:
     """How a build ended, None if it goes on."""
     if server is None:
-        return attempt.Result.GONE.value
+        return model.Result.GONE.value
     if server.status in ('ACTIVE', 'SHUTOFF'):
-        return attempt.Result.ACTIVE.value
+        return model.Result.ACTIVE.value
     if server.waits or server.shelved:
-        return attempt.Result.PENDING.value
+        return model.Result.PENDING.value
     if server.status == 'ERROR' and not server.task_state:
-        return attempt.Result.ERROR.value
+        return model.Result.ERROR.value
     return None

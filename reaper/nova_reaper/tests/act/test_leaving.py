@@ -15,10 +15,10 @@
 from typing import Any
 from unittest import mock
 
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Outcome
-from nova_reaper.act.attempt import Result
-from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Outcome
+from nova_reaper.act.attempts import Step
+from nova_reaper.cloud.model import Result
 from nova_reaper.tests.act import test_preempt
 from nova_reaper.tests import fakes
 

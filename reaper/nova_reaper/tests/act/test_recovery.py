@@ -18,9 +18,9 @@ from unittest import mock
 import fixtures
 from oslo_utils import timeutils
 
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Outcome
-from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Outcome
+from nova_reaper.act.attempts import Step
 from nova_reaper.act import recovery
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model

@@ -21,12 +21,12 @@ from keystoneauth1 import loading
 from keystoneauth1 import session
 from requests_mock.contrib import fixture
 
-from nova_reaper.act.attempt import Outcome
-from nova_reaper.act.attempt import Result
-from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempts import Outcome
+from nova_reaper.act.attempts import Step
 from nova_reaper.clients import keystone
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Result
 from nova_reaper import tests
 from nova_reaper.tests import acting
 from nova_reaper.tests import fakes

@@ -140,7 +140,7 @@ class PlaceTestCase(test_engine.EngineTestCase):
                 raise rest.Conflict('placement', 'POST', 'full', 409)
             return original(*args)
 
-        holds = self.engine.attempts._actor._holds
+        holds = self.engine._recovery._holds
         original = holds.take
         setattr(holds, 'take', take)
         self.leave()
@@ -151,7 +151,7 @@ class PlaceTestCase(test_engine.EngineTestCase):
 
     def test_placement_has_none_where_there_seems_to_be_some(self) -> None:
         self.turns(10)
-        holds = self.engine.attempts._actor._holds
+        holds = self.engine._recovery._holds
         asked: list[Any] = []
 
         def take(*args: Any) -> Any:
