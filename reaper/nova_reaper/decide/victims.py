@@ -331,102 +331,92 @@ class _Walk:
         return bool(mine >= self.field.problem.left[project])
 
 
-# Microseconds since 1970 are what the time is for a scorer.
-Scorer = Callable[[index_module.Index, model.Shape, int, Sets],
-                  arrays.Ints]
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scorers:
+    """What is said of sets of victims, all of one size, of a shape.
+
+    A method for each scorer: the smaller the better; columns are compared from
+    left to right. No set gets better in any of them by one server more.
+
+    :ivar now: microseconds since 1970
+    """
+
+    index: index_module.Index
+    shape: model.Shape
+    options: model.Options
+    now: int
+
+    def priority(self, sets: Sets) -> arrays.Ints:
+        """The highest priority of a set."""
+        highest: arrays.Ints = self.index.slots.priority[sets.members].max(
+            axis=1, keepdims=True, initial=-model.MAX_INT)
+        return highest
+
+    def count(self, sets: Sets) -> arrays.Ints:
+        """How many servers a set has."""
+        return np.full((len(sets), 1), sets.members.shape[1])
+
+    def deletes(self, sets: Sets) -> arrays.Ints:
+        """How many servers of a set would be deleted and not shelved."""
+        deletes: arrays.Ints = self.index.slots.deletes[sets.members].sum(
+            axis=1, keepdims=True)
+        return deletes
+
+    def priorities(self, sets: Sets) -> arrays.Ints:
+        """The highest priority of a set, then the second highest, and so on.
+        """
+        return -np.sort(-self.index.slots.priority[sets.members], axis=1)
+
+    def leftover(self, sets: Sets) -> arrays.Ints:
+        """What of RAM, then VCPUs, then disk is left over on the host."""
+        index, asked = self.index, self.shape.amounts
+        columns = []
+        for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
+            column = index.classes[name]
+            free = index.free[column][sets.rows]
+            freed = index.slots.amounts[column][sets.members].sum(
+                axis=1, dtype=np.int64)
+            columns.append(np.where(free == index_module.NONE, 0,
+                                    free + freed - asked.get(name, 0)))
+        return np.stack(columns, axis=1)
+
+    def youngest(self, sets: Sets) -> arrays.Ints:
+        """The time for which the servers of a set have run, all together."""
+        launched = self.index.slots.launched[sets.members]
+        run: arrays.Ints = (self.now - launched).sum(axis=1, keepdims=True)
+        return run
+
+    def best(self, sets: Sets) -> Sets:
+        """Those of the sets that no other is better than."""
+        for name in self.options.scorers:
+            if len(sets) == 1:
+                break
+            scores = SCORERS[name](self, sets)
+            which = np.arange(len(sets))
+            for column in range(scores.shape[1]):
+                values = scores[which, column]
+                which = which[values == values.min()]
+            sets = sets.take(which)
+        return sets
+
+    def cost(self, sets: Sets) -> list[list[int]]:
+        """What is said of the first of some sets, to compare sizes by."""
+        first = sets.take(np.array([int(sets.rows.argmin())]))
+        return [SCORERS[name](self, first)[0].tolist()
+                for name in self.options.scorers]
 
 
-def score_priority(index: index_module.Index, shape: model.Shape,
-                   now: int, sets: Sets) -> arrays.Ints:
-    """The highest priority of a set."""
-    highest: arrays.Ints = index.slots.priority[sets.members].max(
-        axis=1, keepdims=True, initial=-model.MAX_INT)
-    return highest
-
-
-def score_count(index: index_module.Index, shape: model.Shape,
-                now: int, sets: Sets) -> arrays.Ints:
-    """How many servers a set has."""
-    return np.full((len(sets), 1), sets.members.shape[1])
-
-
-def score_deletes(index: index_module.Index, shape: model.Shape,
-                  now: int, sets: Sets) -> arrays.Ints:
-    """How many servers of a set would be deleted and not shelved."""
-    deletes: arrays.Ints = index.slots.deletes[sets.members].sum(
-        axis=1, keepdims=True)
-    return deletes
-
-
-def score_priorities(index: index_module.Index, shape: model.Shape,
-                     now: int, sets: Sets) -> arrays.Ints:
-    """The highest priority of a set, then the second highest, and so on."""
-    return -np.sort(-index.slots.priority[sets.members], axis=1)
-
-
-def score_leftover(index: index_module.Index, shape: model.Shape,
-                   now: int, sets: Sets) -> arrays.Ints:
-    """What of RAM, then VCPUs, then disk is left over on the host."""
-    asked = shape.amounts
-    columns = []
-    for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
-        column = index.classes[name]
-        free = index.free[column][sets.rows]
-        freed = index.slots.amounts[column][sets.members].sum(
-            axis=1, dtype=np.int64)
-        columns.append(np.where(free == index_module.NONE, 0,
-                                free + freed - asked.get(name, 0)))
-    return np.stack(columns, axis=1)
-
-
-def score_youngest(index: index_module.Index, shape: model.Shape,
-                   now: int, sets: Sets) -> arrays.Ints:
-    """The time for which the servers of a set have run, all together."""
-    run: arrays.Ints = (now - index.slots.launched[sets.members]).sum(
-        axis=1, keepdims=True)
-    return run
-
-
-# The smaller the better; columns are compared from left to right. No set gets
-# better in any of them by one server more.
-SCORERS: Mapping[str, Scorer] = {
-    'priority': score_priority,
-    'count': score_count,
-    'deletes': score_deletes,
-    'priorities': score_priorities,
-    'leftover': score_leftover,
-    'youngest': score_youngest,
+SCORERS: Mapping[str, Callable[[Scorers, Sets], arrays.Ints]] = {
+    'priority': Scorers.priority,
+    'count': Scorers.count,
+    'deletes': Scorers.deletes,
+    'priorities': Scorers.priorities,
+    'leftover': Scorers.leftover,
+    'youngest': Scorers.youngest,
 }
-
-
 # What makes nobody take a notice back: whatever starts and ends on other hosts
 # would, time and again.
 SLIGHT = frozenset({'leftover', 'youngest'})
-
-
-def best(index: index_module.Index, shape: model.Shape,
-         options: model.Options, now: int, sets: Sets
-         ) -> Sets:
-    """Those of the sets, all of one size, that no other is better than."""
-    for name in options.scorers:
-        if len(sets) == 1:
-            break
-        scores = SCORERS[name](index, shape, now, sets)
-        which = np.arange(len(sets))
-        for column in range(scores.shape[1]):
-            values = scores[which, column]
-            which = which[values == values.min()]
-        sets = sets.take(which)
-    return sets
-
-
-def cost(index: index_module.Index, shape: model.Shape,
-         options: model.Options, now: int, sets: Sets
-         ) -> list[list[int]]:
-    """What the scorers say of the first of some sets, to compare sizes by."""
-    first = sets.take(np.array([int(sets.rows.argmin())]))
-    return [SCORERS[name](index, shape, now, first)[0].tolist()
-            for name in options.scorers]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -442,17 +432,16 @@ class Result:
     exact: bool = True
 
 
-def find(index: index_module.Index, demand: model.Demand,
-         rows: arrays.Bools, now: int, left: Mapping[str, int],
-         options: model.Options) -> Result:
+def find(scorers: Scorers, demand: model.Demand, rows: arrays.Bools,
+         left: Mapping[str, int]) -> Result:
     """Find the best sets whose end makes room on one of the hosts.
 
-    :param now: microseconds since 1970
+    :param scorers: of the shape of the demand
     :param left: how many servers may still be ended, of the projects for
         which that is limited
     :param rows: the hosts that may be looked at; none of them has room
     """
-    search = _Search(index, demand, rows, left, options, now)
+    search = _Search(scorers, demand, rows, left)
     return search.run() if search.rows.any() else Result(None)
 
 
@@ -472,17 +461,15 @@ def _at_least(index: index_module.Index, column: int,
 
 class _Search:
 
-    def __init__(self, index: index_module.Index, demand: model.Demand,
-                 rows: arrays.Bools, left: Mapping[str, int],
-                 options: model.Options, now: int) -> None:
-        self.index = index
+    def __init__(self, scorers: Scorers, demand: model.Demand,
+                 rows: arrays.Bools, left: Mapping[str, int]) -> None:
+        index, names = scorers.index, scorers.options.scorers
+        self.scorers = scorers
         self.table = index.slots
         self.demand = demand
-        self.options = options
-        self.now = now
-        self.by_priority = options.scorers[:1] == ('priority',)
+        self.by_priority = names[:1] == ('priority',)
         # Whether the first size of which a set makes room is the last.
-        first = options.scorers[self.by_priority:][:1]
+        first = names[self.by_priority:][:1]
         self.by_count = first in ((), ('count',))
         self.exact = True
         self.steps = STEPS
@@ -564,18 +551,17 @@ class _Search:
 
     def _cost(self, sets: Sets) -> tuple[list[list[int]], int]:
         """What the scorers say of sets that are equal, and the first host."""
-        return cost(self.index, self.demand.shape, self.options, self.now,
-                    sets), int(sets.rows.min())
+        return self.scorers.cost(sets), int(sets.rows.min())
 
     def _best(self, sets: Sets) -> Sets | None:
         if not self.by_count and len(sets):
             sets = self.problem.without_needless(sets)
-        return best(self.index, self.demand.shape, self.options, self.now,
-                    sets) if len(sets) else None
+        return self.scorers.best(sets) if len(sets) else None
 
     def _endable(self) -> arrays.Bools:
         """The slots of servers that may be ended."""
-        may = self.table.endable & (self.table.safe_until <= self.now)
+        may = self.table.endable & (
+            self.table.safe_until <= self.scorers.now)
         if self.demand.below is not None:
             may &= self.table.priority < self.demand.below
         if self.problem.left.min() <= 0:
