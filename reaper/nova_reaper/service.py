@@ -10,26 +10,35 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""The service: clients and an engine by the configuration, run."""
+"""The service: clients and an engine by the configuration, run.
+
+Of several reapers the active one is whoever has a lock of tooz. Two active
+ones do no harm, since Placement and Nova refuse the second of two writers. So
+a backend that does not answer makes the active one stop, and that is all.
+"""
 
 from concurrent import futures
 import dataclasses
 import functools
 import multiprocessing
+import os
+import socket
 import sys
 import threading
 import time
+from typing import Any
 
 import cotyledon
 from cotyledon import types
 from oslo_config import cfg
 from oslo_log import log
+import tooz
+from tooz import coordination
 
 from nova_reaper.act import ending
 from nova_reaper.act import holds
 from nova_reaper.act import recovery
 from nova_reaper.act import steps
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
@@ -43,10 +52,8 @@ from nova_reaper.report import announcements
 from nova_reaper.report import answers
 from nova_reaper.report import guard
 from nova_reaper.report import http
-from nova_reaper.report.journal import journal
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
-from nova_reaper.report import sources
-from nova_reaper import standby
 
 LOG = log.getLogger(__name__)
 # Between two tries of what has to be there before anything else.
@@ -55,16 +62,18 @@ AGAIN = 5.0
 LISTEN_AGAIN = 30.0
 # A bus that hangs is waited for no longer when the reaper ends.
 LEAVE = 5.0
+# Seconds for the first try to become the active one.
+FIRST = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Services:
     """The three services that are asked, and who the reaper is to them."""
 
+    owners: nova.Owners
     nova: nova.Nova
-    owners: keystone.Owners
     placement: placement.Placement
-    keystone: keystone.Keystone
+    keystone: rest.Keystone
     project: str
     user: str
 
@@ -75,22 +84,22 @@ def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
     :raises: clients.RequestFailed; keystoneauth1's ClientException where
         Keystone refuses or does not answer
     """
-    session = keystone.load_session(conf)
+    session = rest.load_session(conf)
 
     def client(name: str, oldest: str | None = None,
                newest: str | None = None) -> rest.Client:
-        return keystone.load_client(
+        return rest.load_client(
             conf, session, name, oldest=oldest, newest=newest,
             observe=meters.observe_request)
 
     project, user = session.get_project_id() or '', session.get_user_id() or ''
     compute = nova.Nova(client('nova', nova.OLDEST, nova.NEWEST), user)
     return Services(
-        compute, keystone.Owners(compute, project, functools.partial(
-            keystone.log_in, conf, session)),
+        nova.Owners(compute, project, functools.partial(
+            rest.log_in, conf, session)), compute,
         placement.Placement(client('placement', placement.OLDEST,
                                    placement.NEWEST)),
-        keystone.Keystone(client('keystone')),
+        rest.Keystone(client('keystone')),
         project, user)
 
 
@@ -124,6 +133,110 @@ def build(conf: cfg.ConfigOpts, services: Services,
         meters, pool, book)
 
 
+class Coordinator:
+    """Tries to become active, and finds out that it is no more.
+
+    :ivar active: set while this one is to act
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf.coordination
+        self._stop = threading.Event()
+        self._backend: Any = None
+        self._lock: Any = None
+        self._beat_at = 0.0
+        self._thread: threading.Thread | None = None
+        self._tried = threading.Event()
+        self.active = threading.Event()
+        self.error: str | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no other reaper by configuration."""
+        return not self._conf.backend_url
+
+    def start(self) -> None:
+        """Begin to try; the first try is waited for, but not for ever.
+
+        Who is the active one at once need not look for what others did.
+        """
+        if self.alone:
+            self.active.set()
+            return
+        self._thread = threading.Thread(
+            target=self._run, name='coordinator', daemon=True)
+        self._thread.start()
+        self._tried.wait(FIRST)
+
+    def stop(self) -> None:
+        """Leave the place to another."""
+        self._stop.set()
+        if self._thread:
+            self._thread.join(10)
+        self.active.clear()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._turn()
+            except Exception as error:
+                # tooz's drivers let errors of their own libraries through,
+                # and a URL with a password may be in the text of one.
+                self._lost(type(error).__name__)
+            self._tried.set()
+            self._stop.wait(self._conf.check_interval)
+        self._close()
+
+    def _turn(self) -> None:
+        if self._backend is None:
+            member = f'{socket.gethostname()}-{os.getpid()}'
+            backend = coordination.get_coordinator(
+                self._conf.backend_url, member.encode())
+            backend.start()
+            self._backend = backend
+            self._lock = backend.get_lock(self._conf.lock_name.encode())
+        last, self._beat_at = self._beat_at, time.monotonic()
+        lasts = self._backend.heartbeat()
+        if self.active.is_set():
+            if not self._is_owner() or (
+                    lasts and time.monotonic() - last >= lasts):
+                self._lost('the lock has expired')
+                return
+        elif self._lock.acquire(blocking=False):
+            LOG.info('This reaper is the active one now.')
+            self.active.set()
+        self.error = None
+
+    def _is_owner(self) -> bool:
+        try:
+            return bool(self._lock.is_still_owner())
+        except tooz.NotImplemented:
+            # Of etcd: whether its lease has expired is told by the time.
+            return bool(self._lock.acquired)
+
+    def _lost(self, why: str) -> None:
+        if self.active.is_set():
+            LOG.warning('This reaper is not the active one any more: %s.', why)
+        elif self.error != why:
+            LOG.warning('The coordination does not answer: %s.', why)
+        self.error = why
+        self.active.clear()
+        self._close()
+
+    def _close(self) -> None:
+        backend, self._backend = self._backend, None
+        lock, self._lock = self._lock, None
+        if backend is None:
+            return
+        try:
+            if lock is not None and lock.acquired:
+                lock.release()
+            backend.stop()
+        except Exception as error:
+            LOG.info('The coordination did not end well: %s.',
+                     type(error).__name__)
+
+
 class Reaper:
     """The service; it makes everything in the process that runs it."""
 
@@ -142,7 +255,7 @@ class Reaper:
         self._announcer = announcements.Announcer(conf)
         self._book = journal.Journal(conf, self._announcer.tell)
         self._book.start()
-        self._coordinator = standby.Coordinator(conf)
+        self._coordinator = Coordinator(conf)
         self._listening = bus.Listening(conf)
         self._server: http.Server | None = None
         # When to try again to listen, by the monotonic clock.
@@ -155,7 +268,7 @@ class Reaper:
         self._thread.start()
 
     def _run(self) -> None:
-        self._serve(sources.Starting(self._conf, lambda: self._refusal))
+        self._serve(http.Starting(self._conf, lambda: self._refusal))
         services = self._connect()
         if services is None:
             return
@@ -164,11 +277,11 @@ class Reaper:
         engine = build(self._conf, services, self._metrics, self._pool,
                        self._readers, self._book)
         self._engine = engine
-        self._serve(sources.Shown(engine, lambda: self._coordinator.error))
+        self._serve(http.Shown(engine, lambda: self._coordinator.error))
         while not self._stopping.is_set():
             try:
                 if self._server is None and time.monotonic() >= self._again:
-                    self._serve(sources.Shown(
+                    self._serve(http.Shown(
                         engine, lambda: self._coordinator.error))
                 self._take_part(engine)
                 engine.turn()

@@ -23,13 +23,12 @@ import datetime
 import enum
 from typing import Any
 
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.queue import history
-from nova_reaper.report.journal import record
+from nova_reaper.report import store
 
 
 class Step(enum.StrEnum):
@@ -162,20 +161,20 @@ class Attempt:
 
 
 def record_of(current: Attempt, result: str, why: str = '',
-              **detail: Any) -> record.Record:
+              **detail: Any) -> store.Record:
     """The build of an attempt, for the journal.
 
     :param result: ``asked`` before Nova is asked, then how it ended
     """
     waiting = current.waiting
-    if result == record.ASKED:
+    if result == store.ASKED:
         detail |= current.decided
     else:
         detail |= {'why': why, 'resources': waiting.shape.amounts,
                    'victims': [victim.id for victim in current.victims
                                if victim.ended]}
-    return record.Record(
-        record.Kind.RETURN if waiting.shelved else record.Kind.BUILD,
+    return store.Record(
+        store.Kind.RETURN if waiting.shelved else store.Kind.BUILD,
         waiting.id, waiting.project, waiting.name, waiting.id,
         waiting.project, current.host, result, detail)
 
@@ -223,7 +222,7 @@ class Outcome:
         return history.Cause.RACE
 
 
-def ask(current: Attempt, compute: nova.Nova, named: keystone.Owners,
+def ask(current: Attempt, compute: nova.Nova, named: nova.Owners,
         read: Callable[[], nova.NovaServer], gone: Callable[[str], Outcome],
         has_route: bool = True) -> Outcome | None:
     """Why Nova would not build the server on the host that was chosen.

@@ -43,9 +43,9 @@ from nova_reaper.events import reader
 from nova_reaper.queue import history
 from nova_reaper.queue import queue
 from nova_reaper.report import answers
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal import record
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
+from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
 
@@ -267,8 +267,8 @@ class Outcomes:
         LOG.warning('Server %s (%s) of project %s was set to ERROR: %s',
                     waiting.id, waiting.name, waiting.project, detail)
         self._metrics.given_up.labels(reason).inc()
-        self._book.write(record.Record(
-            record.Kind.GIVEN_UP, waiting.id, waiting.project, waiting.name,
+        self._book.write(store.Record(
+            store.Kind.GIVEN_UP, waiting.id, waiting.project, waiting.name,
             waiting.id, waiting.project, result=reason,
             detail={'why': detail}))
         now = timeutils.utcnow(True)

@@ -35,7 +35,6 @@ from nova_reaper.act.attempt import Step
 from nova_reaper.act.attempt import Victim
 from nova_reaper.act import ending
 from nova_reaper.act import holds
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
@@ -56,7 +55,7 @@ class Preempt:
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
-                 ends: ending.Victims, named: keystone.Owners,
+                 ends: ending.Victims, named: nova.Owners,
                  meters: metrics.Metrics,
                  allowed: Callable[[], model.Mode],
                  clock: Callable[[], float]) -> None:

@@ -33,7 +33,6 @@ from nova_reaper.act.attempt import Step
 from nova_reaper.act import ending
 from nova_reaper.act import holds
 from nova_reaper.act import preempt
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
@@ -41,9 +40,9 @@ from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.queue import history
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal import record
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
+from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at a server that is being built; a notification
@@ -67,7 +66,7 @@ class Actor:
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
-                 ends: ending.Victims, named: keystone.Owners,
+                 ends: ending.Victims, named: nova.Owners,
                  meters: metrics.Metrics, book: journal.Journal,
                  allowed: Callable[[], model.Mode],
                  clock: Callable[[], float] = time.monotonic) -> None:
@@ -230,7 +229,7 @@ class Actor:
         """Have Nova build it."""
         if not current.asked_at:
             current = dataclasses.replace(current, asked_at=self._clock())
-            self._book.write(attempt.record_of(current, record.ASKED),
+            self._book.write(attempt.record_of(current, store.ASKED),
                              wait=True)
         try:
             if current.waiting.shelved:

@@ -10,14 +10,15 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""Requests that are limited, repeated and counted.
+"""Requests that are limited, repeated and counted, and logging in for them.
 
-All requests to OpenStack go this way, with the sessions of keystone.py;
-nova.py, placement.py and keystone.py say what is asked.
+All requests to OpenStack go this way; nova.py and placement.py say what is
+asked of the two, and Keystone is asked here.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import copy
 import dataclasses
 from email import utils
@@ -29,12 +30,17 @@ from urllib import parse
 from keystoneauth1 import adapter
 from keystoneauth1 import discover
 from keystoneauth1 import exceptions
+from keystoneauth1 import loading
 from keystoneauth1 import plugin
+from oslo_config import cfg
 from oslo_log import log
 import requests
 
+from nova_reaper import conf as reaper_conf
+
 LOG = log.getLogger(__name__)
 PAGE = 1000
+PREFIX = 'reaper:'
 
 # service, HTTP status or None for no answer, seconds
 Observer = Callable[[str, int | None, float], None]
@@ -348,3 +354,117 @@ def _failure(service: str, what: str, response: requests.Response
 def _kind(status: int) -> type[RequestFailed]:
     return FAILURES.get(status, Unavailable if status >= 500 or status == 429
                         else RequestFailed)
+
+
+def load_session(conf: cfg.ConfigOpts) -> Any:
+    """A session with Keystone, by the options of [nova_reaper].
+
+    :raises: keystoneauth1.exceptions.ClientException where they are wrong
+    """
+    auth = loading.load_auth_from_conf_options(conf, reaper_conf.AUTH_GROUP)
+    return loading.load_session_from_conf_options(
+        conf, reaper_conf.AUTH_GROUP, auth=auth)
+
+
+def log_in(conf: cfg.ConfigOpts, session: Any, project: str
+           ) -> plugin.BaseAuthPlugin:
+    """A token of another project for the user of [nova_reaper].
+
+    :raises: clients.Unavailable if Keystone does not answer,
+        clients.Forbidden if it gives none
+    """
+    group = conf[reaper_conf.AUTH_GROUP].auth_section or reaper_conf.AUTH_GROUP
+    scope = dict.fromkeys((
+        'project_name', 'project_domain_id', 'project_domain_name',
+        'tenant_id', 'tenant_name', 'domain_id', 'domain_name',
+        'system_scope', 'trust_id')) | {'project_id': project}
+    known = {option.dest for option
+             in loading.get_plugin_options(conf[group].auth_type)}
+    what = 'token of a project'
+    if 'project_id' not in known:
+        raise Forbidden(
+            'keystone', what, f'the auth_type {conf[group].auth_type} '
+            f'knows no projects')
+    try:
+        auth = loading.load_auth_from_conf_options(
+            conf, reaper_conf.AUTH_GROUP, **{
+                name: value for name, value in scope.items()
+                if name in known})
+        got = auth.get_access(session).project_id
+    except exceptions.ClientException as error:
+        refused = isinstance(error, exceptions.AuthPluginException) or (
+            isinstance(error, exceptions.HTTPClientError) and
+            error.http_status != 429)
+        raise (Forbidden if refused else Unavailable)(
+            'keystone', what, str(error)) from error
+    if got != project:
+        raise Forbidden(
+            'keystone', what, f'the auth_type {conf[group].auth_type} '
+            f'is bound to project {got}')
+    return auth
+
+
+def load_client(conf: cfg.ConfigOpts, session: Any, name: str, *,
+                oldest: str | None = None, newest: str | None = None,
+                observe: Observer | None = None) -> Client:
+    """The client of the service whose options are in the group name."""
+    group = conf[name]
+    service = loading.load_adapter_from_conf_options(
+        conf, name, session=session, auth=session.auth,
+        concurrency=group.concurrency)
+    return Client(name, service, oldest=oldest, newest=newest,
+                          rate_limit=group.rate_limit, observe=observe)
+
+
+class Keystone:
+    """Keystone, as far as the reaper needs it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._refused = False
+        self._known: Mapping[str, Mapping[str, str]] = {}
+
+    def project_properties(self) -> Mapping[str, Mapping[str, str]]:
+        """The properties whose names begin with ``reaper:``, by project.
+
+        Where the reaper may not list projects, what it knew before holds, and
+        it says so once.
+        """
+        try:
+            self._known = self._read_properties()
+            self._refused = False
+        except Forbidden as error:
+            if not self._refused:
+                LOG.warning('Priorities and other properties of projects are '
+                            'those of before, if there were any: %s', error)
+            self._refused = True
+        return self._known
+
+    def _projects(self) -> Iterator[dict[str, Any]]:
+        """All projects, page by page.
+
+        Keystone gives max_db_limit of them at most, and a link to the next
+        page is not for sure: the last page is one with nothing new. A release
+        that knows no pages answers the same twice.
+        """
+        seen: set[str] = set()
+        marker: str | None = None
+        while True:
+            page = self.client.request('GET', with_query(
+                '/projects', limit=PAGE, marker=marker))['projects']
+            new = [project for project in page if project['id'] not in seen]
+            if not new:
+                return
+            yield from new
+            seen.update(project['id'] for project in new)
+            marker = page[-1]['id']
+
+    def _read_properties(self) -> dict[str, dict[str, str]]:
+        projects = self._projects()
+        found: dict[str, dict[str, str]] = {}
+        for project in projects:
+            properties = {key: str(value) for key, value in project.items()
+                          if key.startswith(PREFIX)}
+            if properties:
+                found[project['id']] = properties
+        return found

@@ -31,8 +31,8 @@ from oslo_log import log
 import oslo_messaging
 import requests
 
-from nova_reaper.conf import reaper as reaper_opts
-from nova_reaper.report.journal import record
+from nova_reaper import conf as reaper_conf
+from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
 HOOK_TIMEOUT = 5
@@ -106,7 +106,7 @@ class Announcer:
         self._bus = _Outbox('notifications')
         self._hook = _Outbox('web hook')
 
-    def tell(self, told: record.Record) -> None:
+    def tell(self, told: store.Record) -> None:
         """Have a record told; nobody waits for it."""
         payload = told.to_dict(True)
         what = f'reaper.{told.kind.value} of server {told.server}'
@@ -187,7 +187,7 @@ def signed(uuid: str, at: int, body: bytes, secret: str | None
     """
     headers = {'webhook-id': uuid, 'webhook-timestamp': str(at)}
     if secret:
-        code = hmac.digest(reaper_opts.hook_key(secret),
+        code = hmac.digest(reaper_conf.hook_key(secret),
                            f'{uuid}.{at}.'.encode() + body, 'sha256')
         headers['webhook-signature'] = f'v1,{base64.b64encode(code).decode()}'
     return headers

@@ -24,7 +24,7 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
 from nova_reaper.report import answers
-from nova_reaper.report.journal import journal
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)

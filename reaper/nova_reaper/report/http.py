@@ -10,14 +10,24 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""What is served over HTTP, and who may ask for it."""
+"""What is served over HTTP, from what, and who may ask for it."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import datetime
 import enum
 import json
+import math
+import re
 import threading
+import time
 from typing import Any
+from typing import TypeVar
 from urllib import parse
 
 from cheroot.ssl import builtin
@@ -27,16 +37,23 @@ from oslo_config import cfg
 from oslo_context import context as oslo_context
 from oslo_log import log
 from oslo_policy import policy
+from oslo_utils import timeutils
+from oslo_utils import uuidutils
 import prometheus_client
 import webob
 from webob import exc
 
+from nova_reaper.act import attempt
 from nova_reaper.cloud import model
+from nova_reaper.decide import choose
+from nova_reaper import engine as engine_module
+from nova_reaper.queue import queue
 from nova_reaper.report import answers
-from nova_reaper.report import history
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal.record import Kind
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
+from nova_reaper.report import store
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
 
@@ -61,6 +78,19 @@ LONGEST = 64 * 1024
 
 StartResponse = Callable[..., Any]
 WsgiApp = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
+T = TypeVar('T')
+KEYS = ('server', 'project_id', 'kind', 'since', 'until', 'limit', 'marker')
+# So many requests ask the database at a time, and one more waits so long: the
+# other threads answer what needs no database.
+AT_ONCE = 2
+PATIENCE = 5.0
+LONGEST_REASON = 255
+_PERIOD = re.compile(r'(\d{1,6})([smhd])')
+_UNITS = {'s': 'seconds', 'm': 'minutes', 'h': 'hours', 'd': 'days'}
+# Seconds after which the list of those that wait is long, and so many times
+# as long as it took it is not made again.
+LONG = 0.02
+REST = 20
 
 
 def _rule(name: str, check: str, text: str, path: str
@@ -123,13 +153,281 @@ def generator_enforcer() -> policy.Enforcer:
     return enforcer(conf)
 
 
+def history_query(values: Mapping[str, str], limit: int) -> store.Query:
+    """A query of text.
+
+    :param values: by names of KEYS, but for the limit
+    :raises: ValueError with a sentence that says what is wrong
+    """
+    def uuid(name: str) -> str | None:
+        value = values.get(name)
+        if value is not None and not uuidutils.is_uuid_like(value):
+            raise ValueError(f'{name} has to be an ID.')
+        return value
+
+    project = values.get('project_id')
+    if project is not None and not re.fullmatch(r'[\w.-]{1,64}', project,
+                                                re.ASCII):
+        raise ValueError('project_id has to be an ID.')
+    kinds = values['kind'].split(',') if 'kind' in values else []
+    if unknown := set(kinds) - set(Kind):
+        raise ValueError(f'There is no kind "{min(unknown)[:40]}"; there are '
+                         f'{", ".join(Kind)}.')
+    return store.Query(
+        uuid('server'), project, [Kind(kind) for kind in kinds],
+        _time(values, 'since'), _time(values, 'until'), limit, uuid('marker'))
+
+
+def _time(values: Mapping[str, str], name: str) -> datetime.datetime | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    time: datetime.datetime
+    try:
+        if period := _PERIOD.fullmatch(value):
+            time = timeutils.utcnow(True)
+            return time - datetime.timedelta(
+                **{_UNITS[period[2]]: int(period[1])})
+        # In a query of a URL "+" is a space.
+        time = timeutils.parse_isotime(value.replace(' ', '+'))
+        return time.astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f'{name} has to be a time like 2026-11-22T12:00:00Z '
+                         'or a period like 90m, 12h or 7d.') from None
+
+
+def pause_to_dict(switch: Record | None) -> dict[str, Any]:
+    """The last pause or resume as it is answered."""
+    detail = switch.detail if switch else {}
+    return {'paused': bool(switch and switch.kind is Kind.PAUSE),
+            'since': answers.text(switch.at) if switch else None,
+            'by': detail.get('by'), 'reason': detail.get('why')}
+
+
+class History:
+    """Answers requests that were found to be allowed."""
+
+    def __init__(self, book: journal.Journal) -> None:
+        self._book = book
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        if not self._free.acquire(timeout=PATIENCE):
+            raise exc.HTTPServiceUnavailable(
+                'The database of the journal is slow. Ask again.')
+        try:
+            yield
+        finally:
+            self._free.release()
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        with self._asking():
+            try:
+                return call()
+            except store.NoSuchMarker:
+                raise exc.HTTPBadRequest(
+                    'The record of the marker is not there.') from None
+            except Exception as error:
+                LOG.warning('The journal cannot be asked: %s',
+                            type(error).__name__)
+                raise exc.HTTPServiceUnavailable(
+                    'The database of the journal does not answer. Ask '
+                    'again.') from None
+
+    def find(self, values: Mapping[str, str], project: str | None,
+             everything: bool, limit: int
+             ) -> tuple[list[dict[str, Any]], str | None]:
+        """Records, the newest first, and the marker of those that follow.
+
+        :param project: whose records to find, None for all
+        """
+        try:
+            query = history_query(dict(values) | (
+                {'project_id': project} if project else {}), limit + 1)
+        except ValueError as error:
+            raise exc.HTTPBadRequest(str(error)) from None
+        found = self._ask(lambda: self._book.store.find(query))
+        return ([item.to_dict(everything) for item in found[:limit]],
+                found[limit - 1].id if len(found) > limit else None)
+
+    def pause(self) -> dict[str, Any]:
+        """Whether the reaper is paused."""
+        return pause_to_dict(self._ask(self._book.store.switch))
+
+    def switch(self, kind: Kind, by: str, body: bytes) -> dict[str, Any]:
+        """Pause or resume.
+
+        :param body: JSON that may give a reason
+        """
+        try:
+            given = json.loads(body or b'{}')
+        except (ValueError, RecursionError):
+            raise exc.HTTPBadRequest('The body is not JSON.') from None
+        why = given.get('reason', '') if isinstance(given, dict) else None
+        if not isinstance(why, str) or len(why) > LONGEST_REASON or (
+                set(given) - {'reason'}):
+            raise exc.HTTPBadRequest(
+                'The body is {"reason": "TEXT"} with at most '
+                f'{LONGEST_REASON} characters of text.')
+        return pause_to_dict(self._ask(
+            lambda: self._book.switch(kind, by, why)))
+
+
+class Starting:
+    """Answers before the cloud could be asked for the first time.
+
+    :param why: what Nova, Placement or Keystone said last, None before that
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, why: Callable[[], str | None]
+                 ) -> None:
+        self._conf = conf
+        self._why = why
+
+    def entries(self) -> Sequence[answers.Entry]:
+        """Nobody is known to wait."""
+        return ()
+
+    def entry(self, server: str) -> answers.Entry | None:
+        """No server is known."""
+        return None
+
+    def notices(self) -> Sequence[answers.NoticeEntry]:
+        """No notice is known."""
+        return ()
+
+    def dry_run(self, server: str) -> answers.DryRun | None:
+        """The room is not known."""
+        return None
+
+    def health(self) -> answers.Health:
+        """It does nothing yet."""
+        why = self._why()
+        return answers.Health(
+            False, model.Mode.OBSERVE, model.Mode(self._conf.reaper.mode),
+            None, [answers.Check('cloud', 'failed' if why else 'degraded',
+                              why or 'not asked yet')])
+
+    def as_of(self) -> datetime.datetime | None:
+        """Nothing was compared."""
+        return None
+
+
+class Shown:
+    """Answers from what the engine knows, under its lock.
+
+    With thousands that wait the list of them takes long to make, and the
+    engine stands still meanwhile: it is made anew only so often that nobody
+    who asks for it can hold the engine up.
+
+    :param coordination: what is wrong with the coordination, None if nothing
+    """
+
+    def __init__(self, engine: engine_module.Engine,
+                 coordination: Callable[[], str | None]) -> None:
+        self._engine = engine
+        self._coordination = coordination
+        self._lock = threading.Lock()
+        self._entries: Sequence[answers.Entry] = ()
+        self._until = -math.inf
+
+    def entries(self) -> Sequence[answers.Entry]:
+        """All that wait, in the order in which they are looked at."""
+        with self._lock:
+            if time.monotonic() < self._until:
+                return self._entries
+            with self._engine.lock:
+                begun = time.perf_counter()
+                self._entries = self._made()
+                took = time.perf_counter() - begun
+            self._until = time.monotonic() + (REST * took if took > LONG
+                                              else 0.0)
+            return self._entries
+
+    def _made(self) -> Sequence[answers.Entry]:
+        known = self._engine.world
+        waiting = [item for server in known.servers
+                   if server not in known.not_asked and
+                   (item := known.waiting(server))]
+        waiting.sort(key=known.queue.rank)
+        others = sorted(known.not_asked.values(), key=known.queue.rank)
+        return [self._entry(item, number, len(waiting))
+                for number, item in enumerate(waiting, 1)] + [
+            self._entry(item, None, len(waiting)) for item in others]
+
+    def _entry(self, waiting: model.Waiting, position: int | None, length: int
+               ) -> answers.Entry:
+        known = self._engine.world
+        told = known.told.last.get(waiting.id)
+        current = self._engine.attempts.under_way.get(waiting.id)
+        due = queue.due_at(waiting, known.options)
+        if due and due <= timeutils.utcnow(True):
+            due = None
+        return answers.Entry(
+            waiting, position, length, None if current else due,
+            queue.deadline(waiting, known.options),
+            current.shown if current else 'waiting',
+            told.decision if told else None, told.at if told else None,
+            known.options.mode, known.advice(waiting.id))
+
+    def entry(self, server: str) -> answers.Entry | None:
+        """One of them, or one that was given up a short time ago."""
+        with self._engine.lock:
+            given_up = self._engine.outcomes.given_up.get(server)
+            if server not in self._engine.world.servers:
+                return given_up
+        return next((entry for entry in self.entries()
+                     if entry.waiting.id == server), None)
+
+    def notices(self) -> Sequence[answers.NoticeEntry]:
+        """Who is under notice."""
+        with self._engine.lock:
+            return [
+                answers.NoticeEntry(victim.id, victim.name, victim.project,
+                                 victim.action, current.terminate_at,
+                                 current.id, current.host)
+                for current in self._engine.attempts.under_way.values()
+                for victim in current.victims
+                if current.terminate_at and not victim.ended and
+                victim.stage != attempt.Stage.CHOSEN]
+
+    def dry_run(self, server: str) -> answers.DryRun | None:
+        """Who would be ended; None while the room is not known."""
+        with self._engine.lock:
+            known = self._engine.world
+            waiting = known.waiting(server)
+            if waiting is None or not known.views:
+                return None
+            # Its room is planned in the index, and its victims are taken.
+            decision = (self._engine.observed.get(server) or
+                        self._engine.attempts.decisions.get(server))
+            if decision is None:
+                decision = choose.decide(
+                    known.index, waiting, dataclasses.replace(
+                        known.options, mode=model.Mode.PREEMPT),
+                    timeutils.utcnow(True),
+                    ends_left=known.planner.ends_left(timeutils.utcnow(True)))
+            found = [known.index.slots.find(victim)
+                     for victim in decision.victims]
+            return answers.DryRun(decision, [item for item in found if item])
+
+    def health(self) -> answers.Health:
+        """How the reaper is."""
+        return self._engine.guard.health(self._coordination())
+
+    def as_of(self) -> datetime.datetime | None:
+        """When the queue was last compared with Nova."""
+        return self._engine.guard.listed_at
+
+
 class Api:
     """The WSGI application below /v1; it needs a token that was checked."""
 
     def __init__(self, conf: cfg.ConfigOpts, source: answers.Source,
                  book: journal.Journal) -> None:
         self._source = source
-        self._history = history.History(book)
+        self._history = History(book)
         self._enforcer = enforcer(conf)
 
     def __call__(self, environ: dict[str, Any],
@@ -236,7 +534,7 @@ class Api:
             if project in (None, notice.project)]}
 
     def _records(self, request: webob.Request) -> dict[str, Any]:
-        query = _query(request, 'all_projects', *history.KEYS)
+        query = _query(request, 'all_projects', *KEYS)
         project = self._project(request, query, HISTORY, HISTORY_ALL)
         limit = _limit(query)
         found, marker = self._history.find(

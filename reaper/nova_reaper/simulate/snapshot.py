@@ -306,7 +306,7 @@ def _options(value: Any, path: str) -> model.Options:
     """The options, each of the type of its default."""
     values = fields.Object(value, path)
     chosen: dict[str, Any] = {}
-    options = {name: option for option in conf.reaper.reaper_opts
+    options = {name: option for option in conf.reaper_opts
                for name in (option.dest, *(
                    old.name for old in option.deprecated_opts))}
     for field in dataclasses.fields(model.Options):

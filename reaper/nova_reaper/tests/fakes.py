@@ -36,13 +36,12 @@ from placement.tests.functional.fixtures import placement as placement_fixture
 import webob
 
 from nova_reaper.act import holds
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper import conf as reaper_conf
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal import store
+from nova_reaper.report import journal
+from nova_reaper.report import store
 
 #: How to log in where nobody listens.
 LOGIN = '''
@@ -263,7 +262,7 @@ class Nova:
             'nova', self,
             oldest=nova.OLDEST, newest=nova.NEWEST)
         self.nova = nova.Nova(self.client, 'reaper')
-        self.owners = keystone.Owners(self.nova, SERVICE, self.log_in)
+        self.owners = nova.Owners(self.nova, SERVICE, self.log_in)
 
     def log_in(self, project: str) -> Token:
         if project in self.no_token_of:

@@ -25,16 +25,16 @@ from oslo_messaging.notify import _impl_test
 import requests
 
 from nova_reaper.report import announcements
-from nova_reaper.report.journal import record
+from nova_reaper.report import store
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 
 TIME = '2026-11-22T12:00:00Z'
-NOTICE = record.Record(
-    record.Kind.NOTICE, 's1', 'p1', 's', 'w1', 'p2', 'h1',
+NOTICE = store.Record(
+    store.Kind.NOTICE, 's1', 'p1', 's', 'w1', 'p2', 'h1',
     detail={'action': 'delete', 'terminate_at': TIME})
-TOLD = (NOTICE, record.Record(record.Kind.WITHDRAWAL, 's1', 'p1'),
-        record.Record(record.Kind.GIVEN_UP, 'w1', 'p2', result='deadline'))
+TOLD = (NOTICE, store.Record(store.Kind.WITHDRAWAL, 's1', 'p1'),
+        store.Record(store.Kind.GIVEN_UP, 'w1', 'p2', result='deadline'))
 
 
 class AnnouncerTestCase(tests.TestCase):
@@ -157,7 +157,7 @@ class HookTestCase(tests.TestCase):
 
         self.posts.side_effect = post
 
-    def tell(self, told: record.Record = NOTICE) -> None:
+    def tell(self, told: store.Record = NOTICE) -> None:
         self.announcer.tell(told)
         done = self.announcer._hook._calls.all_tasks_done
         with done:

@@ -279,7 +279,7 @@ class BadInputTestCase(tests.TestCase):
             'grace_period': 60, 'strict_accounting': True, 'workers': 4,
             'notice_url': 'https://example.com/notice'}
         self.assertEqual(wanted, snapshot.parse(given, NOW))
-        for option in conf.reaper.reaper_opts:
+        for option in conf.reaper_opts:
             given['options'][option.dest] = option.default
         snapshot.parse(given, NOW)
         self.check_values('options.grace_period', -1, '60', True, None)
@@ -292,7 +292,7 @@ class BadInputTestCase(tests.TestCase):
         given['waiting'][0] |= {
             'attempts': model.MAX_INT, 'last_attempt': '3000-01-01T00:00:00Z'}
         for at in ('min', 'max'):
-            for option in conf.reaper.reaper_opts:
+            for option in conf.reaper_opts:
                 if isinstance(option, cfg.IntOpt):
                     limit = getattr(option.type, at)
                     given['options'][option.dest] = limit
