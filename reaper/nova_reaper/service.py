@@ -17,19 +17,18 @@ ones do no harm, since Placement and Nova refuse the second of two writers. So
 a backend that does not answer makes the active one stop, and that is all.
 """
 
+from collections.abc import Callable
 from concurrent import futures
 import dataclasses
 import functools
-import multiprocessing
 import os
+import queue
+import signal
 import socket
-import sys
 import threading
 import time
 from typing import Any
 
-import cotyledon
-from cotyledon import types
 from oslo_config import cfg
 from oslo_log import log
 import tooz
@@ -49,7 +48,6 @@ from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper.events import reader
 from nova_reaper.report import announcements
-from nova_reaper.report import answers
 from nova_reaper.report import guard
 from nova_reaper.report import http
 from nova_reaper.report import journal
@@ -62,6 +60,10 @@ AGAIN = 5.0
 LISTEN_AGAIN = 30.0
 # A bus that hangs is waited for no longer when the reaper ends.
 LEAVE = 5.0
+# Seconds after which a process that is told to end does so in any case.
+END = 60
+# What a thread that ends by itself says, where signals have their numbers.
+ENDED = 0
 # Seconds for the first try to become the active one.
 FIRST = 5.0
 
@@ -124,7 +126,7 @@ def build(conf: cfg.ConfigOpts, services: Services,
     safe = guard.Guard(conf, services.nova, held, meters, book)
     known = world.World(reaper_conf.options(conf), source, forms, meters)
     actor = steps.Actor(conf, services.nova, services.placement, held, ends,
-                      services.owners, meters, book, lambda: safe.mode,
+                        services.owners, meters, book, lambda: safe.mode,
                         clock)
     finder = recovery.Recovery(conf, services.nova, services.placement, held,
                                ends, source, meters, known.waiting, clock)
@@ -238,10 +240,15 @@ class Coordinator:
 
 
 class Reaper:
-    """The service; it makes everything in the process that runs it."""
+    """The service.
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
+    :param ended: is called when it has ended, told to or not
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts,
+                 ended: Callable[[], None] = lambda: None) -> None:
         self._conf = conf
+        self._ended = ended
         # A signal may come before it has begun.
         self._stopping = threading.Event()
         self._engine: engine_module.Engine | None = None
@@ -257,6 +264,8 @@ class Reaper:
         self._book.start()
         self._coordinator = Coordinator(conf)
         self._listening = bus.Listening(conf)
+        self._shown = http.Shown(
+            conf, lambda: self._refusal or self._coordinator.error)
         self._server: http.Server | None = None
         # When to try again to listen, by the monotonic clock.
         self._again = 0.0
@@ -264,11 +273,18 @@ class Reaper:
             conf.reaper.workers, thread_name_prefix='asks')
         self._readers = futures.ThreadPoolExecutor(
             conf.placement.concurrency, thread_name_prefix='hosts')
-        self._thread = threading.Thread(target=self._run, name='engine')
+        self._thread = threading.Thread(
+            target=self._run_to_end, name='engine', daemon=True)
         self._thread.start()
 
+    def _run_to_end(self) -> None:
+        try:
+            self._run()
+        finally:
+            self._ended()
+
     def _run(self) -> None:
-        self._serve(http.Starting(self._conf, lambda: self._refusal))
+        self._serve()
         services = self._connect()
         if services is None:
             return
@@ -277,12 +293,12 @@ class Reaper:
         engine = build(self._conf, services, self._metrics, self._pool,
                        self._readers, self._book)
         self._engine = engine
-        self._serve(http.Shown(engine, lambda: self._coordinator.error))
+        self._shown.show(engine)
+        self._serve()
         while not self._stopping.is_set():
             try:
                 if self._server is None and time.monotonic() >= self._again:
-                    self._serve(http.Shown(
-                        engine, lambda: self._coordinator.error))
+                    self._serve()
                 self._take_part(engine)
                 engine.turn()
             except Exception:
@@ -297,7 +313,9 @@ class Reaper:
     def _connect(self) -> Services | None:
         while not self._stopping.is_set():
             try:
-                return connect(self._conf, self._metrics)
+                services = connect(self._conf, self._metrics)
+                self._refusal = None
+                return services
             except Exception as error:
                 # Libraries raise what they like for a wrong option or file.
                 self._refusal = str(error) or type(error).__name__
@@ -305,17 +323,14 @@ class Reaper:
                 self._stopping.wait(AGAIN)
         return None
 
-    def _serve(self, source: answers.Source) -> None:
+    def _serve(self) -> None:
+        """Begin to answer, unless that has been done."""
         group = self._conf.http
-        if not group.enabled:
+        if self._server or not group.enabled:
             return
         try:
-            app = http.application(self._conf, source, self._metrics,
-                                   self._book)
-            if self._server:
-                self._server.use(app)
-                return
-            self._server = http.Server(self._conf, app)
+            self._server = http.Server(self._conf, http.application(
+                self._conf, self._shown, self._metrics, self._book))
             port = self._server.start()
             LOG.info('Answering on %s, port %d.', group.listen, port)
         except Exception as error:
@@ -342,20 +357,15 @@ class Reaper:
         """
         return self._engine is not None
 
-    @property
-    def stopping(self) -> bool:
-        """Whether it was told to stop."""
-        return self._stopping.is_set()
-
     def stop(self) -> None:
         """Stop; what is under way is found again by the next start."""
         self._stopping.set()
         if self._engine:
             self._engine.mailbox.wake()
 
-    def wait(self) -> None:
-        """Wait until it has stopped."""
-        self._thread.join()
+    def wait(self, patience: float | None = None) -> None:
+        """Wait until it has stopped, for so many seconds or for ever."""
+        self._thread.join(patience)
         # A step that was begun is done; a list of all hosts is given up.
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -371,51 +381,6 @@ class Reaper:
                  self._conf.reaper.mode)
         if self._engine:
             self._engine.mailbox.wake()
-
-
-class Worker(cotyledon.Service):
-    """The process that the service runs in.
-
-    oslo.service has cotyledon end and fork it anew on SIGHUP: all that it
-    knows of a cloud would have to be read again.
-    """
-
-    def __init__(self, number: types.WorkerId,
-                 conf: reaper_conf.Configuration) -> None:
-        super().__init__(number)
-        self._conf = conf
-        self._reaper = Reaper(conf)
-        self._changed = threading.Event()
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        """Run until terminate().
-
-        :raises: SystemExit if it ends by itself: it is forked anew then
-        """
-        threading.Thread(target=self._read_again, name='configuration',
-                         daemon=True).start()
-        self._reaper.start()
-        self._reaper.wait()
-        self._ended.set()
-        if not self._reaper.stopping:
-            sys.exit(1)
-
-    def terminate(self) -> None:
-        """SIGTERM; the process ends as soon as this returns."""
-        self._reaper.stop()
-        if self._reaper.connected:
-            self._ended.wait()
-
-    def reload(self) -> None:
-        """SIGHUP; one that comes before this returns is lost."""
-        self._changed.set()
-
-    def _read_again(self) -> None:
-        while self._changed.wait():
-            self._changed.clear()
-            if mutate(self._conf):
-                self._reaper.reset()
 
 
 def mutate(conf: reaper_conf.Configuration) -> bool:
@@ -436,16 +401,19 @@ def mutate(conf: reaper_conf.Configuration) -> bool:
 
 def run(conf: reaper_conf.Configuration) -> int:
     """Run the service until it is told to stop; returns its exit code."""
-    def reload() -> None:
-        # A worker that died is forked anew from this process.
-        mutate(conf)
-
-    manager = cotyledon.ServiceManager(
-        mp_context=multiprocessing.get_context('fork'))
-    manager.register_hooks(on_reload=reload)
-    manager.add(Worker, args=(conf,))
-    try:
-        manager.run()
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-    return 0
+    told: queue.SimpleQueue[int] = queue.SimpleQueue()
+    # One from a terminal ends the process at once.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: told.put(number))
+    reaper = Reaper(conf, lambda: told.put(ENDED))
+    reaper.start()
+    while (word := told.get()) == signal.SIGHUP:
+        if mutate(conf):
+            reaper.reset()
+    # It ends what hangs.
+    signal.alarm(END)
+    reaper.stop()
+    # Nothing is under way before the cloud could be asked.
+    reaper.wait(None if reaper.connected else 0.0)
+    return 0 if word == signal.SIGTERM else 1

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 import dataclasses
 import datetime
 from typing import Any
-from typing import Protocol
 
 from oslo_log import log
 
@@ -213,28 +212,6 @@ class Health:
                 'safeguard': self.safeguard,
                 'checks': [dataclasses.asdict(check)
                            for check in self.checks]}
-
-
-class Source(Protocol):
-    """Where the answers come from; safe for threads."""
-
-    def entries(self) -> Sequence[Entry]:
-        """All that wait, in the order in which they are looked at."""
-
-    def entry(self, server: str) -> Entry | None:
-        """One of them, or one that was given up a short time ago."""
-
-    def notices(self) -> Sequence[NoticeEntry]:
-        """Who is under notice."""
-
-    def dry_run(self, server: str) -> DryRun | None:
-        """Who would be ended; None while the room is not known."""
-
-    def health(self) -> Health:
-        """How the reaper is."""
-
-    def as_of(self) -> datetime.datetime | None:
-        """When the queue was last compared with Nova."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

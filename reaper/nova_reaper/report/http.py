@@ -274,46 +274,6 @@ class History:
             lambda: self._book.switch(kind, by, why)))
 
 
-class Starting:
-    """Answers before the cloud could be asked for the first time.
-
-    :param why: what Nova, Placement or Keystone said last, None before that
-    """
-
-    def __init__(self, conf: cfg.ConfigOpts, why: Callable[[], str | None]
-                 ) -> None:
-        self._conf = conf
-        self._why = why
-
-    def entries(self) -> Sequence[answers.Entry]:
-        """Nobody is known to wait."""
-        return ()
-
-    def entry(self, server: str) -> answers.Entry | None:
-        """No server is known."""
-        return None
-
-    def notices(self) -> Sequence[answers.NoticeEntry]:
-        """No notice is known."""
-        return ()
-
-    def dry_run(self, server: str) -> answers.DryRun | None:
-        """The room is not known."""
-        return None
-
-    def health(self) -> answers.Health:
-        """It does nothing yet."""
-        why = self._why()
-        return answers.Health(
-            False, model.Mode.OBSERVE, model.Mode(self._conf.reaper.mode),
-            None, [answers.Check('cloud', 'failed' if why else 'degraded',
-                              why or 'not asked yet')])
-
-    def as_of(self) -> datetime.datetime | None:
-        """Nothing was compared."""
-        return None
-
-
 class Shown:
     """Answers from what the engine knows, under its lock.
 
@@ -321,16 +281,27 @@ class Shown:
     engine stands still meanwhile: it is made anew only so often that nobody
     who asks for it can hold the engine up.
 
-    :param coordination: what is wrong with the coordination, None if nothing
+    :param why: why the cloud cannot be asked, and when it is why it is not
+        known which reaper acts; None if nothing is wrong
     """
 
-    def __init__(self, engine: engine_module.Engine,
-                 coordination: Callable[[], str | None]) -> None:
-        self._engine = engine
-        self._coordination = coordination
+    def __init__(self, conf: cfg.ConfigOpts, why: Callable[[], str | None]
+                 ) -> None:
+        self._conf = conf
+        self._why = why
+        self._known: engine_module.Engine | None = None
         self._lock = threading.Lock()
         self._entries: Sequence[answers.Entry] = ()
         self._until = -math.inf
+
+    def show(self, engine: engine_module.Engine) -> None:
+        """Show what an engine knows; until then there is only health."""
+        self._known = engine
+
+    @property
+    def _engine(self) -> engine_module.Engine:
+        assert self._known
+        return self._known
 
     def entries(self) -> Sequence[answers.Entry]:
         """All that wait, in the order in which they are looked at."""
@@ -414,7 +385,13 @@ class Shown:
 
     def health(self) -> answers.Health:
         """How the reaper is."""
-        return self._engine.guard.health(self._coordination())
+        why = self._why()
+        if self._known:
+            return self._known.guard.health(why)
+        return answers.Health(
+            False, model.Mode.OBSERVE, model.Mode(self._conf.reaper.mode),
+            None, [answers.Check('cloud', 'failed' if why else 'degraded',
+                                 why or 'not asked yet')])
 
     def as_of(self) -> datetime.datetime | None:
         """When the queue was last compared with Nova."""
@@ -424,7 +401,7 @@ class Shown:
 class Api:
     """The WSGI application below /v1; it needs a token that was checked."""
 
-    def __init__(self, conf: cfg.ConfigOpts, source: answers.Source,
+    def __init__(self, conf: cfg.ConfigOpts, source: Shown,
                  book: journal.Journal) -> None:
         self._source = source
         self._history = History(book)
@@ -637,7 +614,7 @@ def _error(code: int, title: str, message: str) -> webob.Response:
 class Root:
     """What needs no token, before what does."""
 
-    def __init__(self, api: WsgiApp, source: answers.Source,
+    def __init__(self, api: WsgiApp, source: Shown,
                  meters: metrics.Metrics) -> None:
         self._api = api
         self._source = source
@@ -670,7 +647,7 @@ class Root:
         return answered
 
 
-def application(conf: cfg.ConfigOpts, source: answers.Source,
+def application(conf: cfg.ConfigOpts, source: Shown,
                 meters: metrics.Metrics, book: journal.Journal) -> WsgiApp:
     """All that the reaper answers, with Keystone in front of /v1."""
     api = auth_token.AuthProtocol(
@@ -710,10 +687,6 @@ class Server:
         self._thread.start()
         port: int = self._server.bind_addr[1]
         return port
-
-    def use(self, app: WsgiApp) -> None:
-        """Serve another application from now on."""
-        self._server.wsgi_app = app
 
     def stop(self) -> None:
         """Answer what is being asked, and close."""

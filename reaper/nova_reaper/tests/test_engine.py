@@ -80,7 +80,8 @@ class EngineTestCase(tests.TestCase):
                 self.nova.owners, self.nova.nova, self.room.placement,
                 identity, fakes.SERVICE, 'reaper'), self.metrics, pool, pool,
             self.book)
-        self.shown = http.Shown(self.engine, lambda: None)
+        self.shown = http.Shown(self.conf, lambda: None)
+        self.shown.show(self.engine)
         return self.engine
 
     def new_book(self) -> journal.Journal:
