@@ -14,10 +14,8 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 import dataclasses
 import datetime
 import enum
@@ -41,6 +39,7 @@ from oslo_utils import timeutils
 from oslo_utils import uuidutils
 import prometheus_client
 import webob
+from webob import dec
 from webob import exc
 
 from nova_reaper.act import attempt
@@ -204,76 +203,6 @@ def pause_to_dict(switch: Record | None) -> dict[str, Any]:
             'by': detail.get('by'), 'reason': detail.get('why')}
 
 
-class History:
-    """Answers requests that were found to be allowed."""
-
-    def __init__(self, book: journal.Journal) -> None:
-        self._book = book
-        self._free = threading.BoundedSemaphore(AT_ONCE)
-
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[None]:
-        if not self._free.acquire(timeout=PATIENCE):
-            raise exc.HTTPServiceUnavailable(
-                'The database of the journal is slow. Ask again.')
-        try:
-            yield
-        finally:
-            self._free.release()
-
-    def _ask(self, call: Callable[[], T]) -> T:
-        with self._asking():
-            try:
-                return call()
-            except store.NoSuchMarker:
-                raise exc.HTTPBadRequest(
-                    'The record of the marker is not there.') from None
-            except Exception as error:
-                LOG.warning('The journal cannot be asked: %s',
-                            type(error).__name__)
-                raise exc.HTTPServiceUnavailable(
-                    'The database of the journal does not answer. Ask '
-                    'again.') from None
-
-    def find(self, values: Mapping[str, str], project: str | None,
-             everything: bool, limit: int
-             ) -> tuple[list[dict[str, Any]], str | None]:
-        """Records, the newest first, and the marker of those that follow.
-
-        :param project: whose records to find, None for all
-        """
-        try:
-            query = history_query(dict(values) | (
-                {'project_id': project} if project else {}), limit + 1)
-        except ValueError as error:
-            raise exc.HTTPBadRequest(str(error)) from None
-        found = self._ask(lambda: self._book.store.find(query))
-        return ([item.to_dict(everything) for item in found[:limit]],
-                found[limit - 1].id if len(found) > limit else None)
-
-    def pause(self) -> dict[str, Any]:
-        """Whether the reaper is paused."""
-        return pause_to_dict(self._ask(self._book.store.switch))
-
-    def switch(self, kind: Kind, by: str, body: bytes) -> dict[str, Any]:
-        """Pause or resume.
-
-        :param body: JSON that may give a reason
-        """
-        try:
-            given = json.loads(body or b'{}')
-        except (ValueError, RecursionError):
-            raise exc.HTTPBadRequest('The body is not JSON.') from None
-        why = given.get('reason', '') if isinstance(given, dict) else None
-        if not isinstance(why, str) or len(why) > LONGEST_REASON or (
-                set(given) - {'reason'}):
-            raise exc.HTTPBadRequest(
-                'The body is {"reason": "TEXT"} with at most '
-                f'{LONGEST_REASON} characters of text.')
-        return pause_to_dict(self._ask(
-            lambda: self._book.switch(kind, by, why)))
-
-
 class Shown:
     """Answers from what the engine knows, under its lock.
 
@@ -404,26 +333,24 @@ class Api:
     def __init__(self, conf: cfg.ConfigOpts, source: Shown,
                  book: journal.Journal) -> None:
         self._source = source
-        self._history = History(book)
+        self._book = book
+        self._free = threading.BoundedSemaphore(AT_ONCE)
         self._enforcer = enforcer(conf)
 
-    def __call__(self, environ: dict[str, Any],
-                 start_response: StartResponse) -> Iterable[bytes]:
-        request = webob.Request(environ)
+    @dec.wsgify
+    def __call__(self, request: webob.Request) -> webob.Response:
+        """The answer to a request, or an error as JSON."""
         try:
-            body = self._answer(request)
-            response = _json(200, body)
+            return _json(200, self._answer(request))
         except exc.HTTPException as error:
-            response = _error(error.code, error.title, error.detail or '')
+            return _error(error.code, error.title, error.detail or '')
         except UnicodeDecodeError:
-            response = _error(400, 'Bad Request', 'Paths and queries are '
-                              'encoded in UTF-8.')
+            return _error(400, 'Bad Request', 'Paths and queries are encoded '
+                          'in UTF-8.')
         except Exception:
             LOG.exception('%s %s failed.', request.method, request.path)
-            response = _error(500, 'Internal Server Error',
-                              'The log of nova-reaper says more.')
-        answered: Iterable[bytes] = response(environ, start_response)
-        return answered
+            return _error(500, 'Internal Server Error',
+                          'The log of nova-reaper says more.')
 
     def _answer(self, request: webob.Request) -> dict[str, Any]:
         path = request.path_info.rstrip('/')
@@ -513,12 +440,18 @@ class Api:
     def _records(self, request: webob.Request) -> dict[str, Any]:
         query = _query(request, 'all_projects', *KEYS)
         project = self._project(request, query, HISTORY, HISTORY_ALL)
+        everything = self._may(request, HISTORY_HOST, project)
         limit = _limit(query)
-        found, marker = self._history.find(
-            query, project, self._may(request, HISTORY_HOST, project), limit)
-        body: dict[str, Any] = {'history': found}
-        if marker:
-            body['history_links'] = _next(request, query, marker)
+        try:
+            wanted = history_query(query | (
+                {'project_id': project} if project else {}), limit + 1)
+        except ValueError as error:
+            raise exc.HTTPBadRequest(str(error)) from None
+        found = self._ask(lambda: self._book.store.find(wanted))
+        body: dict[str, Any] = {
+            'history': [item.to_dict(everything) for item in found[:limit]]}
+        if len(found) > limit:
+            body['history_links'] = _next(request, query, found[limit - 1].id)
         return body
 
     def _pause(self, request: webob.Request) -> dict[str, Any]:
@@ -531,10 +464,30 @@ class Api:
         if not self._may(request, rule, None):
             raise exc.HTTPForbidden('This is for administrators of the cloud.')
         if request.method == 'GET':
-            return {'pause': self._history.pause()}
-        return {'pause': self._history.switch(
-            kinds[request.method], _context(request).user_id or '',
-            request.body if request.method == 'PUT' else b'')}
+            return {'pause': pause_to_dict(self._ask(self._book.store.switch))}
+        by = _context(request).user_id or ''
+        why = _reason(request.body if request.method == 'PUT' else b'')
+        return {'pause': pause_to_dict(self._ask(
+            lambda: self._book.switch(kinds[request.method], by, why)))}
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """What the database of the journal says."""
+        if not self._free.acquire(timeout=PATIENCE):
+            raise exc.HTTPServiceUnavailable(
+                'The database of the journal is slow. Ask again.')
+        try:
+            return call()
+        except store.NoSuchMarker:
+            raise exc.HTTPBadRequest(
+                'The record of the marker is not there.') from None
+        except Exception as error:
+            LOG.warning('The journal cannot be asked: %s',
+                        type(error).__name__)
+            raise exc.HTTPServiceUnavailable(
+                'The database of the journal does not answer. Ask '
+                'again.') from None
+        finally:
+            self._free.release()
 
     def _project(self, request: webob.Request, query: dict[str, str],
                  rule: str, everywhere_rule: str = LIST_ALL) -> str | None:
@@ -579,6 +532,21 @@ def _next(request: webob.Request, query: dict[str, str], marker: str
              parse.urlencode(query | {'marker': marker})}]
 
 
+def _reason(body: bytes) -> str:
+    """The reason of a pause, '' if none is given."""
+    try:
+        given = json.loads(body or b'{}')
+    except (ValueError, RecursionError):
+        raise exc.HTTPBadRequest('The body is not JSON.') from None
+    why = given.get('reason', '') if isinstance(given, dict) else None
+    if not isinstance(why, str) or len(why) > LONGEST_REASON or (
+            set(given) - {'reason'}):
+        raise exc.HTTPBadRequest(
+            'The body is {"reason": "TEXT"} with at most '
+            f'{LONGEST_REASON} characters of text.')
+    return why
+
+
 def _boolean(query: dict[str, str], key: str) -> bool:
     value = query.get(key, 'false').lower()
     if value not in ('true', 'false', '1', '0'):
@@ -620,31 +588,26 @@ class Root:
         self._source = source
         self._metrics = meters
 
-    def __call__(self, environ: dict[str, Any],
-                 start_response: StartResponse) -> Iterable[bytes]:
-        path = environ.get('PATH_INFO', '').rstrip('/')
+    @dec.wsgify
+    def __call__(self, request: webob.Request) -> webob.Response | WsgiApp:
+        """The answer to a request, or what gives it."""
+        # It may be no UTF-8.
+        path = request.environ.get('PATH_INFO', '').rstrip('/')
         if path.startswith('/v1/'):
-            return self._api(environ, start_response)
+            return self._api
         if path == '/healthz':
             health = self._source.health()
-            response = _json(503 if health.status == 'failed' else 200,
-                             health.to_dict())
-        elif path == '/metrics':
-            response = webob.Response(
-                body=self._metrics.text(),
-                headers={'Content-Type':
-                         prometheus_client.CONTENT_TYPE_LATEST})
-        elif path in ('', '/v1'):
+            return _json(503 if health.status == 'failed' else 200,
+                         health.to_dict())
+        if path == '/metrics':
+            return webob.Response(body=self._metrics.text(), headers={
+                'Content-Type': prometheus_client.CONTENT_TYPE_LATEST})
+        if path in ('', '/v1'):
             version = {'id': 'v1', 'status': 'CURRENT', 'links': [
-                {'rel': 'self',
-                 'href': webob.Request(environ).host_url + '/v1/'}]}
-            response = _json(200, {'version': version} if path else
-                             {'versions': [version]})
-        else:
-            response = _error(404, 'Not Found',
-                              'There is nothing at this path.')
-        answered: Iterable[bytes] = response(environ, start_response)
-        return answered
+                {'rel': 'self', 'href': request.host_url + '/v1/'}]}
+            return _json(200, {'version': version} if path else
+                         {'versions': [version]})
+        return _error(404, 'Not Found', 'There is nothing at this path.')
 
 
 def application(conf: cfg.ConfigOpts, source: Shown,
