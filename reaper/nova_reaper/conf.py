@@ -16,6 +16,7 @@
 """
 
 import base64
+import dataclasses
 import itertools
 import math
 from typing import Any
@@ -622,17 +623,6 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
     """What of the configuration the queue and the choice need."""
     group = (conf.current if isinstance(conf, Configuration)
              else conf.reaper)
-    return model.Options(
-        mode=model.Mode(group.mode),
-        wait=model.Wait(group.wait),
-        min_run_time=group.min_run_time,
-        max_ends_per_project_hour=group.max_ends_per_project_hour,
-        max_ends_per_hour=group.max_ends_per_hour,
-        repeat_protection=group.repeat_protection,
-        pending_timeout=group.pending_timeout,
-        retry_interval=group.retry_interval,
-        max_retry_interval=group.max_retry_interval,
-        build_failed_retry_interval=group.build_failed_retry_interval,
-        fair_share_half_life=group.fair_share_half_life,
-        reserve=group.reserve,
-        scorers=tuple(group.scorers))
+    return model.Options(**{
+        name: type(default)(group[name])
+        for name, default in dataclasses.asdict(_CHOICE).items()})

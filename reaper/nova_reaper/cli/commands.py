@@ -55,6 +55,33 @@ STATUS_CODES = {'ok': 0, 'degraded': 1, 'failed': 2}
 
 def add_parsers(commands: Any) -> None:
     """Add the commands to those of a parser."""
+    as_json = {'--json': {'action': 'store_true', 'help': 'print JSON'}}
+    reason = {'--reason': {'default': '', 'metavar': 'TEXT',
+                           'help': 'why; the journal keeps it'}}
+    arguments: dict[str, dict[str, dict[str, Any]]] = {
+        'once': as_json | {
+            '--do': {'action': 'store_true', 'help': 'do it, as the mode of '
+                     'the configuration allows'},
+            '--timeout': {'type': int, 'default': 3600, 'metavar': 'SECONDS',
+                          'help': 'with --do: stop after so long (3600)'}},
+        'snapshot': {
+            'file': {'metavar': 'FILE', 'nargs': '?', 'default': '-',
+                     'help': 'where to write; standard output by default'},
+            '--hash': {'action': 'store_true', 'help': 'write hashes in place '
+                       'of IDs and names, by a key that is thrown away'}},
+        'status': as_json,
+        'history': as_json | {
+            '--server': {'help': 'what was done to the server of this ID, and '
+                         'for it'},
+            '--project': {'help': 'what was done to servers of the project of '
+                          'this ID'},
+            '--kind': {'help': f'one of {", ".join(Kind)}; several with '
+                       'commas'},
+            '--since': {'help': 'a time, or a period like 90m, 12h or 7d'},
+            '--until': {'help': 'the same'},
+            '--limit': {'type': int, 'default': 100, 'metavar': 'NUMBER',
+                        'help': 'at most so many records, the newest (100)'}},
+        'pause': reason, 'resume': reason}
     for name, run, text, more in (
             ('run', _run, 'run the service',
              'Run the service until SIGTERM. SIGHUP reads the configuration '
@@ -67,9 +94,9 @@ def add_parsers(commands: Any) -> None:
             ('status', _status, 'ask the service on this machine how it is',
              'Ask the service on this machine how it is. The exit code is 0 '
              'for ok, 1 for degraded, 2 for failed.'),
-            ('history', show, 'list what was done, to whom '
-             'and why', 'List what was done to servers, for whom and why, as '
-             'the journal has it.'),
+            ('history', show, 'list what was done, to whom and why',
+             'List what was done to servers, for whom and why, as the journal '
+             'has it.'),
             ('pause', pause, 'have nothing done any more',
              'Have nothing done any more, by any reaper of this cloud, '
              'restarts included, until "resume". Notices are withdrawn; who '
@@ -82,27 +109,8 @@ def add_parsers(commands: Any) -> None:
             '--config-file', action='append', metavar='FILE',
             help='a configuration file; may be repeated. Default: '
             '/etc/nova-reaper/nova-reaper.conf')
-        if name in ('once', 'status', 'history'):
-            command.add_argument('--json', action='store_true',
-                                 help='print JSON')
-        if name == 'history':
-            add_history(command)
-        if name in ('pause', 'resume'):
-            add_reason(command)
-        if name == 'once':
-            command.add_argument(
-                '--do', action='store_true', help='do it, as the mode of '
-                'the configuration allows')
-            command.add_argument(
-                '--timeout', type=int, default=3600, metavar='SECONDS',
-                help='with --do: stop after so long (3600)')
-        if name == 'snapshot':
-            command.add_argument(
-                'file', metavar='FILE', nargs='?', default='-',
-                help='where to write; standard output by default')
-            command.add_argument(
-                '--hash', action='store_true', help='write hashes in place '
-                'of IDs and names, by a key that is thrown away')
+        for argument, settings in arguments.get(name, {}).items():
+            command.add_argument(argument, **settings)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -295,26 +303,6 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
         waiting=waiting,
         refusals={item.shape: by_host for item in waiting if (
             by_host := known.index.exclusions.refusals(item.shape))})
-
-
-def add_history(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``history``."""
-    for name, text in (
-            ('--server', 'what was done to the server of this ID, and for it'),
-            ('--project', 'what was done to servers of the project of this '
-                          'ID'),
-            ('--kind', f'one of {", ".join(Kind)}; several with commas'),
-            ('--since', 'a time, or a period like 90m, 12h or 7d'),
-            ('--until', 'the same')):
-        command.add_argument(name, help=text)
-    command.add_argument('--limit', type=int, default=100, metavar='NUMBER',
-                         help='at most so many records, the newest (100)')
-
-
-def add_reason(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``pause`` and ``resume``."""
-    command.add_argument('--reason', default='', metavar='TEXT',
-                         help='why; the journal keeps it')
 
 
 def show(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:

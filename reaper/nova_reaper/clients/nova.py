@@ -28,7 +28,6 @@ import re
 import threading
 import time
 from typing import Any
-from urllib import parse
 
 from keystoneauth1 import plugin
 from oslo_log import log
@@ -274,22 +273,19 @@ class Nova:
         :raises: clients.NotFound if it does not wait, clients.Conflict while
             it is being rebuilt
         """
-        path: str | None = rest.with_query(
-            f'/servers/{uuid}/pending', host=list(hosts) or None)
+        path = f'/servers/{uuid}/pending'
+        page: str | None = rest.with_query(path, host=list(hosts) or None)
         verdicts: list[HostVerdict] = []
         first: dict[str, Any] = {}
-        while path:
-            answer = self.client.request('GET', path)
+        while page:
+            answer = self.client.request('GET', page)
             first = first or answer['pending']
             verdicts += [HostVerdict(item['host'], item['uuid'],
                                      item['refused_by'])
                          for item in answer['pending'].get('hosts') or ()]
             # Beside the answer or in it, as "servers_links" is elsewhere.
-            links = (answer.get('hosts_links') or
-                     answer['pending'].get('hosts_links') or ())
-            path = next((f'/servers/{uuid}/pending?' +
-                         parse.urlsplit(link['href']).query
-                         for link in links if link['rel'] == 'next'), None)
+            page = rest.next_page(path, answer.get('hosts_links') or
+                                  answer['pending'].get('hosts_links'))
         return Pending(
             _time(first['since']), first['attempts'],
             _time_or_none(first['last_attempt']), _reason(first['reason']),

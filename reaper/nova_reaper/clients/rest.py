@@ -17,10 +17,10 @@ asked of the two, and Keystone is asked here.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import copy
-import dataclasses
 from email import utils
 import threading
 import time
@@ -124,14 +124,6 @@ def parse_microversion(version: str) -> tuple[int, int]:
     """The two numbers of a microversion, to compare it by."""
     major, minor = version.split('.')
     return int(major), int(minor)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Page:
-    """What one request of a list has given, and where the next begins."""
-
-    items: list[dict[str, Any]]
-    next: str | None
 
 
 class Client:
@@ -294,29 +286,15 @@ class Client:
         self.clock_off = made_at - min(max(made_at, sent_at - 1),
                                        time.time() + 1)
 
-    def page(self, path: str, key: str, microversion: str | None = None,
-             **query: Any) -> Page:
-        """One page of a list."""
-        answer = self.request('GET', with_query(path, **query),
-                              microversion=microversion)
-        links = answer.get(f'{key}_links') or []
-        following = next((link['href'] for link in links
-                          if link.get('rel') == 'next'), None)
-        return Page(answer[key], following)
-
     def list(self, path: str, key: str, microversion: str | None = None,
              **query: Any) -> Iterator[dict[str, Any]]:
         """All of a list, page by page."""
         query.setdefault('limit', PAGE)
-        page = self.page(path, key, microversion, **query)
-        while True:
-            yield from page.items
-            if not page.next:
-                return
-            # The link may name a host that only clients outside can reach.
-            following = parse.parse_qsl(parse.urlsplit(page.next).query)
-            page = self.page(with_query(path) + '?' +
-                             parse.urlencode(following), key, microversion)
+        page: str | None = with_query(path, **query)
+        while page:
+            answer = self.request('GET', page, microversion=microversion)
+            yield from answer[key]
+            page = next_page(path, answer.get(f'{key}_links'))
 
 
 def with_query(path: str, **query: Any) -> str:
@@ -325,6 +303,14 @@ def with_query(path: str, **query: Any) -> str:
     if not given:
         return path
     return f'{path}?{parse.urlencode(given, doseq=True)}'
+
+
+def next_page(path: str, links: Iterable[Mapping[str, str]] | None
+              ) -> str | None:
+    """The path and query of what follows a page, None if it is the last."""
+    # The link may name a host that only clients outside can reach.
+    return next((f'{path}?{parse.urlsplit(link["href"]).query}'
+                 for link in links or () if link.get('rel') == 'next'), None)
 
 
 def _failure(service: str, what: str, response: requests.Response
@@ -460,9 +446,8 @@ class Keystone:
             marker = page[-1]['id']
 
     def _read_properties(self) -> dict[str, dict[str, str]]:
-        projects = self._projects()
         found: dict[str, dict[str, str]] = {}
-        for project in projects:
+        for project in self._projects():
             properties = {key: str(value) for key, value in project.items()
                           if key.startswith(PREFIX)}
             if properties:

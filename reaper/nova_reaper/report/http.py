@@ -92,50 +92,47 @@ LONG = 0.02
 REST = 20
 
 
-def _rule(name: str, check: str, text: str, path: str
-          ) -> policy.DocumentedRuleDefault:
-    return policy.DocumentedRuleDefault(
-        name, check, text, [{'method': 'GET', 'path': path}])
-
-
 def list_rules() -> Iterable[policy.RuleDefault]:
     """All rules, for the generators of oslo.policy."""
-    return [
-        policy.RuleDefault(
-            'admin_or_service', 'role:admin or role:service',
-            'Administrators, and other services.'),
-        policy.RuleDefault(
-            'project_reader_or_admin', 'rule:admin_or_service or '
-            '(role:reader and project_id:%(project_id)s)',
-            'Whoever may read in the project that the server belongs to.'),
-        _rule(LIST, READER, 'List the servers of a project that wait.',
-              '/v1/pending'),
-        _rule(LIST_ALL, ADMIN, 'List the servers of all projects.',
-              '/v1/pending'),
-        _rule(SHOW, READER, 'Show why a server waits.',
-              '/v1/pending/{server_id}'),
-        _rule(SHOW_HOST, ADMIN,
-              'See hosts, and the servers that have to go for another.',
-              '/v1/pending/{server_id}'),
-        _rule(SHOW_DETAIL, ADMIN,
-              'See how many hosts could take a server, how large they are, '
-              'and how many servers wait.', '/v1/pending/{server_id}'),
-        _rule(DRY_RUN, ADMIN, 'See who would be ended for a server.',
-              '/v1/pending/{server_id}?dry_run=true'),
-        _rule(NOTICES, READER, 'List the servers of a project that are '
-              'under notice.', '/v1/notices'),
-        _rule(HISTORY, READER, 'List what was done to the servers of a '
-              'project.', '/v1/history'),
-        _rule(HISTORY_ALL, ADMIN, 'List what was done to the servers of all '
-              'projects.', '/v1/history'),
-        _rule(HISTORY_HOST, ADMIN, 'See hosts, servers of other projects, '
-              'and how a decision came about.', '/v1/history'),
-        _rule(PAUSE_SHOW, ADMIN, 'See whether the reaper is paused.',
-              '/v1/pause'),
-        policy.DocumentedRuleDefault(
-            PAUSE_SET, 'role:admin', 'Pause and resume the reaper.',
-            [{'method': 'PUT', 'path': '/v1/pause'},
-             {'method': 'DELETE', 'path': '/v1/pause'}])]
+    yield policy.RuleDefault(
+        'admin_or_service', 'role:admin or role:service',
+        'Administrators, and other services.')
+    yield policy.RuleDefault(
+        'project_reader_or_admin', 'rule:admin_or_service or '
+        '(role:reader and project_id:%(project_id)s)',
+        'Whoever may read in the project that the server belongs to.')
+    one = '/v1/pending/{server_id}'
+    for name, check, text, path in (
+            (LIST, READER, 'List the servers of a project that wait.',
+             '/v1/pending'),
+            (LIST_ALL, ADMIN, 'List the servers of all projects.',
+             '/v1/pending'),
+            (SHOW, READER, 'Show why a server waits.', one),
+            (SHOW_HOST, ADMIN,
+             'See hosts, and the servers that have to go for another.', one),
+            (SHOW_DETAIL, ADMIN,
+             'See how many hosts could take a server, how large they are, and '
+             'how many servers wait.', one),
+            (DRY_RUN, ADMIN, 'See who would be ended for a server.',
+             f'{one}?dry_run=true'),
+            (NOTICES, READER,
+             'List the servers of a project that are under notice.',
+             '/v1/notices'),
+            (HISTORY, READER,
+             'List what was done to the servers of a project.', '/v1/history'),
+            (HISTORY_ALL, ADMIN,
+             'List what was done to the servers of all projects.',
+             '/v1/history'),
+            (HISTORY_HOST, ADMIN, 'See hosts, servers of other projects, and '
+             'how a decision came about.', '/v1/history'),
+            (PAUSE_SHOW, ADMIN, 'See whether the reaper is paused.',
+             '/v1/pause')):
+        yield policy.DocumentedRuleDefault(
+            name, check, text, [{'method': 'GET', 'path': path}])
+    yield policy.DocumentedRuleDefault(
+        PAUSE_SET, 'role:admin', 'Pause and resume the reaper.',
+        [{'method': 'PUT', 'path': '/v1/pause'},
+         {'method': 'DELETE', 'path': '/v1/pause'}])
 
 
 def enforcer(conf: cfg.ConfigOpts) -> policy.Enforcer:

@@ -85,7 +85,8 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
     """
     given = _object(document, '', {
         'now': (_time, now), 'options': (_options, model.Options()),
-        'hosts': (_list_of(_host), []), 'servers': (_list_of(_server), []),
+        'hosts': (_list_of(_made(model.Host, _HOST)), []),
+        'servers': (_list_of(_made(model.Server, _SERVER)), []),
         'waiting': (_list_of(_waiting), [])})
     now, hosts, servers = given['now'], given['hosts'], given['servers']
     names = _unique('hosts', 'name', [host.name for host in hosts], {})
@@ -279,6 +280,11 @@ def _object(value: Any, path: str, table: Table) -> dict[str, Any]:
     return result
 
 
+def _made(kind: type[T], table: Table) -> Read[T]:
+    """What makes a data class of an object."""
+    return lambda value, path: kind(**_object(value, path, table))
+
+
 def _unique(items: str, key: str, found: Iterable[str], seen: dict[str, str]
             ) -> dict[str, str]:
     """Refuse a name that is there twice.
@@ -423,20 +429,12 @@ def _expression(value: Any, path: str) -> str:
 
 
 def _inventory(value: Any, path: str) -> model.Inventory:
-    result = model.Inventory(**_object(value, path, _INVENTORY))
+    result = _made(model.Inventory, _INVENTORY)(value, path)
     if result.reserved > result.total:
         raise BadInput(
             f'{path}.reserved', 'has to be no more than the total, '
             f'{result.total}, not {result.reserved}')
     return result
-
-
-def _host(value: Any, path: str) -> model.Host:
-    return model.Host(**_object(value, path, _HOST))
-
-
-def _server(value: Any, path: str) -> model.Server:
-    return model.Server(**_object(value, path, _SERVER))
 
 
 def _waiting(value: Any, path: str) -> tuple[dict[str, Any], dict[str, str]]:
