@@ -87,20 +87,16 @@ def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
         Keystone refuses or does not answer
     """
     session = rest.load_session(conf)
-
-    def client(name: str, oldest: str | None = None,
-               newest: str | None = None) -> rest.Client:
-        return rest.load_client(
-            conf, session, name, oldest=oldest, newest=newest,
-            observe=meters.observe_request)
-
+    client = functools.partial(rest.load_client, conf, session,
+                               observe=meters.observe_request)
     project, user = session.get_project_id() or '', session.get_user_id() or ''
-    compute = nova.Nova(client('nova', nova.OLDEST, nova.NEWEST), user)
+    compute = nova.Nova(client(
+        'nova', oldest=nova.OLDEST, newest=nova.NEWEST), user)
     return Services(
         nova.Owners(compute, project, functools.partial(
             rest.log_in, conf, session)), compute,
-        placement.Placement(client('placement', placement.OLDEST,
-                                   placement.NEWEST)),
+        placement.Placement(client(
+            'placement', oldest=placement.OLDEST, newest=placement.NEWEST)),
         rest.Keystone(client('keystone')),
         project, user)
 
@@ -152,17 +148,13 @@ class Coordinator:
         self.active = threading.Event()
         self.error: str | None = None
 
-    @property
-    def alone(self) -> bool:
-        """Whether there is no other reaper by configuration."""
-        return not self._conf.backend_url
-
     def start(self) -> None:
         """Begin to try; the first try is waited for, but not for ever.
 
         Who is the active one at once need not look for what others did.
         """
-        if self.alone:
+        if not self._conf.backend_url:
+            # There is no other one.
             self.active.set()
             return
         self._thread = threading.Thread(
@@ -249,19 +241,13 @@ class Reaper:
                  ended: Callable[[], None] = lambda: None) -> None:
         self._conf = conf
         self._ended = ended
-        # A signal may come before it has begun.
         self._stopping = threading.Event()
         self._engine: engine_module.Engine | None = None
         # Why the cloud cannot be asked.
         self._refusal: str | None = None
-
-    def start(self) -> None:
-        """Begin; nothing has been asked yet when it returns."""
-        conf = self._conf
         self._metrics = metrics.Metrics()
         self._announcer = announcements.Announcer(conf)
         self._book = journal.Journal(conf, self._announcer.tell)
-        self._book.start()
         self._coordinator = Coordinator(conf)
         self._listening = bus.Listening(conf)
         self._shown = http.Shown(
@@ -275,6 +261,10 @@ class Reaper:
             conf.placement.concurrency, thread_name_prefix='hosts')
         self._thread = threading.Thread(
             target=self._run_to_end, name='engine', daemon=True)
+
+    def start(self) -> None:
+        """Begin; nothing has been asked yet when it returns."""
+        self._book.start()
         self._thread.start()
 
     def _run_to_end(self) -> None:

@@ -15,6 +15,7 @@
 import argparse
 from collections.abc import Sequence
 from concurrent import futures
+import functools
 import getpass
 import json
 import secrets
@@ -94,14 +95,15 @@ def add_parsers(commands: Any) -> None:
             ('status', _status, 'ask the service on this machine how it is',
              'Ask the service on this machine how it is. The exit code is 0 '
              'for ok, 1 for degraded, 2 for failed.'),
-            ('history', show, 'list what was done, to whom and why',
+            ('history', _history, 'list what was done, to whom and why',
              'List what was done to servers, for whom and why, as the journal '
              'has it.'),
-            ('pause', pause, 'have nothing done any more',
+            ('pause', functools.partial(_switch, Kind.PAUSE),
+             'have nothing done any more',
              'Have nothing done any more, by any reaper of this cloud, '
              'restarts included, until "resume". Notices are withdrawn; who '
              'is being ended already is ended. It takes some seconds.'),
-            ('resume', resume, 'end a pause',
+            ('resume', functools.partial(_switch, Kind.RESUME), 'end a pause',
              'Have the reapers go on after a pause.')):
         command = commands.add_parser(name, help=text, description=more)
         command.set_defaults(run=run)
@@ -305,7 +307,7 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
             by_host := known.index.exclusions.refusals(item.shape))})
 
 
-def show(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
+def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     """Print records, the oldest first."""
     values = {'server': options.server, 'project_id': options.project,
               'kind': options.kind, 'since': options.since,
@@ -353,18 +355,9 @@ def why(item: Record) -> str:
     return ' '.join(part for part in said if part)
 
 
-def pause(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
-    """Pause the reapers of this cloud."""
-    return _switch(conf, options, Kind.PAUSE)
-
-
-def resume(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
-    """Have the reapers of this cloud go on."""
-    return _switch(conf, options, Kind.RESUME)
-
-
-def _switch(conf: cfg.ConfigOpts, options: argparse.Namespace, kind: Kind
+def _switch(kind: Kind, conf: cfg.ConfigOpts, options: argparse.Namespace
             ) -> int:
+    """Pause the reapers of this cloud, or have them go on."""
     reason = options.reason[:http.LONGEST_REASON]
     try:
         stands = journal.Journal(conf, lambda record: None).switch(

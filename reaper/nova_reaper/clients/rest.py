@@ -417,8 +417,13 @@ class Keystone:
         it says so once.
         """
         try:
-            self._known = self._read_properties()
-            self._refused = False
+            found: dict[str, dict[str, str]] = {}
+            for project in self._projects():
+                properties = {key: str(value) for key, value in project.items()
+                              if key.startswith(PREFIX)}
+                if properties:
+                    found[project['id']] = properties
+            self._known, self._refused = found, False
         except Forbidden as error:
             if not self._refused:
                 LOG.warning('Priorities and other properties of projects are '
@@ -444,12 +449,3 @@ class Keystone:
             yield from new
             seen.update(project['id'] for project in new)
             marker = page[-1]['id']
-
-    def _read_properties(self) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
-        for project in self._projects():
-            properties = {key: str(value) for key, value in project.items()
-                          if key.startswith(PREFIX)}
-            if properties:
-                found[project['id']] = properties
-        return found

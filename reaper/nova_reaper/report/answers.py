@@ -206,12 +206,7 @@ class Health:
 
     def to_dict(self) -> dict[str, Any]:
         """The answer."""
-        return {'status': self.status, 'active': self.active,
-                'mode': self.mode.value,
-                'configured_mode': self.configured_mode.value,
-                'safeguard': self.safeguard,
-                'checks': [dataclasses.asdict(check)
-                           for check in self.checks]}
+        return {'status': self.status} | dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

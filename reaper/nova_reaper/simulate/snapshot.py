@@ -16,6 +16,7 @@ The format is that of the reference, "nova-reaper simulate". What is wrong in
 a file is refused with the path of the wrong value.
 """
 
+import collections
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -229,12 +230,11 @@ def _others(cloud: Snapshot) -> list[model.Server]:
 
 def _usage(servers: Sequence[model.Server]) -> dict[str, dict[str, int]]:
     """What servers use, by host and resource class."""
-    used: dict[str, dict[str, int]] = {}
+    used: dict[str, collections.Counter[str]] = {}
     for server in servers:
-        mine = used.setdefault(server.host, {})
-        for name, amount in server.resources.items():
-            mine[name] = mine.get(name, 0) + amount
-    return used
+        used.setdefault(server.host, collections.Counter()).update(
+            server.resources)
+    return {host: dict(sums) for host, sums in used.items()}
 
 
 def _shown(text: str) -> str:
