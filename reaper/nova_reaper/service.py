@@ -47,7 +47,6 @@ from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper.events import reader
-from nova_reaper.report import announcements
 from nova_reaper.report import guard
 from nova_reaper.report import http
 from nova_reaper.report import journal
@@ -83,7 +82,7 @@ class Services:
 def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
     """Find Nova, Placement and Keystone by the configuration.
 
-    :raises: clients.RequestFailed; keystoneauth1's ClientException where
+    :raises: rest.RequestFailed; keystoneauth1's ClientException where
         Keystone refuses or does not answer
     """
     session = rest.load_session(conf)
@@ -246,8 +245,7 @@ class Reaper:
         # Why the cloud cannot be asked.
         self._refusal: str | None = None
         self._metrics = metrics.Metrics()
-        self._announcer = announcements.Announcer(conf)
-        self._book = journal.Journal(conf, self._announcer.tell)
+        self._book = journal.Journal(conf)
         self._coordinator = Coordinator(conf)
         self._listening = bus.Listening(conf)
         self._shown = http.Shown(
@@ -362,8 +360,7 @@ class Reaper:
         if self._server:
             self._server.stop()
         self._coordinator.stop()
-        self._book.flush(announcements.PATIENCE)
-        self._announcer.flush()
+        self._book.leave()
 
     def reset(self) -> None:
         """Options that may change have been read again."""

@@ -39,7 +39,6 @@ from nova_reaper import engine as engine_module
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.queue import queue
-from nova_reaper.report import announcements
 from nova_reaper.report import http
 from nova_reaper.report import journal
 from nova_reaper.report import metrics
@@ -170,14 +169,12 @@ def _once_done(conf: cfg.ConfigOpts, services: service.Services,
         return 2
     with futures.ThreadPoolExecutor(conf.reaper.workers) as pool, (
             futures.ThreadPoolExecutor(conf.placement.concurrency)) as hosts:
-        announcer = announcements.Announcer(conf)
-        book = journal.Journal(conf, announcer.tell)
+        book = journal.Journal(conf)
         book.start()
         engine = service.build(conf, services, meters, pool, hosts, book)
         done = _work_off(engine, timeout)
         engine.jobs.stopping = True
-    book.flush(announcements.PATIENCE)
-    announcer.flush()
+    book.leave()
     if engine.guard.reason:
         print(engine.guard.reason, file=sys.stderr)
         return 1
@@ -259,7 +256,7 @@ def once(conf: cfg.ConfigOpts, services: service.Services
          ) -> list[tuple[model.Waiting, model.Decision]]:
     """What would be decided now, in order; nothing is done.
 
-    :raises: clients.RequestFailed
+    :raises: rest.RequestFailed
     """
     known = look(conf, services)
     decided = []
@@ -272,7 +269,7 @@ def once(conf: cfg.ConfigOpts, services: service.Services
 def look(conf: cfg.ConfigOpts, services: service.Services) -> world.World:
     """The cloud as it is now.
 
-    :raises: clients.RequestFailed
+    :raises: rest.RequestFailed
     """
     with futures.ThreadPoolExecutor(conf.placement.concurrency) as pool:
         source = reader.Reader(services.nova, services.placement,
@@ -293,7 +290,7 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
                   ) -> snapshot.Snapshot:
     """The cloud as it is now, as a file for ``simulate`` has it.
 
-    :raises: clients.RequestFailed
+    :raises: rest.RequestFailed
     """
     known = look(conf, services)
     waiting = [*known.queue.in_order(), *known.not_asked.values()]
@@ -360,7 +357,7 @@ def _switch(kind: Kind, conf: cfg.ConfigOpts, options: argparse.Namespace
     """Pause the reapers of this cloud, or have them go on."""
     reason = options.reason[:http.LONGEST_REASON]
     try:
-        stands = journal.Journal(conf, lambda record: None).switch(
+        stands = journal.Journal(conf).switch(
             kind, f'{getpass.getuser()}@{socket.gethostname()}', reason)
     except Exception as error:
         if kind is Kind.PAUSE:

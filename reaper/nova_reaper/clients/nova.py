@@ -270,7 +270,7 @@ class Nova:
 
         :param hosts: names of the hosts that the filters are asked for, none
             for all of them
-        :raises: clients.NotFound if it does not wait, clients.Conflict while
+        :raises: rest.NotFound if it does not wait, rest.Conflict while
             it is being rebuilt
         """
         path = f'/servers/{uuid}/pending'
@@ -493,7 +493,7 @@ class Owners:
 
         :param needed: whether a token of the owner's project is needed, None
             if Nova does not say so
-        :raises: clients.Unavailable if Keystone does not answer
+        :raises: rest.Unavailable if Keystone does not answer
         """
         if needed is None:
             # A further volume or a secret that is made shows in no answer.
@@ -520,7 +520,7 @@ class Owners:
     def rebuild(self, server: str, project: str) -> None:
         """Have a server that waits built, as it was asked for.
 
-        :raises: clients.RequestFailed
+        :raises: rest.RequestFailed
         """
         login = self._login(project)
         if login.auth:

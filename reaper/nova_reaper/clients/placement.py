@@ -116,7 +116,7 @@ class Placement:
         """A provider: its inventory and its consumers.
 
         :param inventory: what is known of it and not asked for again
-        :raises: clients.NotFound if it is gone
+        :raises: rest.NotFound if it is gone
         """
         if inventory is None:
             answer = self.client.request(
@@ -221,7 +221,7 @@ class Placement:
 
         One with no amounts loses what it had.
 
-        :raises: clients.Conflict if one of them has changed since it was
+        :raises: rest.Conflict if one of them has changed since it was
             read, or there is no room; nothing has changed then
         """
         body: dict[str, Any] = {}

@@ -356,8 +356,8 @@ def log_in(conf: cfg.ConfigOpts, session: Any, project: str
            ) -> plugin.BaseAuthPlugin:
     """A token of another project for the user of [nova_reaper].
 
-    :raises: clients.Unavailable if Keystone does not answer,
-        clients.Forbidden if it gives none
+    :raises: rest.Unavailable if Keystone does not answer,
+        rest.Forbidden if it gives none
     """
     group = conf[reaper_conf.AUTH_GROUP].auth_section or reaper_conf.AUTH_GROUP
     scope = dict.fromkeys((

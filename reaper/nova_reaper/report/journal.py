@@ -12,6 +12,10 @@
 
 """The journal: what was done to which server, for whom, and why.
 
+Each record is told on a bus and by a web hook, too. Who has something to tell
+does not wait until it is told: a bus that is away would hold up the end of
+servers, and the engine with all that wait.
+
 A thread of its own writes the records of the threads that act: a database
 that is slow or gone holds up neither the engine nor a server. What cannot be
 written waits, in memory and so many records at the most, and is written when
@@ -30,25 +34,35 @@ fair share follow from it. The next one, after a restart or on another
 machine, reads it here.
 """
 
+import base64
 import collections
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import hmac
 import itertools
+import json
+import queue
+import socket
 import threading
 import time
+from typing import Any
 
 from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_log import log
+import oslo_messaging
 from oslo_utils import timeutils
+from oslo_utils import uuidutils
+import requests
 
 from nova_reaper.act import attempt
 from nova_reaper.clients import nova
 from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
+from nova_reaper import conf as reaper_conf
 from nova_reaper.report import store as store_module
 from nova_reaper.report.store import Kind
 from nova_reaper.report.store import LEFT
@@ -70,8 +84,17 @@ PURGE = 3600.0
 # What is wrong with a record, and not with the database.
 UNFIT = (db_exception.DBDataError, db_exception.DBInvalidUnicodeParameter,
          ValueError, TypeError)
-
-
+# Of a post to the web hook.
+HOOK_TIMEOUT = 5
+# Seconds for which a record is posted again, and the longest pause between.
+RETRY_FOR = 900.0
+LONGEST_PAUSE = 60.0
+# Of a notification; None would be for ever.
+RETRIES = 2
+# So much may wait to be told; what comes then is dropped.
+UNTOLD = 1000
+# Seconds that the end of the process waits for what has not been told.
+AT_THE_END = 3.0
 _HOUR = datetime.timedelta(hours=1)
 # After so many half-lives what was given counts next to nothing.
 HALF_LIVES = 4
@@ -83,19 +106,164 @@ OPEN_FOR = datetime.timedelta(days=7)
 YOUNG = datetime.timedelta(seconds=60)
 
 
+class _Outbox:
+    """Makes calls in a thread of its own, one after the other.
+
+    :param name: of the thread
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: queue.Queue[Callable[[], None]] = queue.Queue(UNTOLD)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def put(self, what: str, call: Callable[[], None]) -> None:
+        """Have a call made, or dropped if too many wait already.
+
+        :param what: for the log
+        :param call: raises nothing
+        """
+        with self._lock:
+            if self._thread is None:
+                # A daemon: the process does not wait for it to end.
+                self._thread = threading.Thread(
+                    target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        try:
+            self._calls.put_nowait(call)
+        except queue.Full:
+            LOG.warning('%s is not sent: %d others wait to be.', what,
+                        UNTOLD)
+
+    def _run(self) -> None:
+        while True:
+            self._calls.get()()
+            self._calls.task_done()
+
+    def flush(self, timeout: float) -> int:
+        """Wait until all calls are made, at most so many seconds.
+
+        :returns: how many are not
+        """
+        done = self._calls.all_tasks_done
+        with done:
+            done.wait_for(lambda: not self._calls.unfinished_tasks, timeout)
+            return self._calls.unfinished_tasks
+
+
+class Announcer:
+    """Tells each record of the journal; failures are logged only.
+
+    Notifications go where [oslo_messaging_notifications] says, nowhere unless
+    a driver is set there.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf
+        self._notifier: Any = None
+        self._bus = _Outbox('notifications')
+        self._hook = _Outbox('web hook')
+
+    def tell(self, told: Record) -> None:
+        """Have a record told; nobody waits for it."""
+        payload = told.to_dict(True)
+        what = f'reaper.{told.kind.value} of server {told.server}'
+        self._bus.put(what, lambda: self._send(told.kind.value, payload))
+        if self._conf.reaper.hook_url:
+            self._hook.put(f'{what} by the web hook',
+                           lambda: self._deliver(what, payload))
+
+    def flush(self) -> None:
+        """Wait a moment until all is told; the rest is dropped."""
+        end = time.monotonic() + AT_THE_END
+        left = sum(box.flush(max(0.0, end - time.monotonic()))
+                   for box in (self._bus, self._hook))
+        if left:
+            LOG.warning('%d notifications are not sent: the service ends.',
+                        left)
+
+    def _send(self, kind: str, payload: dict[str, Any]) -> None:
+        event_type = f'reaper.{kind}'
+        try:
+            if self._notifier is None:
+                transport = oslo_messaging.get_notification_transport(
+                    self._conf, url=self._conf.notifications.transport_url)
+                self._notifier = oslo_messaging.Notifier(
+                    transport, retry=RETRIES,
+                    publisher_id=f'nova-reaper:{socket.gethostname()}')
+            self._notifier.info({}, event_type, payload)
+        except Exception as error:
+            LOG.warning('%s was not sent: %s', event_type,
+                        type(error).__name__)
+
+    def _deliver(self, what: str, payload: dict[str, Any]) -> None:
+        """Post a record until that succeeds, or has no sense any more."""
+        end, pause = time.monotonic() + RETRY_FOR, 1.0
+        while self._conf.reaper.hook_url:
+            why, again = self._post(payload)
+            if not why:
+                return
+            if not again or time.monotonic() + pause > end:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        else:
+            why = 'it was turned off'
+        LOG.warning('The web hook was not told of %s: %s', what, why)
+
+    def _post(self, payload: dict[str, Any]) -> tuple[str, bool]:
+        """Post a record once.
+
+        :returns: why it did not succeed, '' if it did; whether to try again
+        """
+        body = json.dumps(payload).encode()
+        try:
+            answer = requests.post(
+                self._conf.reaper.hook_url, data=body, timeout=HOOK_TIMEOUT,
+                allow_redirects=False, headers={
+                    'content-type': 'application/json'} | signed(
+                        payload['id'], int(time.time()), body,
+                        self._conf.reaper.hook_secret))
+        except Exception as error:
+            # Its text could hold the URL, and that a secret.
+            return type(error).__name__, True
+        if answer.status_code < 300:
+            return '', False
+        return (f'HTTP {answer.status_code}', answer.status_code >= 500 or
+                answer.status_code in (408, 425, 429))
+
+
+def signed(uuid: str, at: int, body: bytes, secret: str | None
+           ) -> dict[str, str]:
+    """The headers of a web hook, by the Standard Webhooks specification.
+
+    A receiver that sees the same ID again has the record already; one that
+    checks the time cannot be sent an old one again by others.
+    """
+    headers = {'webhook-id': uuid, 'webhook-timestamp': str(at)}
+    if secret:
+        code = hmac.digest(reaper_conf.hook_key(secret),
+                           f'{uuid}.{at}.'.encode() + body, 'sha256')
+        headers['webhook-signature'] = f'v1,{base64.b64encode(code).decode()}'
+    return headers
+
+
 class Journal:
     """Writes records, and knows whether the reaper is to pause.
 
-    :param tell: is told of each record, and does not wait
+    :param tell: is told of each record, and does not wait; an Announcer tells
+        it by default
     :ivar error: why the database could not be used last, None if it could
     :ivar lost: how many records were not written, and never will be
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, tell: Callable[[Record], None]
-                 ) -> None:
+    def __init__(self, conf: cfg.ConfigOpts,
+                 tell: Callable[[Record], None] | None = None) -> None:
         self._conf = conf.journal
         self.store = store_module.Store(conf)
-        self._tell = tell
+        self._announcer = Announcer(conf)
+        self._tell = tell or self._announcer.tell
         self._rows: collections.deque[Record] = collections.deque()
         self._changed = threading.Condition()
         self._written = 0
@@ -172,6 +340,14 @@ class Journal:
         with self._changed:
             self._changed.wait_for(lambda: not self._rows, timeout)
             return len(self._rows)
+
+    def leave(self) -> None:
+        """Wait a moment until all is written and told; the rest is dropped.
+
+        To be called when the process is about to end.
+        """
+        self.flush(AT_THE_END)
+        self._announcer.flush()
 
     def stop(self) -> None:
         """End the thread; what is not written is lost."""
@@ -330,11 +506,10 @@ def close(store: store_module.Store,
         if kind is Kind.NOTICE:
             kind = Kind.END if result else Kind.WITHDRAWAL
         found.append(dataclasses.replace(
-            Record(kind), server=record.server, project=record.project,
-            name=record.name, waiting=record.waiting,
-            waiting_project=record.waiting_project, host=record.host,
-            result=result, detail={'why': 'It was found so later: the reaper '
-                                   'that did it could not write it down.'}))
+            record, kind=kind, result=result, at=now,
+            id=uuidutils.generate_uuid(), detail={
+                'why': 'It was found so later: the reaper that did it could '
+                'not write it down.'}))
     return found
 
 

@@ -259,10 +259,6 @@ class Store:
 
         :raises: NoSuchMarker
         """
-        with self._connection() as connection:
-            return self._find(connection, query)
-
-    def _find(self, connection: sa.Connection, query: Query) -> list[Record]:
         wanted = sa.select(JOURNAL).order_by(ROWS.number.desc())
         if query.server is not None:
             # For which servers of others it was done no project learns.
@@ -280,15 +276,16 @@ class Store:
             wanted = wanted.where(ROWS.at >= _naive(query.since))
         if query.until is not None:
             wanted = wanted.where(ROWS.at < _naive(query.until))
-        if query.marker is not None:
-            at = connection.execute(sa.select(
-                ROWS.number, ROWS.project_id).where(
-                    ROWS.id == query.marker)).first()
-            if at is None or query.project not in (None, at.project_id):
-                raise NoSuchMarker(query.marker)
-            wanted = wanted.where(ROWS.number < at.number)
-        return [_record(row)
-                for row in connection.execute(wanted.limit(query.limit))]
+        with self._connection() as connection:
+            if query.marker is not None:
+                at = connection.execute(sa.select(
+                    ROWS.number, ROWS.project_id).where(
+                        ROWS.id == query.marker)).first()
+                if at is None or query.project not in (None, at.project_id):
+                    raise NoSuchMarker(query.marker)
+                wanted = wanted.where(ROWS.number < at.number)
+            return [_record(row)
+                    for row in connection.execute(wanted.limit(query.limit))]
 
     def switch(self) -> Record | None:
         """The last pause or resume, None if there was none."""
