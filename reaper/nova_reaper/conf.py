@@ -47,7 +47,7 @@ def _count(name: str, **options: Any) -> cfg.IntOpt:
 def hook_key(secret: str) -> bytes:
     """The key of ``hook_secret``.
 
-    :raises: ValueError if it is none
+    :raises: oslo_config.cfg.Error where it is none
     """
     begin, _, text = secret.partition('whsec_')
     try:
@@ -55,8 +55,9 @@ def hook_key(secret: str) -> bytes:
     except ValueError:
         key = b''
     if begin or not 24 <= len(key) <= 64:
-        raise ValueError('[reaper] hook_secret has to be "whsec_" and 24 to '
-                         '64 bytes in Base64')
+        raise cfg.ConfigFileValueError(
+            '[reaper] hook_secret has to be "whsec_" and 24 to 64 bytes in '
+            'Base64')
     return key
 
 
@@ -567,7 +568,6 @@ def check(conf: cfg.ConfigOpts) -> None:
             if isinstance(value, float) and not math.isfinite(value):
                 raise cfg.ConfigFileValueError(
                     f'[{group}] {opt.dest} has to be a number, not {value}')
-    group = conf.current if isinstance(conf, Configuration) else conf.reaper
     try:
         sa.make_url(conf.database.connection or '')
     except sa.exc.ArgumentError:
@@ -575,11 +575,8 @@ def check(conf: cfg.ConfigOpts) -> None:
         raise cfg.ConfigFileValueError(
             '[database] connection has to be a URL as SQLAlchemy reads it, '
             'like mysql+pymysql://USER:PASSWORD@HOST/nova_reaper') from None
-    if group.hook_secret:
-        try:
-            hook_key(group.hook_secret)
-        except ValueError as error:
-            raise cfg.ConfigFileValueError(str(error)) from None
+    if conf.reaper.hook_secret:
+        hook_key(conf.reaper.hook_secret)
     if conf.http.private_key and not conf.http.certificate:
         raise cfg.ConfigFileValueError(
             '[http] private_key is nothing without certificate')
@@ -621,8 +618,6 @@ def mutate(conf: Configuration) -> None:
 
 def options(conf: cfg.ConfigOpts) -> model.Options:
     """What of the configuration the queue and the choice need."""
-    group = (conf.current if isinstance(conf, Configuration)
-             else conf.reaper)
     return model.Options(**{
-        name: type(default)(group[name])
+        name: type(default)(conf.reaper[name])
         for name, default in dataclasses.asdict(_CHOICE).items()})

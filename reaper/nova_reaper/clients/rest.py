@@ -120,12 +120,6 @@ class _Pace:
             time.sleep(start - now)
 
 
-def parse_microversion(version: str) -> tuple[int, int]:
-    """The two numbers of a microversion, to compare it by."""
-    major, minor = version.split('.')
-    return int(major), int(minor)
-
-
 class Client:
     """Requests to one service.
 
@@ -164,7 +158,13 @@ class Client:
         :raises: TooOld if the service has none that will do; Unavailable
         """
         if self._newest and self._microversion is None:
-            self._microversion = self._discover()
+            try:
+                data = self._adapter.get_endpoint_data()
+            except exceptions.ClientException as error:
+                raise Unavailable(self.name, 'version discovery',
+                                  str(error)) from error
+            self._microversion = self._choose(
+                data.max_microversion if data else None)
         return self._microversion
 
     def look_again(self) -> None:
@@ -199,23 +199,17 @@ class Client:
         """Whether the service has this microversion."""
         current = self.microversion
         return current is not None and (
-            parse_microversion(current) >= parse_microversion(microversion))
-
-    def _discover(self) -> str:
-        try:
-            data = self._adapter.get_endpoint_data()
-        except exceptions.ClientException as error:
-            raise Unavailable(self.name, 'version discovery',
-                              str(error)) from error
-        return self._choose(data.max_microversion if data else None)
+            discover.normalize_version_number(current) >=
+            discover.normalize_version_number(microversion))
 
     def _choose(self, offered: tuple[int, int] | None) -> str:
-        assert self._newest and self._oldest
-        if not offered or offered < parse_microversion(self._oldest):
-            raise TooOld(self.name, self._oldest, '.'.join(
-                map(str, offered)) if offered else 'none')
-        return min(self._newest, '.'.join(map(str, offered)),
-                   key=parse_microversion)
+        oldest = discover.normalize_version_number(self._oldest)
+        newest = discover.normalize_version_number(self._newest)
+        if not offered or offered < oldest:
+            raise TooOld(
+                self.name, str(self._oldest),
+                discover.version_to_string(offered) if offered else 'none')
+        return str(discover.version_to_string(min(newest, offered)))
 
     def request(self, method: str, path: str, *, json: Any = None,
                 microversion: str | None = None, repeat: int | None = None

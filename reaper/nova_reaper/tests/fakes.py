@@ -28,6 +28,7 @@ from unittest import mock
 from urllib import parse
 
 import fixtures
+from keystoneauth1 import discover
 from keystoneauth1 import plugin
 from oslo_utils import timeutils
 from oslo_utils import uuidutils
@@ -87,7 +88,7 @@ class EndpointData:
     url = 'http://nova/v2.1'
 
     def __init__(self, newest: str) -> None:
-        self.max_microversion = rest.parse_microversion(newest)
+        self.max_microversion = discover.normalize_version_number(newest)
 
 
 class InProcess:
