@@ -389,8 +389,10 @@ def mutate(conf: reaper_conf.Configuration) -> bool:
 def run(conf: reaper_conf.Configuration) -> int:
     """Run the service until it is told to stop; returns its exit code."""
     told: queue.SimpleQueue[int] = queue.SimpleQueue()
-    # One from a terminal ends the process at once.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # SIGINT comes from a terminal, SIGALRM where the end hangs. Without a
+    # handler the first process of a container would ignore both.
+    for number in (signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, lambda number, frame: os._exit(1))
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, lambda number, frame: told.put(number))
     reaper = Reaper(conf, lambda: told.put(ENDED))
@@ -398,7 +400,6 @@ def run(conf: reaper_conf.Configuration) -> int:
     while (word := told.get()) == signal.SIGHUP:
         if mutate(conf):
             reaper.reset()
-    # It ends what hangs.
     signal.alarm(END)
     reaper.stop()
     # Nothing is under way before the cloud could be asked.

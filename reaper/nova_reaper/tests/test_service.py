@@ -417,6 +417,10 @@ class SignalTestCase(tests.TestCase):
         self.wait_for('the mode is preempt')
         self.assertIsNone(self.process.poll())
 
+    def test_it_ends_at_once_in_a_terminal(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.assertEqual(1, self.process.wait(100))
+
     def test_it_ends_when_it_is_told_to(self) -> None:
         self.process.terminate()
         self.assertEqual(0, self.process.wait(100))
