@@ -207,8 +207,8 @@ class Shown:
     engine stands still meanwhile: it is made anew only so often that nobody
     who asks for it can hold the engine up.
 
-    :param why: why the cloud cannot be asked, and when it is why it is not
-        known which reaper acts; None if nothing is wrong
+    :param why: says what is wrong, None if nothing is: before there is an
+        engine with the cloud, later with the coordination
     """
 
     def __init__(self, conf: cfg.ConfigOpts, why: Callable[[], str | None]
@@ -281,9 +281,9 @@ class Shown:
         """Who is under notice."""
         with self._engine.lock:
             return [
-                answers.NoticeEntry(victim.id, victim.name, victim.project,
-                                 victim.action, current.terminate_at,
-                                 current.id, current.host)
+                answers.NoticeEntry(
+                    victim.id, victim.name, victim.project, victim.action,
+                    current.terminate_at, current.id, current.host)
                 for current in self._engine.attempts.under_way.values()
                 for victim in current.victims
                 if current.terminate_at and not victim.ended and
