@@ -21,9 +21,10 @@ The way through, a package for each step:
 ``act``     attempts: hold, notice, swap, end, rebuild; and their recovery
 
 ``clients`` asks Nova, Placement and Keystone. ``report`` says what was decided
-and done. ``engine`` is the loop over all of this, and ``service`` the process
-around it; ``standby`` decides which of several reapers acts. ``cli`` has the
-commands, ``conf`` the options, ``simulate`` a cloud that is a file.
+and done, and keeps it in the journal. ``engine`` is the loop over all of this,
+and ``service`` the process around it, which also finds out which of several
+reapers acts. ``cli`` has the commands, ``conf`` the options, ``simulate`` a
+cloud that is a file.
 """
 
 import warnings

@@ -42,8 +42,7 @@ from nova_reaper.events import bus
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import guard
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal import recall
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -90,7 +89,7 @@ class Engine:
         self._book = book
         # What was done before this reaper became the active one is not known
         # before the journal has been read, which is waited for so long.
-        self._memory: recall.Memory | None = None
+        self._memory: journal.Memory | None = None
         self._begun_at: datetime.datetime | None = None
         self._recall_at = self._recall_until = 0.0
         # When to look again for what was left behind, if that has failed.
@@ -164,12 +163,12 @@ class Engine:
         if self._memory is None and now >= self._recall_at:
             self._recall_at = now + RECALL
             self.jobs.start(JOURNAL, functools.partial(
-                recall.read, self._book.store, self._begun_at,
+                journal.read, self._book.store, self._begun_at,
                 reaper_conf.options(self._conf),
                 self._conf.reaper.stuck_exclusion),
                 functools.partial(self._remember, self._term))
 
-    def _remember(self, term: int, memory: recall.Memory) -> None:
+    def _remember(self, term: int, memory: journal.Memory) -> None:
         if term != self._term:
             return
         self._memory = memory
@@ -194,7 +193,7 @@ class Engine:
         """Find out what became of notices and builds of which none tells."""
         if self._book.error is None:
             self.jobs.start(CLOSE, functools.partial(
-                recall.close, self._book.store, self._recovery.find,
+                journal.close, self._book.store, self._recovery.find,
                 set(self.attempts.under_way)),
                 lambda found: self._book.write(*found))
 

@@ -45,9 +45,9 @@ from nova_reaper.decide import plan
 from nova_reaper.events import reader
 from nova_reaper.queue import queue
 from nova_reaper.report import answers
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal import record
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
+from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
 GIVE_UP = 'give up '  # the name of a job, before that of the server
@@ -179,20 +179,20 @@ class Attempt:
 
 
 def record_of(current: Attempt, result: str, why: str = '',
-              **detail: Any) -> record.Record:
+              **detail: Any) -> store.Record:
     """The build of an attempt, for the journal.
 
     :param result: ``asked`` before Nova is asked, then how it ended
     """
     waiting = current.waiting
-    if result == record.ASKED:
+    if result == store.ASKED:
         detail |= current.decided
     else:
         detail |= {'why': why, 'resources': waiting.shape.amounts,
                    'victims': [victim.id for victim in current.victims
                                if victim.ended]}
-    return record.Record(
-        record.Kind.RETURN if waiting.shelved else record.Kind.BUILD,
+    return store.Record(
+        store.Kind.RETURN if waiting.shelved else store.Kind.BUILD,
         waiting.id, waiting.project, waiting.name, waiting.id,
         waiting.project, current.host, result, detail)
 
@@ -699,8 +699,8 @@ class Attempts:
         LOG.warning('Server %s (%s) of project %s was set to ERROR: %s',
                     waiting.id, waiting.name, waiting.project, detail)
         self._metrics.given_up.labels(reason).inc()
-        self._book.write(record.Record(
-            record.Kind.GIVEN_UP, waiting.id, waiting.project, waiting.name,
+        self._book.write(store.Record(
+            store.Kind.GIVEN_UP, waiting.id, waiting.project, waiting.name,
             waiting.id, waiting.project, result=reason,
             detail={'why': detail}))
         now = timeutils.utcnow(True)

@@ -30,11 +30,11 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal.record import Kind
-from nova_reaper.report.journal.record import LEFT
-from nova_reaper.report.journal.record import Record
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import LEFT
+from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
 # Seconds for which a task goes on whose host may not have been told of it.

@@ -33,7 +33,6 @@ from nova_reaper.act.attempts import Step
 from nova_reaper.act.attempts import Victim
 from nova_reaper.act import ending
 from nova_reaper.act import holds
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
@@ -41,7 +40,7 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
-from nova_reaper.report.journal import journal
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -91,7 +90,7 @@ class Preempt:
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
-                 ends: ending.Victims, named: keystone.Owners,
+                 ends: ending.Victims, named: nova.Owners,
                  meters: metrics.Metrics, book: journal.Journal,
                  allowed: Callable[[], model.Mode],
                  clock: Callable[[], float] = time.monotonic) -> None:

@@ -33,7 +33,7 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud import shapes
 from nova_reaper.queue import queue
-from nova_reaper.report.journal import record
+from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at a server that is being built; a notification
@@ -206,7 +206,7 @@ class Actor(preempt.Preempt):
         """Have Nova build it."""
         if not current.asked_at:
             current = dataclasses.replace(current, asked_at=self._clock())
-            self._book.write(attempts.record_of(current, record.ASKED),
+            self._book.write(attempts.record_of(current, store.ASKED),
                              wait=True)
         try:
             if current.waiting.shelved:

@@ -33,7 +33,7 @@ from nova_reaper.decide import plan as plan_module
 from nova_reaper.events import reader
 from nova_reaper.queue import queue as queue_module
 from nova_reaper.report import answers
-from nova_reaper.report.journal import recall
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -291,7 +291,7 @@ class World:
                         count, why)
         return True
 
-    def remember(self, memory: recall.Memory) -> None:
+    def remember(self, memory: journal.Memory) -> None:
         """Take over what reapers before this one knew."""
         self.planner.remember((end.server, end.project, end.at)
                               for end in memory.ends)
@@ -307,7 +307,7 @@ class World:
             self._reader.avoid([stuck.server], (
                 stuck.at - memory.until).total_seconds() + memory.exclusion)
 
-    def remember_builds(self, memory: recall.Memory) -> None:
+    def remember_builds(self, memory: journal.Memory) -> None:
         """Count for the fair share what others have built; hosts are known.
         """
         totals = self.index.totals()

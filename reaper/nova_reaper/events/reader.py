@@ -33,7 +33,6 @@ from typing import TypeVar
 from oslo_config import cfg
 from oslo_log import log
 
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
@@ -67,7 +66,7 @@ class Reader:
     """
 
     def __init__(self, compute: nova.Nova, room: placement.Placement,
-                 identity: keystone.Keystone,
+                 identity: rest.Keystone,
                  pool: futures.Executor, conf: cfg.ConfigOpts) -> None:
         self.nova = compute
         self._placement = room

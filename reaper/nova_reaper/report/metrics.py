@@ -157,7 +157,7 @@ class Metrics:
 
     def observe_request(self, service: str, status: int | None,
                         seconds: float) -> None:
-        """Count a request; an observer of clients.Client."""
+        """Count a request; an observer of rest.Client."""
         code = 'none' if status is None else (
             '409' if status == 409 else f'{status // 100}xx')
         self.requests.labels(service, code).inc()

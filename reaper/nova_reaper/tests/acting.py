@@ -21,7 +21,7 @@ from oslo_utils import timeutils
 from nova_reaper.act import attempts
 from nova_reaper.act import ending
 from nova_reaper.act import steps
-from nova_reaper.clients import keystone
+from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
@@ -54,7 +54,7 @@ class ActingTestCase(tests.TestCase):
     def new_actor(self) -> steps.Actor:
         source = reader.Reader(
             self.nova.nova, self.room.placement,
-            mock.Mock(spec=keystone.Keystone),
+            mock.Mock(spec=rest.Keystone),
             mock.Mock(spec=futures.Executor), self.conf)
         self.book = fakes.book(self.conf)
         self.ends = ending.Victims(

@@ -24,7 +24,6 @@ from oslo_utils import timeutils
 
 from nova_reaper.act import attempts
 from nova_reaper.act import holds
-from nova_reaper.clients import keystone
 from nova_reaper.clients import rest
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
@@ -32,9 +31,9 @@ from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper.queue import queue
 from nova_reaper.report import answers
-from nova_reaper.report.journal import journal
+from nova_reaper.report import http
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
-from nova_reaper.report import sources
 from nova_reaper import service
 from nova_reaper import tests
 from nova_reaper.tests import fakes
@@ -72,17 +71,18 @@ class EngineTestCase(tests.TestCase):
 
     def start(self) -> engine_module.Engine:
         """A new process."""
-        identity = mock.Mock(spec=keystone.Keystone)
+        identity = mock.Mock(spec=rest.Keystone)
         identity.project_properties.return_value = {}
         self.metrics = metrics.Metrics()
         self.book = self.new_book()
         pool = Immediate()
         self.engine = service.build(
             self.conf, service.Services(
-                self.nova.nova, self.nova.owners, self.room.placement,
+                self.nova.owners, self.nova.nova, self.room.placement,
                 identity, fakes.SERVICE, 'reaper'), self.metrics, pool, pool,
             self.book)
-        self.shown = sources.Shown(self.engine, lambda: None)
+        self.shown = http.Shown(self.conf, lambda: None)
+        self.shown.show(self.engine)
         return self.engine
 
     def new_book(self) -> journal.Journal:

@@ -30,7 +30,6 @@ from oslo_utils import timeutils
 from nova_reaper.act import attempts
 from nova_reaper.act.attempts import Step
 from nova_reaper.act import recovery
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
@@ -476,7 +475,7 @@ class ReaderTestCase(tests.TestCase):
             'p', 1, 1, 1, extra_specs={'reaper:preemptible': 'true'}, id='p')
         self.nova.flavors.return_value = [self.flavor]
         self.reader = reader.Reader(
-            self.nova, mock.Mock(), mock.Mock(spec=keystone.Keystone),
+            self.nova, mock.Mock(), mock.Mock(spec=rest.Keystone),
             mock.Mock(spec=futures.Executor), fakes.configuration())
 
     def server(self, uuid: str, status: str = 'ACTIVE', **metadata: str

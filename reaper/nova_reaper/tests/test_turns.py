@@ -19,7 +19,7 @@ from unittest import mock
 from nova_reaper.act.attempts import Step
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
-from nova_reaper.report import sources
+from nova_reaper.report import http
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
 
@@ -196,6 +196,6 @@ class ShownTestCase(test_engine.EngineTestCase):
             for _ in range(5):
                 self.assertEqual(2, len(self.shown.entries()))
             make.assert_not_called()
-            self.offset += 0.3 * sources.REST
+            self.offset += 0.3 * http.REST
             self.shown.entries()
             make.assert_called_once()

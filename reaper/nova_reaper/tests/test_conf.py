@@ -52,7 +52,7 @@ class ConfTestCase(tests.TestCase):
                 self.assertTrue(option.help, option.name)
 
     def test_what_may_change_does(self) -> None:
-        fixed = {option.name for option in reaper_conf.reaper.reaper_opts
+        fixed = {option.name for option in reaper_conf.reaper_opts
                  if not option.mutable}
         self.assertEqual({'workers'}, fixed)
 
@@ -126,7 +126,7 @@ class ConfTestCase(tests.TestCase):
             if isinstance(option.default, bool | int | float)))
 
     def test_numbers_that_are_too_large(self) -> None:
-        for option in reaper_conf.reaper.reaper_opts:
+        for option in reaper_conf.reaper_opts:
             if isinstance(option, cfg.IntOpt):
                 self.refused(
                     f'[reaper]\n{option.dest} = {option.type.max + 1}\n')
