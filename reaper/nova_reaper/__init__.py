@@ -14,16 +14,17 @@
 
 The way through, a package for each step:
 
-``events``  what is heard (notifications) and read (lists, hosts, jobs)
+``events``  what is heard (notifications) and read (lists, hosts)
 ``cloud``   what is known of hosts and servers, in one ``World``
 ``queue``   which of the servers that wait is next
 ``decide``  where it goes, and which servers are ended for it
 ``act``     attempts: hold, notice, swap, end, rebuild; and their recovery
 
 ``clients`` asks Nova, Placement and Keystone. ``report`` says what was decided
-and done. ``engine`` is the loop over all of this, and ``service`` the process
-around it; ``standby`` decides which of several reapers acts. ``cli`` has the
-commands, ``conf`` the options, ``simulate`` a cloud that is a file.
+and done, and keeps it in the journal. ``engine`` is the loop over all of this,
+and ``service`` the process around it, which also finds out which of several
+reapers acts. ``cli`` has the commands, ``conf`` the options, ``simulate`` a
+cloud that is a file.
 """
 
 import warnings

@@ -29,8 +29,8 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
-from nova_reaper.act.attempt import Step
 from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Step
 from nova_reaper.act import recovery
 from nova_reaper.act import steps
 from nova_reaper.clients import nova
@@ -39,12 +39,10 @@ from nova_reaper.cloud import shapes
 from nova_reaper.cloud import world
 from nova_reaper import conf as reaper_conf
 from nova_reaper.events import bus
-from nova_reaper.events import jobs
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import guard
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal import recall
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -77,23 +75,21 @@ class Engine:
         self._lists = lists.Lists(source, forms)
         self.mailbox = bus.Mailbox()
         few = max(1, conf.reaper.workers // 4)
-        self.jobs = jobs.Jobs(pool, self.mailbox.wake, self._failed, few)
+        self.jobs = reader.Jobs(pool, self.mailbox.wake, self._failed, few)
         self.lock = threading.RLock()
         self.observed: dict[str, model.Decision] = {}
-        self.outcomes = attempts.Outcomes(conf, source, known, meters,
-                                          book)
         # Those that attempts wait for must not stand in line behind others.
-        self._hosts = jobs.Hosts(source, known, self.jobs, self._refreshed,
-                                  few)
+        self._hosts = reader.Hosts(source, known.views, self.jobs,
+                                 self._refreshed, few)
         self.attempts = attempts.Attempts(
-            conf, known, actor, self.outcomes, forms, self._hosts, self.jobs,
-            self._read_one, self._lists.keep_failed)
+            conf, source, known, forms, actor, meters, book, self._hosts,
+            self.jobs, self._read_one, self._lists.keep_failed)
         self._calendar = lists.Calendar(conf)
         self.recovered = False
         self._book = book
         # What was done before this reaper became the active one is not known
         # before the journal has been read, which is waited for so long.
-        self._memory: recall.Memory | None = None
+        self._memory: journal.Memory | None = None
         self._begun_at: datetime.datetime | None = None
         self._recall_at = self._recall_until = 0.0
         # When to look again for what was left behind, if that has failed.
@@ -132,9 +128,8 @@ class Engine:
             return 0.0
         now = time.monotonic()
         due = [self._calendar.pending, self._calendar.full]
-        due += [current.wake_at for server, current
-                in self.attempts.under_way.items()
-                if f'attempt {server}' not in self.jobs]
+        due += [current.wake_at
+                for current in self.attempts.under_way.values()]
         return min([longest] + [when - now for when in due if when > now])
 
     def _stand_by(self) -> None:
@@ -168,12 +163,12 @@ class Engine:
         if self._memory is None and now >= self._recall_at:
             self._recall_at = now + RECALL
             self.jobs.start(JOURNAL, functools.partial(
-                recall.read, self._book.store, self._begun_at,
+                journal.read, self._book.store, self._begun_at,
                 reaper_conf.options(self._conf),
                 self._conf.reaper.stuck_exclusion),
                 functools.partial(self._remember, self._term))
 
-    def _remember(self, term: int, memory: recall.Memory) -> None:
+    def _remember(self, term: int, memory: journal.Memory) -> None:
         if term != self._term:
             return
         self._memory = memory
@@ -198,7 +193,7 @@ class Engine:
         """Find out what became of notices and builds of which none tells."""
         if self._book.error is None:
             self.jobs.start(CLOSE, functools.partial(
-                recall.close, self._book.store, self._recovery.find,
+                journal.close, self._book.store, self._recovery.find,
                 set(self.attempts.under_way)),
                 lambda found: self._book.write(*found))
 
@@ -209,7 +204,7 @@ class Engine:
             # What is not known is not waited for any longer.
             self._recall_until, self.guard.remembers = 0.0, False
         if name == 'sweep':
-            self._sweep_at = time.monotonic() + steps.AGAIN
+            self._sweep_at = time.monotonic() + attempts.AGAIN
         if name.startswith('host '):
             self._hosts.failed(name.removeprefix('host '))
         self.attempts.failed(name)
@@ -375,7 +370,7 @@ class Engine:
         if not self.recovered and (self.jobs.runs('attempt ') or
                                    'sweep' in self.jobs):
             # Of before another was active: what it writes is to be seen.
-            self._sweep_at = time.monotonic() + steps.AGAIN
+            self._sweep_at = time.monotonic() + attempts.AGAIN
             return
         age = self._conf.reaper.hold_timeout if self.recovered else 0.0
         self.jobs.start('sweep', functools.partial(
@@ -392,8 +387,7 @@ class Engine:
     def _take_sweep(self, term: int, found: recovery.Found) -> None:
         if term != self._term:
             return
-        self.outcomes.show_holds(found.holds, found.oldest,
-                                 self.attempts.under_way.values())
+        self.attempts.show_holds(found.holds, found.oldest)
         for current in found.attempts:
             if current.id not in self.attempts.under_way:
                 self.attempts.under_way[current.id] = current

@@ -10,26 +10,34 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""The service: clients and an engine by the configuration, run."""
+"""The service: clients and an engine by the configuration, run.
 
+Of several reapers the active one is whoever has a lock of tooz. Two active
+ones do no harm, since Placement and Nova refuse the second of two writers. So
+a backend that does not answer makes the active one stop, and that is all.
+"""
+
+from collections.abc import Callable
 from concurrent import futures
 import dataclasses
 import functools
-import multiprocessing
-import sys
+import os
+import queue
+import signal
+import socket
 import threading
 import time
+from typing import Any
 
-import cotyledon
-from cotyledon import types
 from oslo_config import cfg
 from oslo_log import log
+import tooz
+from tooz import coordination
 
 from nova_reaper.act import ending
 from nova_reaper.act import holds
 from nova_reaper.act import recovery
 from nova_reaper.act import steps
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
@@ -39,14 +47,10 @@ from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper.events import reader
-from nova_reaper.report import announcements
-from nova_reaper.report import answers
 from nova_reaper.report import guard
 from nova_reaper.report import http
-from nova_reaper.report.journal import journal
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
-from nova_reaper.report import sources
-from nova_reaper import standby
 
 LOG = log.getLogger(__name__)
 # Between two tries of what has to be there before anything else.
@@ -55,16 +59,22 @@ AGAIN = 5.0
 LISTEN_AGAIN = 30.0
 # A bus that hangs is waited for no longer when the reaper ends.
 LEAVE = 5.0
+# Seconds after which a process that is told to end does so in any case.
+END = 60
+# What a thread that ends by itself says, where signals have their numbers.
+ENDED = 0
+# Seconds for the first try to become the active one.
+FIRST = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Services:
     """The three services that are asked, and who the reaper is to them."""
 
+    owners: nova.Owners
     nova: nova.Nova
-    owners: keystone.Owners
     placement: placement.Placement
-    keystone: keystone.Keystone
+    keystone: rest.Keystone
     project: str
     user: str
 
@@ -72,25 +82,21 @@ class Services:
 def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
     """Find Nova, Placement and Keystone by the configuration.
 
-    :raises: clients.RequestFailed; keystoneauth1's ClientException where
+    :raises: rest.RequestFailed; keystoneauth1's ClientException where
         Keystone refuses or does not answer
     """
-    session = keystone.load_session(conf)
-
-    def client(name: str, oldest: str | None = None,
-               newest: str | None = None) -> rest.Client:
-        return keystone.load_client(
-            conf, session, name, oldest=oldest, newest=newest,
-            observe=meters.observe_request)
-
+    session = rest.load_session(conf)
+    client = functools.partial(rest.load_client, conf, session,
+                               observe=meters.observe_request)
     project, user = session.get_project_id() or '', session.get_user_id() or ''
-    compute = nova.Nova(client('nova', nova.OLDEST, nova.NEWEST), user)
+    compute = nova.Nova(client(
+        'nova', oldest=nova.OLDEST, newest=nova.NEWEST), user)
     return Services(
-        compute, keystone.Owners(compute, project, functools.partial(
-            keystone.log_in, conf, session)),
-        placement.Placement(client('placement', placement.OLDEST,
-                                   placement.NEWEST)),
-        keystone.Keystone(client('keystone')),
+        nova.Owners(compute, project, functools.partial(
+            rest.log_in, conf, session)), compute,
+        placement.Placement(client(
+            'placement', oldest=placement.OLDEST, newest=placement.NEWEST)),
+        rest.Keystone(client('keystone')),
         project, user)
 
 
@@ -115,7 +121,7 @@ def build(conf: cfg.ConfigOpts, services: Services,
     safe = guard.Guard(conf, services.nova, held, meters, book)
     known = world.World(reaper_conf.options(conf), source, forms, meters)
     actor = steps.Actor(conf, services.nova, services.placement, held, ends,
-                      services.owners, meters, book, lambda: safe.mode,
+                        services.owners, meters, book, lambda: safe.mode,
                         clock)
     finder = recovery.Recovery(conf, services.nova, services.placement, held,
                                ends, source, meters, known.waiting, clock)
@@ -124,26 +130,126 @@ def build(conf: cfg.ConfigOpts, services: Services,
         meters, pool, book)
 
 
-class Reaper:
-    """The service; it makes everything in the process that runs it."""
+class Coordinator:
+    """Tries to become active, and finds out that it is no more.
+
+    :ivar active: set while this one is to act
+    """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf.coordination
+        self._stop = threading.Event()
+        self._backend: Any = None
+        self._lock: Any = None
+        self._beat_at = 0.0
+        self._thread: threading.Thread | None = None
+        self._tried = threading.Event()
+        self.active = threading.Event()
+        self.error: str | None = None
+
+    def start(self) -> None:
+        """Begin to try; the first try is waited for, but not for ever.
+
+        Who is the active one at once need not look for what others did.
+        """
+        if not self._conf.backend_url:
+            # There is no other one.
+            self.active.set()
+            return
+        self._thread = threading.Thread(
+            target=self._run, name='coordinator', daemon=True)
+        self._thread.start()
+        self._tried.wait(FIRST)
+
+    def stop(self) -> None:
+        """Leave the place to another."""
+        self._stop.set()
+        if self._thread:
+            self._thread.join(10)
+        self.active.clear()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._turn()
+            except Exception as error:
+                # tooz's drivers let errors of their own libraries through,
+                # and a URL with a password may be in the text of one.
+                self._lost(type(error).__name__)
+            self._tried.set()
+            self._stop.wait(self._conf.check_interval)
+        self._close()
+
+    def _turn(self) -> None:
+        if self._backend is None:
+            member = f'{socket.gethostname()}-{os.getpid()}'
+            backend = coordination.get_coordinator(
+                self._conf.backend_url, member.encode())
+            backend.start()
+            self._backend = backend
+            self._lock = backend.get_lock(self._conf.lock_name.encode())
+        last, self._beat_at = self._beat_at, time.monotonic()
+        lasts = self._backend.heartbeat()
+        if self.active.is_set():
+            if not self._is_owner() or (
+                    lasts and time.monotonic() - last >= lasts):
+                self._lost('the lock has expired')
+                return
+        elif self._lock.acquire(blocking=False):
+            LOG.info('This reaper is the active one now.')
+            self.active.set()
+        self.error = None
+
+    def _is_owner(self) -> bool:
+        try:
+            return bool(self._lock.is_still_owner())
+        except tooz.NotImplemented:
+            # Of etcd: whether its lease has expired is told by the time.
+            return bool(self._lock.acquired)
+
+    def _lost(self, why: str) -> None:
+        if self.active.is_set():
+            LOG.warning('This reaper is not the active one any more: %s.', why)
+        elif self.error != why:
+            LOG.warning('The coordination does not answer: %s.', why)
+        self.error = why
+        self.active.clear()
+        self._close()
+
+    def _close(self) -> None:
+        backend, self._backend = self._backend, None
+        lock, self._lock = self._lock, None
+        if backend is None:
+            return
+        try:
+            if lock is not None and lock.acquired:
+                lock.release()
+            backend.stop()
+        except Exception as error:
+            LOG.info('The coordination did not end well: %s.',
+                     type(error).__name__)
+
+
+class Reaper:
+    """The service.
+
+    :param ended: is called when it has ended, told to or not
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts,
+                 ended: Callable[[], None] = lambda: None) -> None:
         self._conf = conf
-        # A signal may come before it has begun.
+        self._ended = ended
         self._stopping = threading.Event()
         self._engine: engine_module.Engine | None = None
         # Why the cloud cannot be asked.
         self._refusal: str | None = None
-
-    def start(self) -> None:
-        """Begin; nothing has been asked yet when it returns."""
-        conf = self._conf
         self._metrics = metrics.Metrics()
-        self._announcer = announcements.Announcer(conf)
-        self._book = journal.Journal(conf, self._announcer.tell)
-        self._book.start()
-        self._coordinator = standby.Coordinator(conf)
+        self._book = journal.Journal(conf)
+        self._coordinator = Coordinator(conf)
         self._listening = bus.Listening(conf)
+        self._shown = http.Shown(
+            conf, lambda: self._refusal or self._coordinator.error)
         self._server: http.Server | None = None
         # When to try again to listen, by the monotonic clock.
         self._again = 0.0
@@ -151,11 +257,22 @@ class Reaper:
             conf.reaper.workers, thread_name_prefix='asks')
         self._readers = futures.ThreadPoolExecutor(
             conf.placement.concurrency, thread_name_prefix='hosts')
-        self._thread = threading.Thread(target=self._run, name='engine')
+        self._thread = threading.Thread(
+            target=self._run_to_end, name='engine', daemon=True)
+
+    def start(self) -> None:
+        """Begin; nothing has been asked yet when it returns."""
+        self._book.start()
         self._thread.start()
 
+    def _run_to_end(self) -> None:
+        try:
+            self._run()
+        finally:
+            self._ended()
+
     def _run(self) -> None:
-        self._serve(sources.Starting(self._conf, lambda: self._refusal))
+        self._serve()
         services = self._connect()
         if services is None:
             return
@@ -164,12 +281,12 @@ class Reaper:
         engine = build(self._conf, services, self._metrics, self._pool,
                        self._readers, self._book)
         self._engine = engine
-        self._serve(sources.Shown(engine, lambda: self._coordinator.error))
+        self._shown.show(engine)
+        self._serve()
         while not self._stopping.is_set():
             try:
                 if self._server is None and time.monotonic() >= self._again:
-                    self._serve(sources.Shown(
-                        engine, lambda: self._coordinator.error))
+                    self._serve()
                 self._take_part(engine)
                 engine.turn()
             except Exception:
@@ -184,7 +301,9 @@ class Reaper:
     def _connect(self) -> Services | None:
         while not self._stopping.is_set():
             try:
-                return connect(self._conf, self._metrics)
+                services = connect(self._conf, self._metrics)
+                self._refusal = None
+                return services
             except Exception as error:
                 # Libraries raise what they like for a wrong option or file.
                 self._refusal = str(error) or type(error).__name__
@@ -192,17 +311,14 @@ class Reaper:
                 self._stopping.wait(AGAIN)
         return None
 
-    def _serve(self, source: answers.Source) -> None:
+    def _serve(self) -> None:
+        """Begin to answer, unless that has been done."""
         group = self._conf.http
-        if not group.enabled:
+        if self._server or not group.enabled:
             return
         try:
-            app = http.application(self._conf, source, self._metrics,
-                                   self._book)
-            if self._server:
-                self._server.use(app)
-                return
-            self._server = http.Server(self._conf, app)
+            self._server = http.Server(self._conf, http.application(
+                self._conf, self._shown, self._metrics, self._book))
             port = self._server.start()
             LOG.info('Answering on %s, port %d.', group.listen, port)
         except Exception as error:
@@ -229,28 +345,22 @@ class Reaper:
         """
         return self._engine is not None
 
-    @property
-    def stopping(self) -> bool:
-        """Whether it was told to stop."""
-        return self._stopping.is_set()
-
     def stop(self) -> None:
         """Stop; what is under way is found again by the next start."""
         self._stopping.set()
         if self._engine:
             self._engine.mailbox.wake()
 
-    def wait(self) -> None:
-        """Wait until it has stopped."""
-        self._thread.join()
+    def wait(self, patience: float | None = None) -> None:
+        """Wait until it has stopped, for so many seconds or for ever."""
+        self._thread.join(patience)
         # A step that was begun is done; a list of all hosts is given up.
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._server:
             self._server.stop()
         self._coordinator.stop()
-        self._book.flush(announcements.PATIENCE)
-        self._announcer.flush()
+        self._book.leave()
 
     def reset(self) -> None:
         """Options that may change have been read again."""
@@ -258,51 +368,6 @@ class Reaper:
                  self._conf.reaper.mode)
         if self._engine:
             self._engine.mailbox.wake()
-
-
-class Worker(cotyledon.Service):
-    """The process that the service runs in.
-
-    oslo.service has cotyledon end and fork it anew on SIGHUP: all that it
-    knows of a cloud would have to be read again.
-    """
-
-    def __init__(self, number: types.WorkerId,
-                 conf: reaper_conf.Configuration) -> None:
-        super().__init__(number)
-        self._conf = conf
-        self._reaper = Reaper(conf)
-        self._changed = threading.Event()
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        """Run until terminate().
-
-        :raises: SystemExit if it ends by itself: it is forked anew then
-        """
-        threading.Thread(target=self._read_again, name='configuration',
-                         daemon=True).start()
-        self._reaper.start()
-        self._reaper.wait()
-        self._ended.set()
-        if not self._reaper.stopping:
-            sys.exit(1)
-
-    def terminate(self) -> None:
-        """SIGTERM; the process ends as soon as this returns."""
-        self._reaper.stop()
-        if self._reaper.connected:
-            self._ended.wait()
-
-    def reload(self) -> None:
-        """SIGHUP; one that comes before this returns is lost."""
-        self._changed.set()
-
-    def _read_again(self) -> None:
-        while self._changed.wait():
-            self._changed.clear()
-            if mutate(self._conf):
-                self._reaper.reset()
 
 
 def mutate(conf: reaper_conf.Configuration) -> bool:
@@ -323,16 +388,20 @@ def mutate(conf: reaper_conf.Configuration) -> bool:
 
 def run(conf: reaper_conf.Configuration) -> int:
     """Run the service until it is told to stop; returns its exit code."""
-    def reload() -> None:
-        # A worker that died is forked anew from this process.
-        mutate(conf)
-
-    manager = cotyledon.ServiceManager(
-        mp_context=multiprocessing.get_context('fork'))
-    manager.register_hooks(on_reload=reload)
-    manager.add(Worker, args=(conf,))
-    try:
-        manager.run()
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-    return 0
+    told: queue.SimpleQueue[int] = queue.SimpleQueue()
+    # SIGINT comes from a terminal, SIGALRM where the end hangs. Without a
+    # handler the first process of a container would ignore both.
+    for number in (signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, lambda number, frame: os._exit(1))
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: told.put(number))
+    reaper = Reaper(conf, lambda: told.put(ENDED))
+    reaper.start()
+    while (word := told.get()) == signal.SIGHUP:
+        if mutate(conf):
+            reaper.reset()
+    signal.alarm(END)
+    reaper.stop()
+    # Nothing is under way before the cloud could be asked.
+    reaper.wait(None if reaper.connected else 0.0)
+    return 0 if word == signal.SIGTERM else 1

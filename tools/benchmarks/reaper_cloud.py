@@ -152,17 +152,14 @@ class Reaper:
             time.sleep(0.05)
         return time.monotonic() - begun
 
-    @property
-    def worker(self):
-        """The process that does the work, below the one that watches it."""
-        return psutil.Process(self.process.pid).children()[0]
+    def memory(self):
+        """The MiB of memory that it has."""
+        return psutil.Process(self.process.pid).memory_info().rss >> 20
 
     def kill(self):
         """End it as a system does that has run out of memory."""
         if self.process.poll() is None:
-            worker = self.worker
             self.process.kill()
-            worker.kill()
             self.process.wait()
         self._log.close()
 

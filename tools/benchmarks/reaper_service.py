@@ -131,8 +131,7 @@ class Benchmark:
                          '%.1f' % seconds)
         for service, count in counts.items():
             output.print_row('  requests to ' + service, count)
-        output.print_row('  memory, MiB',
-                         reaper.worker.memory_info().rss >> 20)
+        output.print_row('  memory, MiB', reaper.memory())
         self._settle(reaper)
         output.print_row('  all 10,000 decided after, s'.replace(
             '10,000', str(self._args.waiting)),
@@ -209,7 +208,7 @@ class Benchmark:
 
     def _processor(self, reaper):
         """Seconds of the processor that the reaper and Placement have had."""
-        return (reaper_cloud.processor(reaper.worker.pid),
+        return (reaper_cloud.processor(reaper.process.pid),
                 reaper_cloud.processor(*self._placement.members()))
 
     def _ask(self, method, path, body=None):
@@ -234,8 +233,7 @@ class Benchmark:
         for service, count in reaper_cloud.requests_of(
                 before, second.metrics()).items():
             output.print_row('  requests to ' + service, count)
-        output.print_row('  memory, MiB',
-                         second.worker.memory_info().rss >> 20)
+        output.print_row('  memory, MiB', second.memory())
         self._settle(second)
 
     def thrash(self, reaper):

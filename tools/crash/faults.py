@@ -87,7 +87,7 @@ TARGETS = {
         'nova_reaper.clients.nova:Nova.force_delete',
         'nova_reaper.clients.nova:Nova.shelve',
         'nova_reaper.clients.nova:Nova.unshelve',
-        'nova_reaper.clients.keystone:Owners.rebuild',
+        'nova_reaper.clients.nova:Owners.rebuild',
     ),
 }
 

@@ -20,7 +20,7 @@ from tools.crash import reaping
 _HOLDS = 'nova_reaper.act.holds:Holds.'
 _NOVA = 'nova_reaper.clients.nova:Nova.'
 _NOTIFY = 'nova_reaper.act.ending:Victims.notify'
-_REBUILD = 'nova_reaper.clients.keystone:Owners.rebuild'
+_REBUILD = 'nova_reaper.clients.nova:Owners.rebuild'
 _TASKS = 'nova.conductor.manager:ComputeTaskManager.'
 _BUILD = 'nova.conductor.manager:_RebuildTaskManager.'
 

@@ -22,19 +22,19 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Stage
-from nova_reaper.act.attempt import Victim
+from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Victim
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Stage
+from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal.record import Kind
-from nova_reaper.report.journal.record import LEFT
-from nova_reaper.report.journal.record import Record
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import LEFT
+from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
 # Seconds for which a task goes on whose host may not have been told of it.
@@ -104,12 +104,12 @@ class Victims:
         right before the deed. A notice for another is no reason: owners write
         metadata, and Placement lets only one have the room.
         """
-        if not flavors.is_preemptible(server.flavor) or (
+        if not shapes.is_preemptible(server.flavor) or (
                 server.flavor.name not in marked):
             return 'is not preemptible'
         if server.host != host:
             return 'is not on the host any more'
-        if server.task_state or server.status not in flavors.ENDABLE:
+        if server.task_state or server.status not in shapes.ENDABLE:
             return f'is {server.status} with the task {server.task_state}'
         if self._reader.locked_by_admin(server):
             return 'is locked by an administrator'
@@ -119,7 +119,7 @@ class Victims:
             return 'was launched a moment ago'
         return None
 
-    def notify(self, current: attempt.Attempt,
+    def notify(self, current: attempts.Attempt,
                terminate_at: datetime.datetime) -> tuple[Victim, ...]:
         """Give notice to the victims of an attempt.
 
@@ -135,7 +135,7 @@ class Victims:
         try:
             for victim in victims:
                 self._nova.set_metadata(victim.id, {
-                    flavors.TERMINATE_AT: until, flavors.FOR: waiting})
+                    shapes.TERMINATE_AT: until, shapes.FOR: waiting})
                 told.append(dataclasses.replace(
                     victim, stage=Stage.NOTICED, since=self._clock()))
         except rest.RequestFailed as error:
@@ -170,13 +170,13 @@ class Victims:
         for victim in victims:
             if victim.stage in (Stage.CHOSEN, Stage.ENDED):
                 continue
-            keys: tuple[str, ...] = flavors.TERMINATE_AT, flavors.FOR
+            keys: tuple[str, ...] = shapes.TERMINATE_AT, shapes.FOR
             try:
                 server = self.find(victim.id)
                 if victim.action == model.Action.SHELVE and not (
-                        server and flavors.is_leaving(server)):
+                        server and shapes.is_leaving(server)):
                     # It was not shelved: nothing is to bring it back later.
-                    keys = flavors.SHELVED_AT, *keys
+                    keys = shapes.SHELVED_AT, *keys
                 if server and server.task_state == 'powering-off':
                     # It cannot be started yet, and the notice is what says
                     # that somebody has to.
@@ -185,8 +185,8 @@ class Victims:
                 # The notice is what tells that it was stopped.
                 self._resume(victim)
                 if server and server.metadata.get(
-                        flavors.FOR, waiting) != waiting and flavors.is_id(
-                            server.metadata[flavors.FOR]):
+                        shapes.FOR, waiting) != waiting and shapes.is_id(
+                            server.metadata[shapes.FOR]):
                     LOG.info('Server %s (%s) is under notice for another by '
                              'now.', victim.id, victim.name)
                     continue
@@ -224,7 +224,7 @@ class Victims:
         if server and server.status == 'SHUTOFF' and not server.task_state:
             self._nova.start(victim.id)
 
-    def look(self, victim: Victim, current: attempt.Attempt) -> Victim:
+    def look(self, victim: Victim, current: attempts.Attempt) -> Victim:
         """The victim of an attempt, ended if it has left its host."""
         if victim.ended or not self.has_left(victim.id, current.host):
             return victim
@@ -246,7 +246,7 @@ class Victims:
             return None
         return server
 
-    def end(self, victim: Victim, current: attempt.Attempt,
+    def end(self, victim: Victim, current: attempts.Attempt,
             only_stop: bool = False) -> Victim:
         """Go one step further with the end of a victim.
 
@@ -314,17 +314,17 @@ class Victims:
             self._nova.force_delete(victim.id)
         elif server.status == 'SHELVED':
             self._nova.shelve_offload(victim.id)
-        elif flavors.SHELVED_AT not in server.metadata:
+        elif shapes.SHELVED_AT not in server.metadata:
             # Before it is shelved: offloaded it takes no metadata.
             self._nova.set_metadata(victim.id, {
-                flavors.SHELVED_AT: timeutils.utcnow(True).strftime(
+                shapes.SHELVED_AT: timeutils.utcnow(True).strftime(
                     '%Y-%m-%dT%H:%M:%SZ')})
             self._nova.shelve(victim.id)
         else:
             self._nova.shelve(victim.id)
         return dataclasses.replace(victim, stage=Stage.ENDING, since=now)
 
-    def _gone(self, victim: Victim, current: attempt.Attempt) -> Victim:
+    def _gone(self, victim: Victim, current: attempts.Attempt) -> Victim:
         """A victim that has left, by the reaper or by itself."""
         ended = victim.stage == Stage.ENDING
         if ended:

@@ -27,8 +27,8 @@ from oslo_log import log
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
 
 LOG = log.getLogger(__name__)
 TRIES = 4
@@ -40,13 +40,8 @@ AGAIN = 3600.0
 
 def allocation(server: nova.NovaServer, provider: str) -> placement.Consumer:
     """What a server has of its host, where Placement does not say it."""
-    return placement.Consumer(server.id, {provider: flavors.resources(server)},
+    return placement.Consumer(server.id, {provider: shapes.resources(server)},
                               server.project, server.user)
-
-
-def amounts(request: model.Shape, provider: str) -> placement.Amounts:
-    """What to hold of a host's own provider for a request."""
-    return {provider: dict(request.resources)}
 
 
 def fits(request: Sequence[tuple[str, int]], free: Mapping[str, int],

@@ -21,26 +21,26 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import time
 
 from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Outcome
-from nova_reaper.act.attempt import Result
-from nova_reaper.act.attempt import Stage
-from nova_reaper.act.attempt import Step
-from nova_reaper.act.attempt import Victim
+from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Outcome
+from nova_reaper.act.attempts import Step
+from nova_reaper.act.attempts import Victim
 from nova_reaper.act import ending
 from nova_reaper.act import holds
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Result
+from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -51,15 +51,49 @@ GRACE_POLL = 15.0
 NOT_TOLD = 'A server that was to make room for it cannot be given notice.'
 
 
+def _refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
+    """Why nothing is done for the server, None if nothing speaks against it.
+
+    :raises: clients.Unavailable if Nova could not ask its scheduler
+    """
+    if answer.reason == model.Reason.QUOTA:
+        return Outcome(current, Result.REFUSED,
+                       answer.message or 'Its project is over its quota.',
+                       model.Reason.QUOTA)
+    if answer.unavailable and answer.unavailable == answer.message:
+        # Its owner has to correct it before it can be rebuilt.
+        return Outcome(current, Result.REFUSED, answer.message,
+                       model.Reason.UNKNOWN)
+    if answer.unavailable:
+        raise rest.Unavailable('nova', 'verdict', answer.unavailable, 503)
+    if answer.requests != current.requests:
+        return Outcome(current, Result.CONFLICT, 'It asks for something '
+                       'else than others of its flavor.', apart=True)
+    for host in answer.hosts:
+        if host.host == current.host and host.refused_by:
+            return Outcome(
+                current, Result.REFUSED, f'{host.refused_by} refuses '
+                'the host.', model.Reason.REFUSED,
+                refused_by=host.refused_by)
+    if not any(host.host == current.host for host in answer.hosts):
+        return Outcome(current, Result.REFUSED, 'Nova does not know '
+                       'the host.', model.Reason.REFUSED)
+    return None
+
+
 class Preempt:
-    """Does the steps with victims; parameters as those of act.Actor."""
+    """Does the steps with victims.
+
+    :param allowed: the mode that is in force at the moment
+    :param clock: monotonic seconds
+    """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
-                 ends: ending.Victims, named: keystone.Owners,
-                 meters: metrics.Metrics,
+                 ends: ending.Victims, named: nova.Owners,
+                 meters: metrics.Metrics, book: journal.Journal,
                  allowed: Callable[[], model.Mode],
-                 clock: Callable[[], float]) -> None:
+                 clock: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf.reaper
         self._nova = compute
         self._placement = room
@@ -67,10 +101,11 @@ class Preempt:
         self._victims = ends
         self._owners = named
         self._metrics = meters
+        self._book = book
         self._allowed = allowed
         self._clock = clock
 
-    def check(self, current: Attempt) -> Attempt | Outcome:
+    def _check_victims(self, current: Attempt) -> Attempt | Outcome:
         """Read the host and the victims again; is the decision still right?"""
         host = self._placement.provider(current.provider)
         request = self._request(current, host)
@@ -95,7 +130,7 @@ class Preempt:
             Step.NOTICE, self._clock(), victims=tuple(
                 victim for victim in current.victims if victim.id in needed))
 
-    def notice(self, current: Attempt) -> Attempt | Outcome:
+    def _notice(self, current: Attempt) -> Attempt | Outcome:
         """Tell the victims when they end, and for whom."""
         needless = self._needless(current)
         if needless:
@@ -106,24 +141,25 @@ class Preempt:
             current = self._hold_free(current)
         try:
             told = self._victims.notify(current, until)
-        except ending.NotTold as error:
-            LOG.warning('Server %s cannot be given notice, and is not ended '
-                        'for another: %s', error.victim, error)
+        except (ending.NotTold, rest.RequestFailed) as error:
+            avoid: tuple[str, ...] = ()
+            if isinstance(error, ending.NotTold):
+                LOG.warning('Server %s cannot be given notice, and is not '
+                            'ended for another: %s', error.victim, error)
+                avoid = (error.victim,)
+            else:
+                LOG.info('Nobody is ended for server %s: %s', current.id,
+                         error)
+                self._metrics.conflicts.labels('notice').inc()
             self._undo(current, 'not all could be told', Result.CONFLICT)
             return Outcome(current, Result.CONFLICT, NOT_TOLD,
-                           model.Reason.NO_ROOM, avoid=(error.victim,))
-        except rest.RequestFailed as error:
-            LOG.info('Nobody is ended for server %s: %s', current.id, error)
-            self._metrics.conflicts.labels('notice').inc()
-            self._undo(current, 'not all could be told', Result.CONFLICT)
-            return Outcome(current, Result.CONFLICT, NOT_TOLD,
-                           model.Reason.NO_ROOM)
+                           model.Reason.NO_ROOM, avoid=avoid)
         now = self._clock()
         return current.at(
             Step.GRACE, now, victims=told, terminate_at=until,
             wake_at=now + min(self._conf.grace_period, GRACE_POLL))
 
-    def grace(self, current: Attempt) -> Attempt | Outcome:
+    def _grace(self, current: Attempt) -> Attempt | Outcome:
         """Wait, and hold what becomes free of the host meanwhile."""
         needless = self._needless(current)
         if needless:
@@ -132,7 +168,8 @@ class Preempt:
         if gone:
             return gone
         current = self._looked_at(current)
-        left = self._seconds_left(current)
+        assert current.terminate_at
+        left = (current.terminate_at - timeutils.utcnow(True)).total_seconds()
         if left > 0:
             current = self._hold_free(current)
         now = self._clock()
@@ -141,18 +178,13 @@ class Preempt:
         return dataclasses.replace(
             current, wake_at=now + min(left, GRACE_POLL))
 
-    def _seconds_left(self, current: Attempt) -> float:
-        assert current.terminate_at
-        now: datetime.datetime = timeutils.utcnow(True)
-        return (current.terminate_at - now).total_seconds()
-
     def _needless(self, current: Attempt) -> Outcome | None:
         """What follows if the victims need not end, or may not any more."""
         why = current.needless
         if self._allowed() != model.Mode.PREEMPT:
             why = 'the mode allows it no more'
-        return self._withdraw(current, why,
-                              Result.WITHDRAWN) if why else None
+        return self._undo(current, why, Result.WITHDRAWN,
+                          None) if why else None
 
     def _hold_free(self, current: Attempt) -> Attempt:
         """Hold the part of the room that the host has free by now.
@@ -190,7 +222,7 @@ class Preempt:
                         for victim in current.victims)
         return dataclasses.replace(current, victims=victims)
 
-    def swap(self, current: Attempt) -> Attempt | Outcome:
+    def _swap(self, current: Attempt) -> Attempt | Outcome:
         """Take the victims' room for the server, if that is enough."""
         needless = self._needless(current)
         if needless:
@@ -210,21 +242,20 @@ class Preempt:
         there = [victim for victim in current.victims if not victim.ended]
         needed = holds.least(request, host, self._ids(there), held)
         if needed is None:
-            return self._withdraw(current, 'the room would not be enough',
-                                  Result.CONFLICT, model.Reason.NO_ROOM)
+            return self._undo(current, 'the room would not be enough',
+                              Result.CONFLICT)
         spared = [victim for victim in there if victim.id not in needed]
         kept = [victim for victim in there if victim.id in needed]
         objection = self._objection(current, kept, told=True)
         if objection:
-            return self._withdraw(current, objection[0], Result.CONFLICT,
-                                  model.Reason.NO_ROOM)
+            return self._undo(current, objection[0], Result.CONFLICT)
         current = dataclasses.replace(current, victims=tuple(kept))
         self._victims.withdraw(spared, current.id,
                                'there is room without its end')
-        return self._swap(current, request)
+        return self._take_room(current, request)
 
-    def _swap(self, current: Attempt,
-              request: Sequence[tuple[str, int]]) -> Attempt | Outcome:
+    def _take_room(self, current: Attempt, request: Sequence[tuple[str, int]]
+                   ) -> Attempt | Outcome:
         consumers = [self._placement.consumer(victim.id)
                      for victim in current.victims]
         taken = tuple(dataclasses.replace(victim, consumer=consumer)
@@ -234,9 +265,8 @@ class Preempt:
                for consumer in consumers):
             # What it has is elsewhere since Nova was asked, and not to be
             # taken from it.
-            return self._withdraw(current, 'a server that was to make room '
-                                  'for it is moving', Result.CONFLICT,
-                                  model.Reason.NO_ROOM)
+            return self._undo(current, 'a server that was to make room for '
+                              'it is moving', Result.CONFLICT)
         now = self._clock()
         if self._conf.strict_accounting and taken:
             return current.at(Step.END, now)
@@ -251,8 +281,8 @@ class Preempt:
             LOG.info('The room is not held for server %s: %s', current.id,
                      error)
             self._metrics.conflicts.labels('swap').inc()
-            return self._withdraw(current, 'the room was taken meanwhile',
-                                  Result.CONFLICT, model.Reason.NO_ROOM)
+            return self._undo(current, 'the room was taken meanwhile',
+                              Result.CONFLICT)
         except rest.RequestFailed as error:
             # It may have been done all the same, and is looked at.
             LOG.warning('Whether room is held for server %s is not known: %s',
@@ -295,7 +325,7 @@ class Preempt:
         return current.at(Step.END, self._clock(), victims=tuple(taken),
                           held=has if has.is_hold else None, swapped=True)
 
-    def end(self, current: Attempt) -> Attempt | Outcome:
+    def _end(self, current: Attempt) -> Attempt | Outcome:
         """End the victims, and wait until they have left."""
         lost = self._lost(current)
         if lost:
@@ -368,10 +398,12 @@ class Preempt:
         self._metrics.victims_stuck.inc(len(hang))
         LOG.warning('These servers did not end in time, and keep their room: '
                     '%s', ', '.join(self._ids(hang)))
-        outcome = self._undo(current, 'it did not end in time', Result.STUCK)
-        return dataclasses.replace(outcome, avoid=self._ids(hang))
+        return self._undo(current, 'it did not end in time', Result.STUCK,
+                          avoid=self._ids(hang))
 
-    def _undo(self, current: Attempt, why: str, result: Result) -> Outcome:
+    def _undo(self, current: Attempt, why: str, result: Result,
+              reason: model.Reason | None = model.Reason.NO_ROOM,
+              avoid: tuple[str, ...] = ()) -> Outcome:
         """Give the victims that are still there their room again."""
         swapped = current.swapped or current.unsure
         if swapped:
@@ -390,7 +422,7 @@ class Preempt:
             self._holds.release(current.id)
         self._victims.withdraw(left, current.id, why, result.value)
         return Outcome(current, result, why[0].upper() + why[1:] + '.',
-                       model.Reason.NO_ROOM)
+                       reason, avoid=avoid)
 
     def _not_waiting(self, current: Attempt) -> Outcome | None:
         try:
@@ -404,13 +436,50 @@ class Preempt:
 
     def _refusal(self, current: Attempt) -> Outcome | None:
         """Nova's verdict once more: quota and hosts change in a grace."""
-        refused = attempt.ask(
-            current, self._nova, self._owners,
-            lambda: self._nova.server(current.id),
+        refused = self._ask(
+            current, lambda: self._nova.server(current.id),
             lambda why: self._undo(current, f'the server {why}', Result.GONE))
         if refused and refused.result != Result.GONE:
             self._undo(current, 'the server would be refused', Result.REFUSED)
         return refused
+
+    def _ask(self, current: Attempt, read: Callable[[], nova.NovaServer],
+             gone: Callable[[str], Outcome], has_route: bool = True
+             ) -> Outcome | None:
+        """Why Nova would not build the server on the host that was chosen.
+
+        :param read: gives the server; it is called after Nova's answer
+        :param gone: gives the outcome for a server that waits no more; it is
+            told what the server does instead
+        :param has_route: whether Nova can be asked; if not the token alone
+            counts
+        :returns: None if nothing speaks against it
+        :raises: clients.RequestFailed if it cannot be found out
+        """
+        answer = None
+        try:
+            if has_route:
+                answer = self._nova.pending(current.id, [current.host])
+            server = read()
+        except rest.NotFound:
+            return gone('waits no more')
+        except rest.Conflict:
+            return gone('is being rebuilt')
+        if answer and answer.attempts > current.waiting.attempts:
+            tries = self._nova.tries(current.id)
+            if tries.rebuilds > current.waiting.rebuilds:
+                # It may have to be left alone still.
+                return Outcome(current, Result.CONFLICT, answer.message,
+                               answer.reason, tries=dataclasses.replace(
+                                   tries, attempts=answer.attempts))
+        refused = _refusal(current, answer) if answer else None
+        if refused:
+            return refused
+        objection = self._owners.objection(
+            server, answer.token_required if answer else None)
+        return Outcome(current, Result.REFUSED, objection,
+                       model.Reason.REFUSED, hindrance=(
+                           model.Hindrance.NEEDS_OWNER)) if objection else None
 
     def _objection(self, current: Attempt, kept: Sequence[Victim],
                    told: bool) -> tuple[str, str] | None:
@@ -425,11 +494,6 @@ class Preempt:
                 return (f'A server that was to make room for it {why}',
                         victim.id)
         return None
-
-    def _withdraw(self, current: Attempt, why: str, result: Result,
-                  reason: model.Reason | None = None) -> Outcome:
-        outcome = self._undo(current, why, result)
-        return dataclasses.replace(outcome, reason=reason)
 
     @staticmethod
     def _request(current: Attempt, host: placement.Provider

@@ -33,33 +33,144 @@ hold of one that is gone              given free
 ====================================  ======================================
 """
 
+import bisect
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
-from collections.abc import Mapping
 import dataclasses
+import datetime
+import itertools
+import math
 import time
 
 from oslo_config import cfg
 from oslo_log import log
+from oslo_utils import timeutils
 
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Stage
-from nova_reaper.act.attempt import Step
-from nova_reaper.act.attempt import Victim
+from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Step
+from nova_reaper.act.attempts import Victim
 from nova_reaper.act import ending
 from nova_reaper.act import holds
-from nova_reaper.act import sweep
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Stage
+from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
 NOBODY = 'nobody waits for its room any more'
+# A reaper that is alive has swapped so many seconds after a notice ran out.
+LATE = 30.0
+# Of a notice; one of them is left where its withdrawal was interrupted.
+MARKS = frozenset({shapes.TERMINATE_AT, shapes.FOR})
+# Between two looks at a guest that shuts down.
+SOON = 5.0
+# So many consumers are asked for in one go.
+LOOKS = 100
+
+
+class Notices:
+    """Withdraws notices that no attempt works with.
+
+    Who gave a notice may be alive, and end the server when it has run out. So
+    in the mode "preempt" it is kept until then, and withdrawn if nothing came
+    of it.
+
+    :param victim: gives a server as a victim at a stage
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, room: placement.Placement,
+                 ends: ending.Victims,
+                 victim: Callable[[nova.NovaServer, Stage], Victim],
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf.reaper
+        self._placement = room
+        self._ends = ends
+        self._victim = victim
+        self._clock = clock
+        # When to look again at servers under notice, by their IDs.
+        self._late: dict[str, float] = {}
+
+    def withdraw(self, servers: Iterable[nova.NovaServer], mode: model.Mode
+                 ) -> list[nova.NovaServer]:
+        """Withdraw notices to those who have an allocation; the others."""
+        taken: list[nova.NovaServer] = []
+        for known in servers:
+            server = self._ends.find(known.id)
+            if server is None or not server.host or (
+                    server.status in shapes.OFF_HOST):
+                # On no host it has no allocation, and nobody has taken it.
+                continue
+            if not self._placement.consumer(server.id).amounts:
+                taken.append(server)
+            elif mode != model.Mode.PREEMPT or not self._keep(server):
+                self._withdraw_from(server)
+        return taken
+
+    def _withdraw_from(self, server: nova.NovaServer) -> None:
+        self._ends.withdraw([self._victim(server, Stage.NOTICED)],
+                            server.metadata.get(shapes.FOR, ''),
+                            'it was given by a reaper that has ended')
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a notice has run out that was kept."""
+        while self._ends.later:
+            self._late[self._ends.later.pop()] = self._clock() + SOON
+        return min(list(self._late.values()),
+                   default=math.inf) <= self._clock()
+
+    def withdraw_late(self, attempts: Iterable[Attempt]) -> None:
+        """Withdraw notices that have run out, and nobody has acted upon.
+
+        :param attempts: of this process, whose notices are their affair
+        """
+        own = {victim.id for current in attempts
+               for victim in current.victims}
+        for uuid, at in list(self._late.items()):
+            if at > self._clock():
+                continue
+            self._late[uuid] = self._clock() + LATE
+            if uuid in own:
+                continue
+            try:
+                server = self._ends.find(uuid)
+                if (server and not MARKS.isdisjoint(server.metadata) and
+                        self._placement.consumer(uuid).amounts):
+                    if self._keep(server):
+                        continue
+                    # It may be one to look at anew after that.
+                    del self._late[uuid]
+                    self._withdraw_from(server)
+                else:
+                    del self._late[uuid]
+            except rest.RequestFailed as error:
+                LOG.warning('The notice to server %s is looked at later: %s',
+                            uuid, error)
+                self._late[uuid] = self._clock() + LATE
+
+    def _keep(self, server: nova.NovaServer) -> bool:
+        """Whether a reaper may wait at the moment for a notice to run out.
+
+        It would end the server at that time, with the notice or without.
+        """
+        try:
+            until: datetime.datetime = timeutils.parse_isotime(
+                server.metadata[shapes.TERMINATE_AT])
+        except (LookupError, ValueError):
+            return False
+        left = (until - timeutils.utcnow(True)).total_seconds()
+        if not 0 < left <= float(self._conf.grace_period):
+            return False
+        if self._conf.strict_accounting:
+            # It has its allocation until it has ended.
+            left += self._conf.stop_timeout + self._conf.end_timeout
+        self._late[server.id] = self._clock() + left + LATE
+        return True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,9 +210,9 @@ class Recovery:
         self._metrics = meters
         self._waiting = waiting
         self._clock = clock
-        self._orphans = sweep.Orphans(compute, room, held, meters)
-        self.notices = sweep.Notices(conf, room, ends, self._victim,
-                                              clock)
+        # The consumer that was looked at last of those without a server.
+        self._last = ''
+        self.notices = Notices(conf, room, ends, self._victim, clock)
         self._seen: dict[str, float] = {}
         self._changed: set[str] = set()
 
@@ -121,9 +232,9 @@ class Recovery:
         :param mode: in force; in "observe" everything is undone
         """
         self._changed.clear()
-        marked: dict[str, list[reader.Notice]] = {}
-        for notice in self._reader.notices():
-            marked.setdefault(notice.waiting, []).append(notice)
+        marked: dict[str, list[nova.NovaServer]] = {}
+        for item in self._reader.under_notice():
+            marked.setdefault(item.metadata[shapes.FOR], []).append(item)
         held = self._find_held(consumers, pending, busy, marked, age)
         # One that is busy at the moment is not younger for it.
         self._remember(held | marked.keys() |
@@ -164,7 +275,7 @@ class Recovery:
         candidates = set(consumers) & (set(pending) | self._seen.keys())
         held = {server for server in candidates - set(busy)
                 if self._holds.find(server)}
-        left = self._orphans.count() - len(held)
+        left = self._count_holds() - len(held)
         if left > 0:
             left -= sum(self._holds.find(server) is not None
                         for server in busy)
@@ -176,25 +287,100 @@ class Recovery:
                     left -= 1
         known = held | set(marked) | set(busy)
         if left > 0:
-            left -= self._orphans.release_in_error(known | set(pending))
+            left -= self._release_in_error(known | set(pending))
         if left > 0:
-            building = self._orphans.find_in_build(known | set(pending))
+            building = self._find_in_build(known | set(pending))
             held |= building
             left -= len(building)
         if left > 0:
-            held |= self._orphans.find(set(consumers) - known, left)
+            held |= self._find_orphans(set(consumers) - known, left)
         return held
+
+    def _count_holds(self) -> int:
+        """How many holds there are, of whatever servers; 0 if nobody tells.
+        """
+        try:
+            return self._placement.count_holds(self._holds.project)
+        except rest.RequestFailed as error:
+            LOG.warning('Holds cannot be counted: %s', error)
+            return 0
+
+    def _release_in_error(self, others: Collection[str]) -> int:
+        """Give the holds of servers free that are in ERROR without a host.
+
+        :param others: IDs of servers that are none of its affair
+        :returns: how many there were
+        """
+        released = 0
+        try:
+            for server in self._nova.servers(status='ERROR'):
+                if not server.host and server.id not in others and (
+                        self._holds.release(server.id)):
+                    released += 1
+                    self._metrics.holds_swept.inc()
+                    LOG.info('The hold of server %s, which is in ERROR, is '
+                             'given free.', server.id)
+        except rest.RequestFailed as error:
+            LOG.warning('Holds of servers in ERROR are looked for later: %s',
+                        error)
+        return released
+
+    def _find_in_build(self, others: Collection[str]) -> set[str]:
+        """IDs of servers that Nova builds, and that have a hold still.
+
+        :param others: IDs of servers that are none of its affair
+        """
+        try:
+            return {server.id for status in ('BUILD', 'REBUILD')
+                    for server in self._nova.servers(status=status)
+                    if server.id not in others and self._holds.find(server.id)}
+        except rest.RequestFailed as error:
+            LOG.warning('Holds of servers in build are looked for later: %s',
+                        error)
+            return set()
+
+    def _find_orphans(self, consumers: Collection[str], wanted: int
+                      ) -> set[str]:
+        """IDs of consumers that are holds and no server of Nova's.
+
+        Nova takes what is allocated to a server away with the server. A hold
+        that is written a moment later would stay for ever: none of Nova's
+        lists leads to it, and Placement has none of its consumers by their
+        type. So a part of the cloud is looked at each time.
+
+        It costs Nova a list of all servers, without details. What is left
+        then, migrations most of all, Placement is asked for one by one.
+
+        :param consumers: where to look
+        :param wanted: how many there may be at most
+        """
+        found: set[str] = set()
+        try:
+            known = set(self._nova.ids())
+            suspects = sorted(set(consumers) - known)
+            begin = bisect.bisect_right(suspects, self._last)
+            for server in itertools.islice(
+                    suspects[begin:] + suspects[:begin], LOOKS):
+                if len(found) >= wanted:
+                    break
+                if self._holds.find(server):
+                    found.add(server)
+                self._last = server
+        except rest.RequestFailed as error:
+            LOG.warning('Holds of servers that are gone are looked for '
+                        'later: %s', error)
+        return found
 
     def _remember(self, now: Collection[str]) -> None:
         self._seen = {server: self._seen.get(server, self._clock())
                       for server in now}
 
-    def _one(self, server: str, notices: Iterable[reader.Notice],
+    def _one(self, server: str, marked: Iterable[nova.NovaServer],
              mode: model.Mode) -> Attempt | None:
         item = self._ends.find(server)
         consumer = self._placement.consumer(server)
         waits = item is not None and item.waits
-        taken = self.notices.withdraw(notices, mode)
+        taken = self.notices.withdraw(marked, mode)
         if taken:
             return self._with_victims(server, consumer, taken, waits, mode)
         if not self._holds.is_one(consumer):
@@ -255,7 +441,7 @@ class Recovery:
                 continue
             server = self._ends.find(known.id)
             if server and server.host == known.host and (
-                    server.status in flavors.ENDABLE and
+                    server.status in shapes.ENDABLE and
                     server.task_state in (None, 'powering-off')):
                 found.append(server)
         return found
@@ -305,15 +491,15 @@ class Recovery:
 
     def _attempt(self, server: str, consumer: placement.Consumer, step: Step,
                  victims: tuple[Victim, ...]) -> Attempt | None:
-        names = self._hosts()
+        names = self._reader.names_by_provider()
         provider = next((uuid for uuid in consumer.amounts if uuid in names),
                         None)
         waiting = self._waiting(server)
         if waiting is None:
             item = self._nova.server(server)
             waiting = model.Waiting(
-                server, model.Shape.of(flavors.resources(item)),
-                flavors.waits_since(item), item.project, item.user, item.name)
+                server, model.Shape.of(shapes.resources(item)),
+                shapes.waits_since(item), item.project, item.user, item.name)
         if provider is None:
             return None
         return Attempt(
@@ -321,12 +507,9 @@ class Recovery:
             held=consumer if self._holds.is_one(consumer) else None,
             swapped=bool(victims), since=self._clock())
 
-    def _hosts(self) -> Mapping[str, str]:
-        return self._reader.names_by_provider()
-
     def _hosts_of(self, consumer: placement.Consumer) -> set[str]:
         """The names of the hosts on which a consumer has something."""
-        names = self._hosts()
+        names = self._reader.names_by_provider()
         return {names[uuid] for uuid in consumer.amounts if uuid in names}
 
     def _unmark(self, busy: Collection[str]) -> None:
@@ -336,8 +519,8 @@ class Recovery:
                 continue
             try:
                 server = self._ends.find(known.id)
-                if server and flavors.is_back(server):
+                if server and shapes.is_back(server):
                     self._nova.delete_metadata(
-                        server.id, (flavors.SHELVED_AT,))
+                        server.id, (shapes.SHELVED_AT,))
             except rest.RequestFailed as error:
                 LOG.info('The mark of server %s stays: %s', known.id, error)

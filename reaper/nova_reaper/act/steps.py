@@ -18,39 +18,27 @@ which to go on, or its outcome. What was done for an attempt that does not go
 on is undone by the step that finds out.
 """
 
-from collections.abc import Callable
 import dataclasses
-import time
 
-from oslo_config import cfg
 from oslo_log import log
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Outcome
-from nova_reaper.act.attempt import Result
-from nova_reaper.act.attempt import Step
-from nova_reaper.act import ending
-from nova_reaper.act import holds
+from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Outcome
+from nova_reaper.act.attempts import Step
 from nova_reaper.act import preempt
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
-from nova_reaper.clients import placement
 from nova_reaper.clients import rest
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Result
 from nova_reaper.cloud import shapes
-from nova_reaper.queue import history
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal import record
-from nova_reaper.report import metrics
+from nova_reaper.queue import queue
+from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at a server that is being built; a notification
 # comes first as a rule, and thousands may be built at a time.
 WATCH = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-# After an answer that never came.
-AGAIN = 5.0
 # Seconds in which a check has to be answered, a hold written and a rebuild
 # accepted: what is not begun, or ended nobody, gives way to others.
 PATIENCE = 60.0
@@ -58,39 +46,8 @@ PATIENCE = 60.0
 TAKEN = 'The host has no room for it any more.'
 
 
-class Actor:
-    """Does the steps of attempts.
-
-    :param allowed: the mode that is in force at the moment
-    :param clock: monotonic seconds
-    """
-
-    def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
-                 room: placement.Placement, held: holds.Holds,
-                 ends: ending.Victims, named: keystone.Owners,
-                 meters: metrics.Metrics, book: journal.Journal,
-                 allowed: Callable[[], model.Mode],
-                 clock: Callable[[], float] = time.monotonic) -> None:
-        self._conf = conf.reaper
-        self._nova = compute
-        self._placement = room
-        self._holds = held
-        self._owners = named
-        self._metrics = meters
-        self._book = book
-        self._allowed = allowed
-        self._clock = clock
-        self._preempt = preempt.Preempt(
-            conf, compute, room, held, ends, named, meters, allowed, clock)
-        self._steps: dict[Step, Callable[[Attempt], Attempt | Outcome]] = {
-            Step.CHECK: self._check,
-            Step.HOLD: self._hold,
-            Step.NOTICE: self._preempt.notice,
-            Step.GRACE: self._preempt.grace,
-            Step.SWAP: self._preempt.swap,
-            Step.END: self._preempt.end,
-            Step.REBUILD: self._rebuild,
-            Step.WATCH: self._watch}
+class Actor(preempt.Preempt):
+    """Does the steps of attempts: those with victims, and all others."""
 
     def advance(self, current: Attempt) -> Attempt | Outcome:
         """Do the next step.
@@ -99,8 +56,7 @@ class Actor:
         asked again: nothing is undone for it, since nothing may be possible.
         """
         try:
-            return self._steps[current.step](
-                dataclasses.replace(current, stalled=False))
+            return self._do(dataclasses.replace(current, stalled=False))
         except rest.RequestFailed as error:
             now = self._clock()
             LOG.warning('Server %s stays at the step %s: %s', current.id,
@@ -114,8 +70,27 @@ class Actor:
                     if isinstance(error, rest.Unavailable) and error.status
                     else 'It cannot be looked at.', model.Reason.UNKNOWN)
             return dataclasses.replace(
-                current, wake_at=now + AGAIN,
+                current, wake_at=now + attempts.AGAIN,
                 stalled=isinstance(error, nova.CellDown))
+
+    def _do(self, current: Attempt) -> Attempt | Outcome:
+        match current.step:
+            case Step.CHECK:
+                return self._check(current)
+            case Step.HOLD:
+                return self._hold(current)
+            case Step.NOTICE:
+                return self._notice(current)
+            case Step.GRACE:
+                return self._grace(current)
+            case Step.SWAP:
+                return self._swap(current)
+            case Step.END:
+                return self._end(current)
+            case Step.REBUILD:
+                return self._rebuild(current)
+            case Step.WATCH:
+                return self._watch(current)
 
     def _check(self, current: Attempt) -> Attempt | Outcome:
         """Look at the server itself, and ask Nova about the host."""
@@ -124,15 +99,15 @@ class Actor:
             return found
         if current.waiting.shelved:
             return current.at(Step.HOLD, self._clock())
-        refusal = attempt.ask(
-            current, self._nova, self._owners, lambda: found,
+        refusal = self._ask(
+            current, lambda: found,
             lambda why: Outcome(current, Result.GONE, f'It {why}.'),
             has_route=self._nova.has_pending_route and (
                 not current.waiting.failed))
         if refusal:
             return refusal
         if current.victims:
-            return self._preempt.check(current)
+            return self._check_victims(current)
         return current.at(Step.HOLD, self._clock())
 
     def _find(self, current: Attempt) -> nova.NovaServer | Outcome:
@@ -142,7 +117,7 @@ class Actor:
         except rest.NotFound:
             return Outcome(current, Result.GONE, 'It has been deleted.')
         if current.waiting.shelved:
-            if server.shelved and flavors.SHELVED_AT in server.metadata:
+            if server.shelved and shapes.SHELVED_AT in server.metadata:
                 return server
         elif server.waits or current.waiting.failed and server.failed:
             return server
@@ -196,8 +171,9 @@ class Actor:
                     self._holds.release(current.id)
                     return Outcome(current, Result.CONFLICT, 'No room can be '
                                    'held for it.', model.Reason.UNKNOWN)
-                return dataclasses.replace(current, unsure=True,
-                                           wake_at=self._clock() + AGAIN)
+                return dataclasses.replace(
+                    current, unsure=True,
+                    wake_at=self._clock() + attempts.AGAIN)
             current = dataclasses.replace(current, held=held)
         return current.at(Step.REBUILD, self._clock())
 
@@ -230,7 +206,7 @@ class Actor:
         """Have Nova build it."""
         if not current.asked_at:
             current = dataclasses.replace(current, asked_at=self._clock())
-            self._book.write(attempt.record_of(current, record.ASKED),
+            self._book.write(attempts.record_of(current, store.ASKED),
                              wait=True)
         try:
             if current.waiting.shelved:
@@ -242,7 +218,7 @@ class Actor:
             LOG.info('Whether server %s is being rebuilt is looked at: %s',
                      current.id, error)
             return current.at(Step.WATCH, self._clock(),
-                              wake_at=self._clock() + AGAIN)
+                              wake_at=self._clock() + attempts.AGAIN)
         except rest.RequestFailed as error:
             return self._refused(current, error)
         if current.freed_at:
@@ -274,7 +250,9 @@ class Actor:
         kind = (nova.Refusal.of(error) if isinstance(error, rest.Forbidden)
                 else None)
         if kind == nova.Refusal.VOLUMES:
-            return attempt.needs_owner(current, error.message)
+            return Outcome(current, Result.REFUSED, error.message,
+                           model.Reason.REFUSED,
+                           model.Hindrance.NEEDS_OWNER)
         return Outcome(
             current, Result.REFUSED, error.message, model.Reason.QUOTA
             if kind == nova.Refusal.QUOTA else model.Reason.REFUSED)
@@ -302,7 +280,7 @@ class Actor:
             self._release(current)
             return Outcome(
                 current, Result.ERROR, server.fault or 'Its build failed.',
-                model.Reason.BUILD_FAILED, why=history.Cause.INTERRUPTED
+                model.Reason.BUILD_FAILED, why=queue.Cause.INTERRUPTED
                 if nova.is_interrupted(server.fault) else None)
         if now - current.since > self._conf.rebuild_timeout:
             # A build that takes the hold later is none the worse for it.
@@ -333,16 +311,16 @@ class Actor:
                 answer = self._nova.pending(current.id, [current.host])
                 reason, detail = answer.reason, answer.message or detail
                 if nova.is_interrupted(answer.message):
-                    why = history.Cause.INTERRUPTED
+                    why = queue.Cause.INTERRUPTED
                 elif reason is model.Reason.UNKNOWN:
                     # Neither hosts nor filters have refused it.
-                    why = history.Cause.SERVICE
+                    why = queue.Cause.SERVICE
                 keeps = keeps and not any(
                     item.refused_by for item in answer.hosts)
             except rest.RequestFailed as error:
                 LOG.info('Why server %s waits again is not known: %s',
                          current.id, error)
-                why = history.Cause.SERVICE
+                why = queue.Cause.SERVICE
         if keeps and current.held and reason == model.Reason.NO_ROOM:
             self._holds.judge(False)
         return Outcome(current, Result.PENDING, detail, reason, why=why)
@@ -353,7 +331,7 @@ class Actor:
             return
         try:
             self._nova.delete_metadata(current.id, (
-                flavors.SHELVED_AT, flavors.TERMINATE_AT, flavors.FOR))
+                shapes.SHELVED_AT, shapes.TERMINATE_AT, shapes.FOR))
         except rest.RequestFailed as error:
             LOG.warning('The mark of server %s, which is back, stays: %s',
                         current.id, error)

@@ -13,9 +13,13 @@
 """The commands that need a configuration, and mostly a cloud."""
 
 import argparse
+from collections.abc import Sequence
 from concurrent import futures
+import functools
+import getpass
 import json
 import secrets
+import socket
 import sys
 import time
 from typing import Any
@@ -23,9 +27,9 @@ from typing import Any
 from keystoneauth1 import exceptions
 from oslo_config import cfg
 from oslo_utils import timeutils
+import prettytable
 import requests
 
-from nova_reaper.cli import journal as journal_commands
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
@@ -35,9 +39,12 @@ from nova_reaper import engine as engine_module
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.queue import queue
-from nova_reaper.report import announcements
-from nova_reaper.report.journal import journal
+from nova_reaper.report import http
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
+from nova_reaper.report import store
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import Record
 from nova_reaper import service
 from nova_reaper.simulate import simulate
 from nova_reaper.simulate import snapshot
@@ -48,6 +55,33 @@ STATUS_CODES = {'ok': 0, 'degraded': 1, 'failed': 2}
 
 def add_parsers(commands: Any) -> None:
     """Add the commands to those of a parser."""
+    as_json = {'--json': {'action': 'store_true', 'help': 'print JSON'}}
+    reason = {'--reason': {'default': '', 'metavar': 'TEXT',
+                           'help': 'why; the journal keeps it'}}
+    arguments: dict[str, dict[str, dict[str, Any]]] = {
+        'once': as_json | {
+            '--do': {'action': 'store_true', 'help': 'do it, as the mode of '
+                     'the configuration allows'},
+            '--timeout': {'type': int, 'default': 3600, 'metavar': 'SECONDS',
+                          'help': 'with --do: stop after so long (3600)'}},
+        'snapshot': {
+            'file': {'metavar': 'FILE', 'nargs': '?', 'default': '-',
+                     'help': 'where to write; standard output by default'},
+            '--hash': {'action': 'store_true', 'help': 'write hashes in place '
+                       'of IDs and names, by a key that is thrown away'}},
+        'status': as_json,
+        'history': as_json | {
+            '--server': {'help': 'what was done to the server of this ID, and '
+                         'for it'},
+            '--project': {'help': 'what was done to servers of the project of '
+                          'this ID'},
+            '--kind': {'help': f'one of {", ".join(Kind)}; several with '
+                       'commas'},
+            '--since': {'help': 'a time, or a period like 90m, 12h or 7d'},
+            '--until': {'help': 'the same'},
+            '--limit': {'type': int, 'default': 100, 'metavar': 'NUMBER',
+                        'help': 'at most so many records, the newest (100)'}},
+        'pause': reason, 'resume': reason}
     for name, run, text, more in (
             ('run', _run, 'run the service',
              'Run the service until SIGTERM. SIGHUP reads the configuration '
@@ -60,14 +94,15 @@ def add_parsers(commands: Any) -> None:
             ('status', _status, 'ask the service on this machine how it is',
              'Ask the service on this machine how it is. The exit code is 0 '
              'for ok, 1 for degraded, 2 for failed.'),
-            ('history', journal_commands.show, 'list what was done, to whom '
-             'and why', 'List what was done to servers, for whom and why, as '
-             'the journal has it.'),
-            ('pause', journal_commands.pause, 'have nothing done any more',
+            ('history', _history, 'list what was done, to whom and why',
+             'List what was done to servers, for whom and why, as the journal '
+             'has it.'),
+            ('pause', functools.partial(_switch, Kind.PAUSE),
+             'have nothing done any more',
              'Have nothing done any more, by any reaper of this cloud, '
              'restarts included, until "resume". Notices are withdrawn; who '
              'is being ended already is ended. It takes some seconds.'),
-            ('resume', journal_commands.resume, 'end a pause',
+            ('resume', functools.partial(_switch, Kind.RESUME), 'end a pause',
              'Have the reapers go on after a pause.')):
         command = commands.add_parser(name, help=text, description=more)
         command.set_defaults(run=run)
@@ -75,27 +110,8 @@ def add_parsers(commands: Any) -> None:
             '--config-file', action='append', metavar='FILE',
             help='a configuration file; may be repeated. Default: '
             '/etc/nova-reaper/nova-reaper.conf')
-        if name in ('once', 'status', 'history'):
-            command.add_argument('--json', action='store_true',
-                                 help='print JSON')
-        if name == 'history':
-            journal_commands.add_history(command)
-        if name in ('pause', 'resume'):
-            journal_commands.add_reason(command)
-        if name == 'once':
-            command.add_argument(
-                '--do', action='store_true', help='do it, as the mode of '
-                'the configuration allows')
-            command.add_argument(
-                '--timeout', type=int, default=3600, metavar='SECONDS',
-                help='with --do: stop after so long (3600)')
-        if name == 'snapshot':
-            command.add_argument(
-                'file', metavar='FILE', nargs='?', default='-',
-                help='where to write; standard output by default')
-            command.add_argument(
-                '--hash', action='store_true', help='write hashes in place '
-                'of IDs and names, by a key that is thrown away')
+        for argument, settings in arguments.get(name, {}).items():
+            command.add_argument(argument, **settings)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -153,14 +169,12 @@ def _once_done(conf: cfg.ConfigOpts, services: service.Services,
         return 2
     with futures.ThreadPoolExecutor(conf.reaper.workers) as pool, (
             futures.ThreadPoolExecutor(conf.placement.concurrency)) as hosts:
-        announcer = announcements.Announcer(conf)
-        book = journal.Journal(conf, announcer.tell)
+        book = journal.Journal(conf)
         book.start()
         engine = service.build(conf, services, meters, pool, hosts, book)
         done = _work_off(engine, timeout)
         engine.jobs.stopping = True
-    book.flush(announcements.PATIENCE)
-    announcer.flush()
+    book.leave()
     if engine.guard.reason:
         print(engine.guard.reason, file=sys.stderr)
         return 1
@@ -242,7 +256,7 @@ def once(conf: cfg.ConfigOpts, services: service.Services
          ) -> list[tuple[model.Waiting, model.Decision]]:
     """What would be decided now, in order; nothing is done.
 
-    :raises: clients.RequestFailed
+    :raises: rest.RequestFailed
     """
     known = look(conf, services)
     decided = []
@@ -255,7 +269,7 @@ def once(conf: cfg.ConfigOpts, services: service.Services
 def look(conf: cfg.ConfigOpts, services: service.Services) -> world.World:
     """The cloud as it is now.
 
-    :raises: clients.RequestFailed
+    :raises: rest.RequestFailed
     """
     with futures.ThreadPoolExecutor(conf.placement.concurrency) as pool:
         source = reader.Reader(services.nova, services.placement,
@@ -276,7 +290,7 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
                   ) -> snapshot.Snapshot:
     """The cloud as it is now, as a file for ``simulate`` has it.
 
-    :raises: clients.RequestFailed
+    :raises: rest.RequestFailed
     """
     known = look(conf, services)
     waiting = [*known.queue.in_order(), *known.not_asked.values()]
@@ -288,3 +302,76 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
         waiting=waiting,
         refusals={item.shape: by_host for item in waiting if (
             by_host := known.index.exclusions.refusals(item.shape))})
+
+
+def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
+    """Print records, the oldest first."""
+    values = {'server': options.server, 'project_id': options.project,
+              'kind': options.kind, 'since': options.since,
+              'until': options.until}
+    try:
+        query = http.history_query(
+            {name: value for name, value in values.items()
+             if value is not None}, max(1, options.limit))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        found = store.Store(conf).find(query)[::-1]
+    except Exception as error:
+        return _failed(error)
+    if options.json:
+        print(json.dumps({'history': [item.to_dict(True) for item in found]}))
+    else:
+        print(_table(found))
+    return 0
+
+
+def _table(found: Sequence[Record]) -> str:
+    table = prettytable.PrettyTable(
+        ['Time', 'What', 'Server', 'Name', 'Result', 'For', 'Host', 'Why'])
+    table.align = 'l'
+    for item in found:
+        shown = item.to_dict(True)
+        other = item.waiting if item.waiting != item.server else ''
+        table.add_row([
+            shown['at'], item.kind.value, item.server, item.name,
+            item.result or shown['action'] or '', other, item.host,
+            why(item)])
+    return str(table)
+
+
+def why(item: Record) -> str:
+    """In a few words how it came about."""
+    decision = item.detail.get('decision') or {}
+    said = [str(item.detail.get('why') or decision.get('detail') or '')]
+    if other := item.detail.get('runner_up'):
+        said.append(f'{other["host"]} was next, by {other["decided_by"]}.')
+    if item.detail.get('by'):
+        said.append(f'by {item.detail["by"]}')
+    return ' '.join(part for part in said if part)
+
+
+def _switch(kind: Kind, conf: cfg.ConfigOpts, options: argparse.Namespace
+            ) -> int:
+    """Pause the reapers of this cloud, or have them go on."""
+    reason = options.reason[:http.LONGEST_REASON]
+    try:
+        stands = journal.Journal(conf).switch(
+            kind, f'{getpass.getuser()}@{socket.gethostname()}', reason)
+    except Exception as error:
+        if kind is Kind.PAUSE:
+            print('The reaper is not paused. Set mode = observe in its '
+                  'configuration and send it SIGHUP.', file=sys.stderr)
+        return _failed(error)
+    state: dict[str, Any] = http.pause_to_dict(stands)
+    print('The reaper is paused.' if state['paused']
+          else 'The reaper is not paused.')
+    return 0
+
+
+def _failed(error: Exception) -> int:
+    # Its text may hold the password of the URL.
+    print(f'The journal cannot be used ({type(error).__name__}): see '
+          '[database] connection.', file=sys.stderr)
+    return 2

@@ -16,6 +16,8 @@ https://docs.openstack.org/api-ref/compute/ and, for 2.105 to 2.107, the
 reference of nova-pending.
 """
 
+import collections
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -23,20 +25,29 @@ import dataclasses
 import datetime
 import enum
 import re
+import threading
+import time
 from typing import Any
-from urllib import parse
 
 from keystoneauth1 import plugin
+from oslo_log import log
 from oslo_utils import timeutils
 
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 
+LOG = log.getLogger(__name__)
 OLDEST = '2.106'
 NEWEST = '2.107'
 PENDING_ROUTE = '2.107'
 # From 2.88 on Nova asks each nova-compute for the uptime of its host.
 HYPERVISORS = '2.87'
+# Projects of which the token is kept: the last that one was asked for.
+KEPT = 500
+# Seconds after which a project is asked for again that gave no token.
+AGAIN = 300.0
+# Servers kept in mind that were refused for their volumes or secrets.
+REMEMBERED = 10000
 
 
 class Refusal(enum.Enum):
@@ -259,25 +270,22 @@ class Nova:
 
         :param hosts: names of the hosts that the filters are asked for, none
             for all of them
-        :raises: clients.NotFound if it does not wait, clients.Conflict while
+        :raises: rest.NotFound if it does not wait, rest.Conflict while
             it is being rebuilt
         """
-        path: str | None = rest.with_query(
-            f'/servers/{uuid}/pending', host=list(hosts) or None)
+        path = f'/servers/{uuid}/pending'
+        page: str | None = rest.with_query(path, host=list(hosts) or None)
         verdicts: list[HostVerdict] = []
         first: dict[str, Any] = {}
-        while path:
-            answer = self.client.request('GET', path)
+        while page:
+            answer = self.client.request('GET', page)
             first = first or answer['pending']
             verdicts += [HostVerdict(item['host'], item['uuid'],
                                      item['refused_by'])
                          for item in answer['pending'].get('hosts') or ()]
             # Beside the answer or in it, as "servers_links" is elsewhere.
-            links = (answer.get('hosts_links') or
-                     answer['pending'].get('hosts_links') or ())
-            path = next((f'/servers/{uuid}/pending?' +
-                         parse.urlsplit(link['href']).query
-                         for link in links if link['rel'] == 'next'), None)
+            page = rest.next_page(path, answer.get('hosts_links') or
+                                  answer['pending'].get('hosts_links'))
         return Pending(
             _time(first['since']), first['attempts'],
             _time_or_none(first['last_attempt']), _reason(first['reason']),
@@ -448,3 +456,132 @@ def _time(text: str) -> datetime.datetime:
 
 def _time_or_none(text: str | None) -> datetime.datetime | None:
     return _time(text) if text else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Login:
+    """The token of a project, or why there is none."""
+
+    auth: plugin.BaseAuthPlugin | None
+    refusal: str
+    at: float
+
+
+class Owners:
+    """Asks Nova in the name of projects; safe for threads.
+
+    :param project: the reaper's own
+    :param log_in: gives a token of a project; see rest.log_in
+    """
+
+    def __init__(self, compute: Nova, project: str,
+                 log_in: Callable[[str], plugin.BaseAuthPlugin],
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._nova = compute
+        self._project = project
+        self._log_in = log_in
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._logins: collections.OrderedDict[str, _Login] = (
+            collections.OrderedDict())
+        self._refused: collections.OrderedDict[str, None] = (
+            collections.OrderedDict())
+
+    def objection(self, server: NovaServer, needed: bool | None
+                  ) -> str | None:
+        """Why Nova would refuse a rebuild for the token, None if it would not.
+
+        :param needed: whether a token of the owner's project is needed, None
+            if Nova does not say so
+        :raises: rest.Unavailable if Keystone does not answer
+        """
+        if needed is None:
+            # A further volume or a secret that is made shows in no answer.
+            needed = server.id in self._refused or not (
+                server.image or server.volumes)
+        if not needed or server.project == self._project:
+            return None
+        why = 'it is locked' if server.locked else self._refusal(server)
+        return why and (f'It needs a rebuild by its owner, for volumes or '
+                        f'secrets that are made when it is built: {why}')
+
+    def _refusal(self, server: NovaServer) -> str:
+        """Why there is no token of a server's project, '' if there is one."""
+        login = self._login(server.project)
+        if login.auth:
+            try:
+                # One of an hour ago may have been revoked since.
+                self._nova.with_auth(login.auth).server(server.id)
+            except rest.Forbidden:
+                self._forget(server.project)
+                login = self._login(server.project)
+        return login.refusal
+
+    def rebuild(self, server: str, project: str) -> None:
+        """Have a server that waits built, as it was asked for.
+
+        :raises: rest.RequestFailed
+        """
+        login = self._login(project)
+        if login.auth:
+            try:
+                self._nova.with_auth(login.auth).rebuild(server)
+                return
+            except (rest.Forbidden, rest.Conflict) as error:
+                if not _is_for_rights(error):
+                    raise
+                if error.status == 401:
+                    self._forget(project)
+                LOG.info('Server %s is rebuilt with the token of the reaper, '
+                         'since that of project %s may not: %s', server,
+                         project, error)
+        try:
+            self._nova.rebuild(server)
+        except rest.Forbidden as error:
+            if Refusal.of(error) == Refusal.VOLUMES:
+                self._remember(server)
+            raise
+
+    def _remember(self, server: str) -> None:
+        with self._lock:
+            self._refused[server] = None
+            if len(self._refused) > REMEMBERED:
+                self._refused.popitem(last=False)
+
+    def _forget(self, project: str) -> None:
+        with self._lock:
+            self._logins.pop(project, None)
+
+    def _login(self, project: str) -> _Login:
+        if project == self._project:
+            return _Login(None, '', 0.0)
+        now = self._clock()
+        with self._lock:
+            kept = self._logins.get(project)
+        if kept and (kept.auth or now - kept.at < AGAIN):
+            return kept
+        try:
+            made = _Login(self._log_in(project), '', now)
+        except rest.Unavailable:
+            raise
+        except rest.RequestFailed as error:
+            made = _Login(None, f'Keystone gives no token of project '
+                          f'{project}: {error.message}', now)
+        if made.refusal and kept is None:
+            LOG.warning('%s. Its servers are rebuilt with the token of the '
+                        'reaper, but for those with volumes or secrets that '
+                        'are made when they are built: they need a role of '
+                        'the reaper in the project.', made.refusal)
+        with self._lock:
+            self._logins[project] = made
+            self._logins.move_to_end(project)
+            if len(self._logins) > KEPT:
+                self._logins.popitem(last=False)
+        return made
+
+
+def _is_for_rights(error: rest.RequestFailed) -> bool:
+    """Whether the reaper's own token may do what the project's may not."""
+    if isinstance(error, rest.Conflict):
+        return 'is locked' in error.message
+    return Refusal.of(error) == Refusal.RIGHTS

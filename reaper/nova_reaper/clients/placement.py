@@ -15,6 +15,7 @@
 https://docs.openstack.org/api-ref/placement/
 """
 
+import collections
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -61,11 +62,10 @@ class Consumer:
 
     def covers(self, request: Iterable[tuple[str, int]]) -> bool:
         """Whether it has all of that, of all providers together."""
-        sums: dict[str, int] = {}
+        sums = collections.Counter[str]()
         for resources in self.amounts.values():
-            for name, amount in resources.items():
-                sums[name] = sums.get(name, 0) + amount
-        return all(sums.get(name, 0) >= amount for name, amount in request)
+            sums.update(resources)
+        return all(sums[name] >= amount for name, amount in request)
 
     def with_amounts(self, amounts: Amounts) -> 'Consumer':
         """The same with other amounts."""
@@ -92,11 +92,10 @@ class Provider:
     @property
     def used(self) -> dict[str, int]:
         """What all the consumers have together."""
-        used: dict[str, int] = {}
+        used = collections.Counter[str]()
         for share in self.consumers.values():
-            for name, amount in share.resources.items():
-                used[name] = used.get(name, 0) + amount
-        return used
+            used.update(share.resources)
+        return dict(used)
 
     @property
     def free(self) -> dict[str, int]:
@@ -117,7 +116,7 @@ class Placement:
         """A provider: its inventory and its consumers.
 
         :param inventory: what is known of it and not asked for again
-        :raises: clients.NotFound if it is gone
+        :raises: rest.NotFound if it is gone
         """
         if inventory is None:
             answer = self.client.request(
@@ -222,7 +221,7 @@ class Placement:
 
         One with no amounts loses what it had.
 
-        :raises: clients.Conflict if one of them has changed since it was
+        :raises: rest.Conflict if one of them has changed since it was
             read, or there is no room; nothing has changed then
         """
         body: dict[str, Any] = {}

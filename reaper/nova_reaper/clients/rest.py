@@ -10,16 +10,17 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""Requests that are limited, repeated and counted.
+"""Requests that are limited, repeated and counted, and logging in for them.
 
-All requests to OpenStack go this way, with the sessions of keystone.py;
-nova.py, placement.py and keystone.py say what is asked.
+All requests to OpenStack go this way; nova.py and placement.py say what is
+asked of the two, and Keystone is asked here.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import copy
-import dataclasses
 from email import utils
 import threading
 import time
@@ -29,12 +30,17 @@ from urllib import parse
 from keystoneauth1 import adapter
 from keystoneauth1 import discover
 from keystoneauth1 import exceptions
+from keystoneauth1 import loading
 from keystoneauth1 import plugin
+from oslo_config import cfg
 from oslo_log import log
 import requests
 
+from nova_reaper import conf as reaper_conf
+
 LOG = log.getLogger(__name__)
 PAGE = 1000
+PREFIX = 'reaper:'
 
 # service, HTTP status or None for no answer, seconds
 Observer = Callable[[str, int | None, float], None]
@@ -114,20 +120,6 @@ class _Pace:
             time.sleep(start - now)
 
 
-def parse_microversion(version: str) -> tuple[int, int]:
-    """The two numbers of a microversion, to compare it by."""
-    major, minor = version.split('.')
-    return int(major), int(minor)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Page:
-    """What one request of a list has given, and where the next begins."""
-
-    items: list[dict[str, Any]]
-    next: str | None
-
-
 class Client:
     """Requests to one service.
 
@@ -166,7 +158,13 @@ class Client:
         :raises: TooOld if the service has none that will do; Unavailable
         """
         if self._newest and self._microversion is None:
-            self._microversion = self._discover()
+            try:
+                data = self._adapter.get_endpoint_data()
+            except exceptions.ClientException as error:
+                raise Unavailable(self.name, 'version discovery',
+                                  str(error)) from error
+            self._microversion = self._choose(
+                data.max_microversion if data else None)
         return self._microversion
 
     def look_again(self) -> None:
@@ -201,23 +199,17 @@ class Client:
         """Whether the service has this microversion."""
         current = self.microversion
         return current is not None and (
-            parse_microversion(current) >= parse_microversion(microversion))
-
-    def _discover(self) -> str:
-        try:
-            data = self._adapter.get_endpoint_data()
-        except exceptions.ClientException as error:
-            raise Unavailable(self.name, 'version discovery',
-                              str(error)) from error
-        return self._choose(data.max_microversion if data else None)
+            discover.normalize_version_number(current) >=
+            discover.normalize_version_number(microversion))
 
     def _choose(self, offered: tuple[int, int] | None) -> str:
-        assert self._newest and self._oldest
-        if not offered or offered < parse_microversion(self._oldest):
-            raise TooOld(self.name, self._oldest, '.'.join(
-                map(str, offered)) if offered else 'none')
-        return min(self._newest, '.'.join(map(str, offered)),
-                   key=parse_microversion)
+        oldest = discover.normalize_version_number(self._oldest)
+        newest = discover.normalize_version_number(self._newest)
+        if not offered or offered < oldest:
+            raise TooOld(
+                self.name, str(self._oldest),
+                discover.version_to_string(offered) if offered else 'none')
+        return str(discover.version_to_string(min(newest, offered)))
 
     def request(self, method: str, path: str, *, json: Any = None,
                 microversion: str | None = None, repeat: int | None = None
@@ -288,29 +280,15 @@ class Client:
         self.clock_off = made_at - min(max(made_at, sent_at - 1),
                                        time.time() + 1)
 
-    def page(self, path: str, key: str, microversion: str | None = None,
-             **query: Any) -> Page:
-        """One page of a list."""
-        answer = self.request('GET', with_query(path, **query),
-                              microversion=microversion)
-        links = answer.get(f'{key}_links') or []
-        following = next((link['href'] for link in links
-                          if link.get('rel') == 'next'), None)
-        return Page(answer[key], following)
-
     def list(self, path: str, key: str, microversion: str | None = None,
              **query: Any) -> Iterator[dict[str, Any]]:
         """All of a list, page by page."""
         query.setdefault('limit', PAGE)
-        page = self.page(path, key, microversion, **query)
-        while True:
-            yield from page.items
-            if not page.next:
-                return
-            # The link may name a host that only clients outside can reach.
-            following = parse.parse_qsl(parse.urlsplit(page.next).query)
-            page = self.page(with_query(path) + '?' +
-                             parse.urlencode(following), key, microversion)
+        page: str | None = with_query(path, **query)
+        while page:
+            answer = self.request('GET', page, microversion=microversion)
+            yield from answer[key]
+            page = next_page(path, answer.get(f'{key}_links'))
 
 
 def with_query(path: str, **query: Any) -> str:
@@ -319,6 +297,14 @@ def with_query(path: str, **query: Any) -> str:
     if not given:
         return path
     return f'{path}?{parse.urlencode(given, doseq=True)}'
+
+
+def next_page(path: str, links: Iterable[Mapping[str, str]] | None
+              ) -> str | None:
+    """The path and query of what follows a page, None if it is the last."""
+    # The link may name a host that only clients outside can reach.
+    return next((f'{path}?{parse.urlsplit(link["href"]).query}'
+                 for link in links or () if link.get('rel') == 'next'), None)
 
 
 def _failure(service: str, what: str, response: requests.Response
@@ -348,3 +334,112 @@ def _failure(service: str, what: str, response: requests.Response
 def _kind(status: int) -> type[RequestFailed]:
     return FAILURES.get(status, Unavailable if status >= 500 or status == 429
                         else RequestFailed)
+
+
+def load_session(conf: cfg.ConfigOpts) -> Any:
+    """A session with Keystone, by the options of [nova_reaper].
+
+    :raises: keystoneauth1.exceptions.ClientException where they are wrong
+    """
+    auth = loading.load_auth_from_conf_options(conf, reaper_conf.AUTH_GROUP)
+    return loading.load_session_from_conf_options(
+        conf, reaper_conf.AUTH_GROUP, auth=auth)
+
+
+def log_in(conf: cfg.ConfigOpts, session: Any, project: str
+           ) -> plugin.BaseAuthPlugin:
+    """A token of another project for the user of [nova_reaper].
+
+    :raises: rest.Unavailable if Keystone does not answer,
+        rest.Forbidden if it gives none
+    """
+    group = conf[reaper_conf.AUTH_GROUP].auth_section or reaper_conf.AUTH_GROUP
+    scope = dict.fromkeys((
+        'project_name', 'project_domain_id', 'project_domain_name',
+        'tenant_id', 'tenant_name', 'domain_id', 'domain_name',
+        'system_scope', 'trust_id')) | {'project_id': project}
+    known = {option.dest for option
+             in loading.get_plugin_options(conf[group].auth_type)}
+    what = 'token of a project'
+    if 'project_id' not in known:
+        raise Forbidden(
+            'keystone', what, f'the auth_type {conf[group].auth_type} '
+            f'knows no projects')
+    try:
+        auth = loading.load_auth_from_conf_options(
+            conf, reaper_conf.AUTH_GROUP, **{
+                name: value for name, value in scope.items()
+                if name in known})
+        got = auth.get_access(session).project_id
+    except exceptions.ClientException as error:
+        refused = isinstance(error, exceptions.AuthPluginException) or (
+            isinstance(error, exceptions.HTTPClientError) and
+            error.http_status != 429)
+        raise (Forbidden if refused else Unavailable)(
+            'keystone', what, str(error)) from error
+    if got != project:
+        raise Forbidden(
+            'keystone', what, f'the auth_type {conf[group].auth_type} '
+            f'is bound to project {got}')
+    return auth
+
+
+def load_client(conf: cfg.ConfigOpts, session: Any, name: str, *,
+                oldest: str | None = None, newest: str | None = None,
+                observe: Observer | None = None) -> Client:
+    """The client of the service whose options are in the group name."""
+    group = conf[name]
+    service = loading.load_adapter_from_conf_options(
+        conf, name, session=session, auth=session.auth,
+        concurrency=group.concurrency)
+    return Client(name, service, oldest=oldest, newest=newest,
+                          rate_limit=group.rate_limit, observe=observe)
+
+
+class Keystone:
+    """Keystone, as far as the reaper needs it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._refused = False
+        self._known: Mapping[str, Mapping[str, str]] = {}
+
+    def project_properties(self) -> Mapping[str, Mapping[str, str]]:
+        """The properties whose names begin with ``reaper:``, by project.
+
+        Where the reaper may not list projects, what it knew before holds, and
+        it says so once.
+        """
+        try:
+            found: dict[str, dict[str, str]] = {}
+            for project in self._projects():
+                properties = {key: str(value) for key, value in project.items()
+                              if key.startswith(PREFIX)}
+                if properties:
+                    found[project['id']] = properties
+            self._known, self._refused = found, False
+        except Forbidden as error:
+            if not self._refused:
+                LOG.warning('Priorities and other properties of projects are '
+                            'those of before, if there were any: %s', error)
+            self._refused = True
+        return self._known
+
+    def _projects(self) -> Iterator[dict[str, Any]]:
+        """All projects, page by page.
+
+        Keystone gives max_db_limit of them at most, and a link to the next
+        page is not for sure: the last page is one with nothing new. A release
+        that knows no pages answers the same twice.
+        """
+        seen: set[str] = set()
+        marker: str | None = None
+        while True:
+            page = self.client.request('GET', with_query(
+                '/projects', limit=PAGE, marker=marker))['projects']
+            new = [project for project in page if project['id'] not in seen]
+            if not new:
+                return
+            yield from new
+            seen.update(project['id'] for project in new)
+            marker = page[-1]['id']

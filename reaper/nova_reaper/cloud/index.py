@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import itertools
+import math
 
 import numpy as np
 
@@ -37,17 +38,19 @@ _MASKS = 256
 _MOST = 1 << 60
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Plan:
     """Room that was given to a server and that Placement does not know of yet.
 
     :ivar victims: IDs of those that are ended for it
+    :ivar written_at: when Placement was told, by the monotonic clock
     """
 
     server: str
     host: str
     resources: Mapping[str, int]
-    victims: frozenset[str] = frozenset()
+    victims: Collection[str] = ()
+    written_at: float = math.inf
 
 
 @dataclasses.dataclass(slots=True)
@@ -110,10 +113,6 @@ class Index:
         for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
             self._add_class(name)
 
-    def use(self, options: model.Options) -> None:
-        """Protect servers by other options from now on."""
-        self.slots.use(options)
-
     def put(self, host: model.Host,
             servers: Iterable[model.Server] = ()) -> int:
         """Say anew all that is known of one host.
@@ -152,18 +151,16 @@ class Index:
         self._fit_changes.append(row)
         self._empty_rows.append(row)
 
-    def plan(self, server: str, host: str, resources: Mapping[str, int],
-             victims: Collection[str] = ()) -> None:
+    def plan(self, plan: Plan) -> None:
         """Count room as taken, and its victims as gone, before they are.
 
         A plan outlives a refresh of its host. It has to be dropped when
         Placement has the allocation, or when nothing comes of it.
         """
-        self.drop_plan(server)
-        plan = Plan(server, host, resources, frozenset(victims))
-        self.plans[server] = plan
-        self._plans_of.setdefault(host, {})[server] = plan
-        self._put_room_again(host)
+        self.drop_plan(plan.server)
+        self.plans[plan.server] = plan
+        self._plans_of.setdefault(plan.host, {})[plan.server] = plan
+        self._put_room_again(plan.host)
 
     def drop_plan(self, server: str) -> None:
         """Forget a plan, if there is one for the server."""
@@ -172,9 +169,9 @@ class Index:
             del self._plans_of[plan.host][server]
             self._put_room_again(plan.host)
 
-    def planned(self, host: str) -> list[str]:
-        """The servers for which room on a host is planned."""
-        return list(self._plans_of.get(host, ()))
+    def planned(self, host: str) -> list[Plan]:
+        """What is planned on a host."""
+        return list(self._plans_of.get(host, {}).values())
 
     def fits(self, shape: model.Shape) -> arrays.Bools:
         """The hosts that could take a shape if they were empty.

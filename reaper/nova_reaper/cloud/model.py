@@ -88,6 +88,30 @@ class Action(enum.StrEnum):
     SHELVE = 'shelve'
 
 
+class Stage(enum.StrEnum):
+    """Where a server stands that is ended for another."""
+
+    CHOSEN = 'chosen'
+    NOTICED = 'noticed'
+    STOPPING = 'stopping'
+    ENDING = 'ending'
+    ENDED = 'ended'
+
+
+class Result(enum.StrEnum):
+    """How an attempt to have a server built ended."""
+
+    ACTIVE = 'active'        # it runs
+    PENDING = 'pending'      # it waits again in spite of the room
+    ERROR = 'error'
+    REFUSED = 'refused'      # Nova would not have it, whatever the room
+    GONE = 'gone'            # deleted, or somebody else's affair now
+    TIMEOUT = 'timeout'
+    CONFLICT = 'conflict'    # somebody was faster: decide again
+    STUCK = 'stuck'          # a victim did not end
+    WITHDRAWN = 'withdrawn'  # the mode or the safeguard allows it no more
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Inventory:
     """What a host has of one resource class, as Placement says it."""
@@ -293,28 +317,9 @@ class Waiting:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """What the operator allows; the names are those of the configuration.
+    """What the operator allows, each as the option of its name says.
 
-    :ivar wait: for which servers the reaper works
-    :ivar min_run_time: seconds for which a server is safe after its launch
-    :ivar max_ends_per_project_hour: how many servers of one project may be
-        ended within an hour, 0: any number
-    :ivar max_ends_per_hour: the same of all projects together
-    :ivar repeat_protection: seconds for which a server is safe after it was
-        ended and came back
-    :ivar pending_timeout: seconds after which a waiting server is given up,
-        0: never
-    :ivar retry_interval: seconds from the first rebuild that failed to the
-        next, doubled with each
-    :ivar max_retry_interval: the most that the doubling leads to
-    :ivar build_failed_retry_interval: the first interval after a build that
-        failed
-    :ivar fair_share_half_life: seconds after which what a project was given
-        counts half as much, 0: it is never forgotten
-    :ivar reserve: whether one that cannot be placed keeps those behind it from
-        taking the room that it could use
-    :ivar scorers: the names of the scorers that choose among sets of victims,
-        in their order
+    The help of the options is in conf/reaper.py; times are in seconds.
     """
 
     mode: Mode = Mode.OBSERVE

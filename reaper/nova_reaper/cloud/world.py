@@ -29,12 +29,11 @@ from nova_reaper.clients import nova
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
-from nova_reaper.decide import plan
+from nova_reaper.decide import plan as plan_module
 from nova_reaper.events import reader
-from nova_reaper.queue import history
 from nova_reaper.queue import queue as queue_module
 from nova_reaper.report import answers
-from nova_reaper.report.journal import recall
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -52,14 +51,15 @@ class World:
         self.options = options
         self.index = index_module.Index(options)
         self.queue = queue_module.Queue(options)
-        self.planner = plan.Planner(self.index, self.queue, options)
+        self.planner = plan_module.Planner(self.index, self.queue, options)
         self.views: dict[str, reader.HostView] = {}
         self.servers: dict[str, nova.NovaServer] = {}
         # Those whose owners have not asked to wait are in no queue.
         self.not_asked: dict[str, model.Waiting] = {}
         self.told = answers.Record(meters)
-        self.history: dict[str, history.History] = {}
-        self.misses = history.Misses()
+        self.history: dict[str, queue_module.History] = (
+            collections.defaultdict(queue_module.History))
+        self.misses = queue_module.Misses()
         # Until when hosts are left out for shapes, by the monotonic clock.
         self._withheld: collections.deque[tuple[float, model.Shape, str]] = (
             collections.deque())
@@ -77,7 +77,7 @@ class World:
         # It may have been by a list that nobody believed: nobody is given up
         # for it before it is decided again.
         self.told.forget(model.NEVER)
-        self.index.use(options)
+        self.index.slots.use(options)
         self.planner.use(options)
         self.queue.use(options, timeutils.utcnow(True))
         for server in list(self.servers):
@@ -119,8 +119,8 @@ class World:
     def remove_host(self, name: str) -> None:
         """A host is gone."""
         self.views.pop(name, None)
-        for server in self.index.planned(name):
-            self.index.drop_plan(server)
+        for plan in self.index.planned(name):
+            self.index.drop_plan(plan.server)
         self.index.remove(name)
 
     def consumers(self) -> set[str]:
@@ -146,7 +146,6 @@ class World:
             return False
         new = server.id not in self.servers
         self.servers[server.id] = server
-        self.history.setdefault(server.id, history.History())
         waiting = self.waiting(server.id)
         # Its shape may be another while nobody is ended for it.
         for shape in {answer.shape, waiting.shape if waiting
@@ -169,10 +168,14 @@ class World:
             self.queue.wake_shape(shape)
 
     def _is_late(self, server: nova.NovaServer, answer: shapes.Answer) -> bool:
-        waiting = shapes.waiting(server, answer, self._reader.properties.get(
+        return any(queue_module.expired(
+            [self._waiting(server, answer)], self.options,
+            timeutils.utcnow(True)))
+
+    def _waiting(self, server: nova.NovaServer, answer: shapes.Answer
+                 ) -> model.Waiting:
+        return shapes.waiting(server, answer, self._reader.properties.get(
             server.project, {}))
-        end = queue_module.deadline(waiting, self.options)
-        return end is not None and end <= timeutils.utcnow(True)
 
     def refuse(self, server: str, host: str, name: str) -> None:
         """A filter was found to refuse a server's shape on a host."""
@@ -202,14 +205,11 @@ class World:
 
     def waiting(self, server: str) -> model.Waiting | None:
         """A server in the words of the queue, None if it does not wait."""
-        item = self.servers.get(server)
-        answer = self._shapes.known(item) if item else None
-        if item is None or answer is None:
+        answer = self.answer(server)
+        if answer is None:
             return self.queue.get(server)
-        made = shapes.waiting(
-            item, answer, self._reader.properties.get(item.project, {}))
-        if server in self.history:
-            made = self.history[server].of(made)
+        made = self.history[server].of(
+            self._waiting(self.servers[server], answer))
         spared = NOT_BUILT if server in self.not_built else (
             self.misses.objection(made.shape.key, self.max_misses,
                                   timeutils.utcnow(True)))
@@ -264,32 +264,25 @@ class World:
             for name, amount in self._least.items()
             if name in self.index.classes)
 
-    def advice(self, server: str) -> str:
-        """What Nova says that the owner of a server can do, '' if nothing."""
+    def answer(self, server: str) -> shapes.Answer | None:
+        """What Nova says of a server that waits, None if it is not known."""
         item = self.servers.get(server)
-        answer = self._shapes.known(item) if item else None
-        return answer.advice if answer else ''
+        return self._shapes.known(item) if item else None
 
-    def requests(self, server: str) -> tuple[str, ...]:
-        """What to ask Placement for a server, () if it is not known."""
-        item = self.servers.get(server)
-        answer = self._shapes.known(item) if item else None
-        return answer.requests if answer else ()
-
-    def missed(self, waiting: model.Waiting, cause: history.Cause, why: str
-               ) -> bool:
+    def missed(self, waiting: model.Waiting, cause: queue_module.Cause,
+               why: str) -> bool:
         """Servers were ended for a server that did not run.
 
         Faults of services, which are over some time, do not count.
 
         :returns: whether it counts
         """
-        if cause not in (history.Cause.SERVER, history.Cause.HOST):
+        if cause not in (queue_module.Cause.SERVER, queue_module.Cause.HOST):
             return False
-        if cause is history.Cause.HOST:
+        if cause is queue_module.Cause.HOST:
             # More room would not help it.
             self.not_built.add(waiting.id)
-        count = self.misses.add(waiting.shape.key, history.Miss(
+        count = self.misses.add(waiting.shape.key, queue_module.Miss(
             timeutils.utcnow(True), why))
         if count >= self.max_misses:
             LOG.warning('Nobody is ended for an hour for servers like %s '
@@ -298,13 +291,13 @@ class World:
                         count, why)
         return True
 
-    def remember(self, memory: recall.Memory) -> None:
+    def remember(self, memory: journal.Memory) -> None:
         """Take over what reapers before this one knew."""
         self.planner.remember((end.server, end.project, end.at)
                               for end in memory.ends)
         for miss in reversed(memory.missed):
             key = miss.detail['missed']
-            self.misses.add(key, history.Miss(
+            self.misses.add(key, queue_module.Miss(
                 miss.at, miss.detail.get('reason') or ''))
             if miss.detail.get('reason') == model.Reason.BUILD_FAILED:
                 self.not_built.add(miss.server)
@@ -314,7 +307,7 @@ class World:
             self._reader.avoid([stuck.server], (
                 stuck.at - memory.until).total_seconds() + memory.exclusion)
 
-    def remember_builds(self, memory: recall.Memory) -> None:
+    def remember_builds(self, memory: journal.Memory) -> None:
         """Count for the fair share what others have built; hosts are known.
         """
         totals = self.index.totals()
@@ -385,17 +378,12 @@ class World:
         self.told.say(waiting, decision, self.options.mode,
                       timeutils.utcnow(True))
 
-    def came_to_nothing(self, server: str, cause: history.Cause,
+    def came_to_nothing(self, server: str, cause: queue_module.Cause,
                         reason: model.Reason | None, host: str) -> None:
         """An attempt has ended, and its server waits."""
-        self.history.setdefault(server, history.History()).came_to_nothing(
+        self.history[server].came_to_nothing(
             cause, reason, host, timeutils.utcnow(True),
             self.options.retry_interval)
-
-    def asked(self, server: str) -> None:
-        """Nova was asked to build a server."""
-        self.history.setdefault(server, history.History()).asked(
-            timeutils.utcnow(True))
 
     def learn_tries(self, server: str, tries: nova.Tries,
                     reason: model.Reason | None = None) -> bool:
@@ -403,7 +391,7 @@ class World:
 
         :returns: whether it backs off for some of a reaper before this one
         """
-        known = self.history.setdefault(server, history.History())
+        known = self.history[server]
         if not known.learn(tries):
             return False
         known.reason = reason

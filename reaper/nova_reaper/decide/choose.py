@@ -29,7 +29,6 @@ import numpy as np
 from nova_reaper.cloud import arrays
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
-from nova_reaper.decide import covering
 from nova_reaper.decide import victims
 
 
@@ -73,10 +72,10 @@ def decide(index: index_module.Index, waiting: model.Waiting,
                             else room & allowed & ~withheld)
     if waiting.avoid in index.rows and len(nobody) > 1:
         nobody = nobody[nobody != index.rows[waiting.avoid]]
+    scorers = victims.Scorers(index, shape, options, arrays.to_micros(now))
     if len(nobody):
-        chosen = victims.best(
-            index, shape, options, arrays.to_micros(now), covering.Sets(
-                nobody, np.zeros((len(nobody), 0), np.int64)))
+        chosen = scorers.best(victims.Sets(
+            nobody, np.zeros((len(nobody), 0), np.int64)))
         host = _name(index, int(chosen.rows.min()))
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
                               detail=_where_room_is(index, shape, host))
@@ -84,18 +83,16 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         # Nobody is ended while it is not known whether there is room.
         return _wait(waiting, model.Reason.NO_ROOM, 'The hosts that seem to '
                      'have room are looked at again.')
-    return _without_room(index, waiting, options, arrays.to_micros(now),
-                         ends_left or {}, fits, room, eligible, allowed,
-                         ~seems)
+    return _without_room(scorers, waiting, ends_left or {}, fits, room,
+                         eligible, allowed, ~seems)
 
 
-def _without_room(index: index_module.Index, waiting: model.Waiting,
-                  options: model.Options, now: int,
+def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
                   ends_left: Mapping[str, int], fits: arrays.Bools,
                   room: arrays.Bools, eligible: arrays.Bools,
                   allowed: arrays.Bools, short: arrays.Bools
                   ) -> model.Decision:
-    shape, demand = waiting.shape, waiting.demand
+    index, shape, demand = scorers.index, waiting.shape, waiting.demand
     kept = bool((room & eligible & ~allowed).any())
     reason, detail = _why_no_room(index, shape, fits, room, eligible, kept)
     if kept:
@@ -108,8 +105,7 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
                 'needs more than the host\'s own provider')
         return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
                      f'that {kind}.')
-    result = victims.find(index, demand, allowed & short, now, ends_left,
-                          options)
+    result = victims.find(scorers, demand, allowed & short, ends_left)
     if result.sets is not None:
         row = int(result.sets.rows.min())
         slot = result.sets.members[result.sets.rows == row][0]
@@ -120,7 +116,7 @@ def _without_room(index: index_module.Index, waiting: model.Waiting,
                  'host would have to go.')
         if not result.exact:
             would += ' Others might do: there were too many sets to try all.'
-        if options.mode is model.Mode.FILL:
+        if scorers.options.mode is model.Mode.FILL:
             return _wait(waiting, reason, f'{detail} {would} The mode is '
                          'fill: nobody is ended.', model.Hindrance.MODE)
         return model.Decision(waiting.id, model.Verdict.PREEMPT, host, ids,
@@ -146,8 +142,9 @@ def is_better(index: index_module.Index, waiting: model.Waiting,
     """
     options = dataclasses.replace(options, scorers=tuple(
         name for name in options.scorers if name not in victims.SLIGHT))
-    costs = [_cost(index, waiting, options, now, decision)
-             for decision in (found, before)]
+    scorers = victims.Scorers(index, waiting.shape, options,
+                              arrays.to_micros(now))
+    costs = [_cost(scorers, decision) for decision in (found, before)]
     return all(costs) and costs[0] < costs[1]
 
 
@@ -155,26 +152,26 @@ def decided_by(index: index_module.Index, waiting: model.Waiting,
                options: model.Options, now: datetime.datetime,
                one: model.Decision, other: model.Decision) -> str:
     """The first scorer that tells the victims of two decisions apart."""
-    costs = zip(options.scorers, *(
-        _cost(index, waiting, options, now, decision)
-        for decision in (one, other)))
+    scorers = victims.Scorers(index, waiting.shape, options,
+                              arrays.to_micros(now))
+    costs = zip(options.scorers, *(_cost(scorers, decision)
+                                   for decision in (one, other)))
     return next((name for name, mine, others in costs if mine != others),
                 'order of hosts')
 
 
-def _cost(index: index_module.Index, waiting: model.Waiting,
-          options: model.Options, now: datetime.datetime,
-          decision: model.Decision) -> list[list[int]]:
+def _cost(scorers: victims.Scorers, decision: model.Decision
+          ) -> list[list[int]]:
     """What the scorers say of the victims that are still there; [] of none.
     """
+    index = scorers.index
     row = index.rows.get(decision.host or '', 0)
     where = index.slots.segment(row)
     slots = [where.start + at for at, server
              in enumerate(index.slots.servers[where])
              if server is not None and server.id in decision.victims]
-    return victims.cost(
-        index, waiting.shape, options, arrays.to_micros(now),
-        covering.Sets(np.array([row]), np.array([slots]))) if slots else []
+    return scorers.cost(victims.Sets(
+        np.array([row]), np.array([slots]))) if slots else []
 
 
 def could_help(index: index_module.Index, demand: model.Demand,

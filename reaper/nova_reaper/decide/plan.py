@@ -18,7 +18,9 @@ a decision.
 
 import collections
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import datetime
 from typing import Any
@@ -155,15 +157,9 @@ class Planner:
                    if other != row])
         if not found.victims:
             return {}
-        plan = self.index.plans.get(waiting.id)
-        self.index.drop_plan(waiting.id)
-        try:
+        with self._without_plan(waiting):
             decided = choose.decided_by(self.index, waiting, self._options,
                                         now, before, found)
-        finally:
-            if plan:
-                self.index.plan(plan.server, plan.host, plan.resources,
-                                plan.victims)
         return {'host': found.host, 'victims': list(found.victims),
                 'decided_by': decided}
 
@@ -176,24 +172,34 @@ class Planner:
             as far as the index counts it as used
         :returns: None if there is no better one
         """
-        plan, ends = self.index.plans.get(waiting.id), self.ends
-        self.index.plan(waiting.id, before.host or '',
-                        {name: -amount for name, amount in held.items()})
-        self.ends = collections.deque(
-            end for end in ends if end.server not in before.victims)
+        ends = self.ends
+        with self._without_plan(waiting):
+            self.index.plan(index_module.Plan(
+                waiting.id, before.host or '',
+                {name: -amount for name, amount in held.items()}))
+            self.ends = collections.deque(
+                end for end in ends if end.server not in before.victims)
+            try:
+                found = self.decide(waiting, now)
+                if found.verdict is model.Verdict.ROOM or found.victims and (
+                        choose.is_better(self.index, waiting, self._options,
+                                         now, found, before)):
+                    return found
+                return None
+            finally:
+                self.ends = ends
+
+    @contextlib.contextmanager
+    def _without_plan(self, waiting: model.Waiting) -> Iterator[None]:
+        """Have nothing planned for a server for a moment."""
+        plan = self.index.plans.get(waiting.id)
+        self.index.drop_plan(waiting.id)
         try:
-            found = self.decide(waiting, now)
-            if found.verdict is model.Verdict.ROOM or found.victims and (
-                    choose.is_better(self.index, waiting, self._options, now,
-                                     found, before)):
-                return found
-            return None
+            yield
         finally:
-            self.ends = ends
             self.index.drop_plan(waiting.id)
             if plan:
-                self.index.plan(plan.server, plan.host, plan.resources,
-                                plan.victims)
+                self.index.plan(plan)
 
     def _decide_again(self, waiting: model.Waiting, now: datetime.datetime
                       ) -> tuple[model.Decision, datetime.datetime | None] | (
@@ -255,11 +261,6 @@ class Planner:
             self.queue.wake_protected()
         self.ends = left
 
-    def record_end(self, server: str, project: str,
-                   time: datetime.datetime) -> None:
-        """Count the end of a server that is not planned here, or no more."""
-        self.ends.append(End(server, project, time))
-
     def remember(self, ends: Iterable[tuple[str, str, datetime.datetime]]
                  ) -> None:
         """Count ends of before this process began."""
@@ -309,8 +310,9 @@ class Planner:
             server = table.find(victim)
             if server is not None:
                 self.ends.append(End(victim, server.project, now))
-        self.index.plan(waiting.id, decision.host, waiting.shape.amounts,
-                        decision.victims)
+        self.index.plan(index_module.Plan(
+            waiting.id, decision.host, waiting.shape.amounts,
+            decision.victims))
         self.queue.grant(waiting, self.index.totals(), now)
         if self._reserved is not None and self._reserved[0] == waiting.id:
             self._reserved = None

@@ -26,12 +26,13 @@ next, sets of one server are tried, then of two, and the first size that makes
 room is the last. Otherwise sets of every size are compared.
 
 What is found is exact, over all hosts, as long as one host has no more than
-covering.MOST sets under construction. Beyond that a search that goes deep
-first proves the number and finds up to covering.FOUND to choose from; its
-proof is given up after covering.STEPS, and Result.exact says so.
+MOST sets under construction. Beyond that a search that goes deep first proves
+the number and finds up to FOUND to choose from; its proof is given up after
+STEPS, and Result.exact says so.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 
@@ -40,104 +41,382 @@ import numpy as np
 from nova_reaper.cloud import arrays
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
-from nova_reaper.decide import covering
 
-# Microseconds since 1970 are what the time is for a scorer.
-Scorer = Callable[[index_module.Index, model.Shape, int, covering.Sets],
-                  arrays.Ints]
+# So many sets are built side by side, so many are chosen from where they are
+# found one by one. So many steps are made for that in one decision, and in
+# any case so many for each host and size.
+MOST = 1 << 19
+FOUND = 4096
+STEPS = 200_000
+FEWEST_STEPS = 2000
+# More than any number of servers.
+FAR = 1 << 40
 
-
-def score_priority(index: index_module.Index, shape: model.Shape,
-                   now: int, sets: covering.Sets) -> arrays.Ints:
-    """The highest priority of a set."""
-    highest: arrays.Ints = index.slots.priority[sets.members].max(
-        axis=1, keepdims=True, initial=-model.MAX_INT)
-    return highest
-
-
-def score_count(index: index_module.Index, shape: model.Shape,
-                now: int, sets: covering.Sets) -> arrays.Ints:
-    """How many servers a set has."""
-    return np.full((len(sets), 1), sets.members.shape[1])
+_WEIGHT = 1 << 10
 
 
-def score_deletes(index: index_module.Index, shape: model.Shape,
-                  now: int, sets: covering.Sets) -> arrays.Ints:
-    """How many servers of a set would be deleted and not shelved."""
-    deletes: arrays.Ints = index.slots.deletes[sets.members].sum(
-        axis=1, keepdims=True)
-    return deletes
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sets:
+    """Sets of victims, all of one size.
+
+    :ivar rows: the host of each set
+    :ivar members: the slots of the servers of each set, a line for each
+    """
+
+    rows: arrays.Ints
+    members: arrays.Ints
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, which: arrays.Bools | arrays.Ints) -> 'Sets':
+        """Some of the sets."""
+        return Sets(self.rows[which], self.members[which])
+
+    def join(self, others: 'Sets') -> 'Sets':
+        """These sets and others of the same size."""
+        return Sets(np.concatenate((self.rows, others.rows)),
+                    np.concatenate((self.members, others.members)))
 
 
-def score_priorities(index: index_module.Index, shape: model.Shape,
-                     now: int, sets: covering.Sets) -> arrays.Ints:
-    """The highest priority of a set, then the second highest, and so on."""
-    return -np.sort(-index.slots.priority[sets.members], axis=1)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """What has to be covered, and with what.
+
+    :ivar columns: the resource classes that are asked for
+    :ivar need: for each of those, what each host lacks of it
+    :ivar left: how many servers of each project may be ended
+    """
+
+    table: arrays.Slots
+    columns: list[int]
+    need: list[arrays.Ints]
+    left: arrays.Ints
+
+    def without_needless(self, sets: Sets) -> Sets:
+        """Those of the sets of which no server could be left out."""
+        spared: arrays.Bools = np.ones(sets.members.shape, np.bool_)
+        for need, column in zip(self.need, self.columns):
+            amounts = self.table.amounts[column][sets.members].astype(np.int64)
+            rest = amounts.sum(axis=1, keepdims=True) - amounts
+            spared &= rest >= need[sets.rows][:, np.newaxis]
+        return sets.take(np.flatnonzero(~spared.any(axis=1)))
 
 
-def score_leftover(index: index_module.Index, shape: model.Shape,
-                   now: int, sets: covering.Sets) -> arrays.Ints:
-    """What of RAM, then VCPUs, then disk is left over on the host."""
-    asked = shape.amounts
-    columns = []
-    for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
-        column = index.classes[name]
-        free = index.free[column][sets.rows]
-        freed = index.slots.amounts[column][sets.members].sum(
-            axis=1, dtype=np.int64)
-        columns.append(np.where(free == index_module.NONE, 0,
-                                free + freed - asked.get(name, 0)))
-    return np.stack(columns, axis=1)
+class Field:
+    """The servers that may be ended on some hosts, side by side by host.
+
+    :ivar rank: which host it is of these, from 0
+    :ivar end: where the servers of the host end
+    :ivar first: whether it is the first of its kind on its host
+    :ivar after: by resource class, the most that a later one of its host has
+    """
+
+    def __init__(self, problem: Problem, chosen: arrays.Ints,
+                 size: int) -> None:
+        table = problem.table
+        self.problem = problem
+        # Of a project that may lose fewer than a set has, which ones are
+        # taken matters: they are a kind of their own.
+        projects = table.project[chosen]
+        capped = problem.left[projects] < size
+        self.capped = bool(capped.any())
+        project = np.where(capped, projects, -1)
+        if self.capped:
+            chosen = chosen[np.lexsort((project, table.kind[chosen],
+                                        table.host_of[chosen]))]
+            projects = table.project[chosen]
+            project = np.where(problem.left[projects] < size, projects, -1)
+        self.slot = chosen
+        self.project = projects
+        row = table.host_of[chosen]
+        self.row = row
+        changes = np.ones(len(chosen), np.bool_)
+        changes[1:] = row[1:] != row[:-1]
+        self.rank = np.cumsum(changes) - 1
+        self.begins = np.flatnonzero(changes)
+        self.end = np.append(self.begins[1:], len(chosen))[self.rank]
+        self.amounts = [table.amounts[column][chosen].astype(np.int64)
+                        for column in problem.columns]
+        self.need = [need[row] for need in problem.need]
+        kind = table.kind[chosen]
+        self.first = changes
+        self.first[1:] |= ((kind[1:] != kind[:-1]) |
+                           (project[1:] != project[:-1]))
+        self.starts = np.flatnonzero(self.first)
+        self.next_start = np.cumsum(self.first)
+
+    def after(self, amounts: arrays.Ints) -> arrays.Ints:
+        """The most that a later server of the same host has."""
+        # Seen from the end each host has an offset above those before it, so
+        # that no maximum runs over from one into the next.
+        offset = (self.rank[-1] - self.rank[::-1]) << 32
+        result = np.zeros_like(amounts)
+        most = (np.maximum.accumulate(amounts[::-1] + offset) - offset)[::-1]
+        same = self.rank[1:] == self.rank[:-1]
+        result[:-1][same] = most[1:][same]
+        return result
+
+    def weights(self) -> arrays.Ints:
+        """What each server has of all that is needed together.
+
+        No set that covers the needs weighs less than _WEIGHT for each class
+        of which something is needed.
+        """
+        weights = np.zeros(len(self.slot), np.int64)
+        for amounts, need in zip(self.amounts, self.need):
+            safe = np.maximum(need, 1)
+            weights += np.where(
+                need > 0, -(-np.minimum(amounts, safe) * _WEIGHT // safe), 0)
+        return weights
+
+    def at_least(self) -> arrays.Ints:
+        """A number of victims below which a host cannot be made to fit.
+
+        :returns: by host; FAR where all of its servers are not enough
+        """
+        weight = sum(((need > 0).astype(np.int64) * _WEIGHT
+                      for need in self.need),
+                     np.zeros(len(self.slot), np.int64))
+        result = np.ones(len(self.begins), np.int64)
+        for amounts, need in zip((*self.amounts, self.weights()),
+                                 (*self.need, weight)):
+            if not need.any():
+                continue
+            key = (self.rank << 32) | (model.MAX_INT - amounts)
+            key.sort()
+            ordered = model.MAX_INT - (key & 0xFFFFFFFF)
+            before = np.cumsum(ordered) - ordered
+            before -= before[self.begins][self.rank]
+            count = np.add.reduceat((before < need).astype(np.int64),
+                                    self.begins)
+            enough = (np.add.reduceat(ordered, self.begins) >=
+                      need[self.begins])
+            np.maximum(result, np.where(enough, count, FAR), out=result)
+        return result
+
+    def sets(self, size: int, smaller_do: bool) -> Sets | None:
+        """All sets of a size that make room; None if they are too many.
+
+        :param smaller_do: whether a smaller set may make room: no server is
+            added to such
+        """
+        after = [self.after(amounts) for amounts in self.amounts]
+        last_start = self.next_start[self.end - 1]
+        at = self.starts
+        paths = at[:, np.newaxis]
+        sums = [amounts[at] for amounts in self.amounts]
+        for missing in range(size - 1, -1, -1):
+            keep = self.end[at] - at > missing
+            for total, later, need in zip(sums, after, self.need):
+                keep &= total + missing * later[at] >= need[at]
+            if self.capped:
+                keep &= self._within_caps(paths)
+            at, paths = at[keep], paths[keep]
+            sums = [total[keep] for total in sums]
+            if not missing:
+                break
+            if smaller_do:
+                short = np.zeros(len(at), np.bool_)
+                for total, need in zip(sums, self.need):
+                    short |= total < need[at]
+                at, paths = at[short], paths[short]
+                sums = [total[short] for total in sums]
+            # Next comes the next of the same kind, or the first of another.
+            same = np.flatnonzero(at + 1 < self.end[at])
+            same = same[~self.first[at[same] + 1]]
+            counts = last_start[at] - self.next_start[at]
+            total_count = int(counts.sum())
+            if total_count + len(same) > MOST:
+                return None
+            parent = np.repeat(np.arange(len(at)), counts)
+            nth = np.arange(total_count) - np.repeat(
+                np.cumsum(counts) - counts, counts)
+            child = np.concatenate((
+                at[same] + 1, self.starts[self.next_start[at[parent]] + nth]))
+            parent = np.concatenate((same, parent))
+            paths = np.concatenate((paths[parent], child[:, np.newaxis]),
+                                   axis=1)
+            sums = [total[parent] + amounts[child]
+                    for total, amounts in zip(sums, self.amounts)]
+            at = child
+        return Sets(self.row[at].astype(np.int64), self.slot[paths])
+
+    def _within_caps(self, paths: arrays.Ints) -> arrays.Bools:
+        mine = self.project[paths]
+        count = (mine == mine[:, -1:]).sum(axis=1)
+        return np.asarray(count <= self.problem.left[mine[:, -1]], np.bool_)
+
+    def sets_deep(self, size: int, steps: int) -> tuple[Sets, int]:
+        """Some sets of a size that make room on the one host there is.
+
+        :param steps: how many may be made
+        :returns: the sets, and the number of steps. If it is larger than that
+            which may be made, there may be more
+        """
+        found = []
+        walk = _Walk(self, size, steps)
+        for path in walk.sets():
+            found.append(path)
+            if len(found) == FOUND:
+                break
+        paths = np.array(found, np.int64).reshape(len(found), size)
+        sets = Sets(np.full(len(found), self.row[0], np.int64),
+                    self.slot[paths])
+        return sets, walk.steps
 
 
-def score_youngest(index: index_module.Index, shape: model.Shape,
-                   now: int, sets: covering.Sets) -> arrays.Ints:
-    """The time for which the servers of a set have run, all together."""
-    run: arrays.Ints = (now - index.slots.launched[sets.members]).sum(
-        axis=1, keepdims=True)
-    return run
+class _Walk:
+    """A search that goes deep first, bounded by the largest that are left."""
+
+    def __init__(self, field: Field, size: int, most_steps: int) -> None:
+        weights = field.weights()
+        self.order = [int(at) for at in np.argsort(-weights, kind='stable')]
+        self.field = field
+        self.size = size
+        self.steps = 0
+        self.most_steps = most_steps
+        self.amounts = [[int(amounts[at]) for at in self.order]
+                        for amounts in (*field.amounts, weights)]
+        self.need = [int(need[0]) for need in field.need]
+        self.need.append(_WEIGHT * sum(need > 0 for need in self.need))
+        self.most = [self._most(amounts) for amounts in self.amounts]
+
+    def _most(self, amounts: list[int]) -> list[list[int]]:
+        """The sums of the largest 0, 1, ... of those from each on."""
+        result = [[0] * (self.size + 1)]
+        largest: list[int] = []
+        for amount in reversed(amounts):
+            largest = sorted((*largest, amount), reverse=True)[:self.size]
+            sums = [0]
+            for one in largest:
+                sums.append(sums[-1] + one)
+            sums.extend(sums[-1:] * (self.size + 1 - len(sums)))
+            result.append(sums)
+        return result[::-1]
+
+    def sets(self) -> Iterator[list[int]]:
+        """The sets; no more of them after the steps that may be made."""
+        yield from self._from(0, [], list(self.need))
+
+    def _from(self, begin: int, path: list[int], need: list[int]
+              ) -> Iterator[list[int]]:
+        missing = self.size - len(path)
+        if not missing or max(need) <= 0:
+            # One server more would be needless.
+            if not missing and max(need) <= 0:
+                yield [self.order[at] for at in path]
+            return
+        for at in range(begin, len(self.order) - missing + 1):
+            self.steps += 1
+            if self.steps > self.most_steps or any(
+                    most[at][missing] < rest
+                    for most, rest in zip(self.most, need)):
+                return
+            here = self.order[at]
+            # The one before it, of its kind, was left out.
+            if at > begin and not self.field.first[here]:
+                continue
+            if self._capped(path, here):
+                continue
+            yield from self._from(
+                at + 1, [*path, at],
+                [rest - amounts[at]
+                 for rest, amounts in zip(need, self.amounts)])
+
+    def _capped(self, path: list[int], here: int) -> bool:
+        project = self.field.project[here]
+        mine = sum(self.field.project[self.order[at]] == project
+                   for at in path)
+        return bool(mine >= self.field.problem.left[project])
 
 
-# The smaller the better; columns are compared from left to right. No set gets
-# better in any of them by one server more.
-SCORERS: Mapping[str, Scorer] = {
-    'priority': score_priority,
-    'count': score_count,
-    'deletes': score_deletes,
-    'priorities': score_priorities,
-    'leftover': score_leftover,
-    'youngest': score_youngest,
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scorers:
+    """What is said of sets of victims, all of one size, of a shape.
+
+    A method for each scorer: the smaller the better; columns are compared from
+    left to right. No set gets better in any of them by one server more.
+
+    :ivar now: microseconds since 1970
+    """
+
+    index: index_module.Index
+    shape: model.Shape
+    options: model.Options
+    now: int
+
+    def priority(self, sets: Sets) -> arrays.Ints:
+        """The highest priority of a set."""
+        highest: arrays.Ints = self.index.slots.priority[sets.members].max(
+            axis=1, keepdims=True, initial=-model.MAX_INT)
+        return highest
+
+    def count(self, sets: Sets) -> arrays.Ints:
+        """How many servers a set has."""
+        return np.full((len(sets), 1), sets.members.shape[1])
+
+    def deletes(self, sets: Sets) -> arrays.Ints:
+        """How many servers of a set would be deleted and not shelved."""
+        deletes: arrays.Ints = self.index.slots.deletes[sets.members].sum(
+            axis=1, keepdims=True)
+        return deletes
+
+    def priorities(self, sets: Sets) -> arrays.Ints:
+        """The highest priority of a set, then the second highest, and so on.
+        """
+        return -np.sort(-self.index.slots.priority[sets.members], axis=1)
+
+    def leftover(self, sets: Sets) -> arrays.Ints:
+        """What of RAM, then VCPUs, then disk is left over on the host."""
+        index, asked = self.index, self.shape.amounts
+        columns = []
+        for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
+            column = index.classes[name]
+            free = index.free[column][sets.rows]
+            freed = index.slots.amounts[column][sets.members].sum(
+                axis=1, dtype=np.int64)
+            columns.append(np.where(free == index_module.NONE, 0,
+                                    free + freed - asked.get(name, 0)))
+        return np.stack(columns, axis=1)
+
+    def youngest(self, sets: Sets) -> arrays.Ints:
+        """The time for which the servers of a set have run, all together."""
+        launched = self.index.slots.launched[sets.members]
+        run: arrays.Ints = (self.now - launched).sum(axis=1, keepdims=True)
+        return run
+
+    def best(self, sets: Sets) -> Sets:
+        """Those of the sets that no other is better than."""
+        for name in self.options.scorers:
+            if len(sets) == 1:
+                break
+            scores = SCORERS[name](self, sets)
+            which = np.arange(len(sets))
+            for column in range(scores.shape[1]):
+                values = scores[which, column]
+                which = which[values == values.min()]
+            sets = sets.take(which)
+        return sets
+
+    def cost(self, sets: Sets) -> list[list[int]]:
+        """What is said of the first of some sets, to compare sizes by."""
+        first = sets.take(np.array([int(sets.rows.argmin())]))
+        return [SCORERS[name](self, first)[0].tolist()
+                for name in self.options.scorers]
+
+
+SCORERS: Mapping[str, Callable[[Scorers, Sets], arrays.Ints]] = {
+    'priority': Scorers.priority,
+    'count': Scorers.count,
+    'deletes': Scorers.deletes,
+    'priorities': Scorers.priorities,
+    'leftover': Scorers.leftover,
+    'youngest': Scorers.youngest,
 }
-
-
 # What makes nobody take a notice back: whatever starts and ends on other hosts
 # would, time and again.
 SLIGHT = frozenset({'leftover', 'youngest'})
-
-
-def best(index: index_module.Index, shape: model.Shape,
-         options: model.Options, now: int, sets: covering.Sets
-         ) -> covering.Sets:
-    """Those of the sets, all of one size, that no other is better than."""
-    for name in options.scorers:
-        if len(sets) == 1:
-            break
-        scores = SCORERS[name](index, shape, now, sets)
-        which = np.arange(len(sets))
-        for column in range(scores.shape[1]):
-            values = scores[which, column]
-            which = which[values == values.min()]
-        sets = sets.take(which)
-    return sets
-
-
-def cost(index: index_module.Index, shape: model.Shape,
-         options: model.Options, now: int, sets: covering.Sets
-         ) -> list[list[int]]:
-    """What the scorers say of the first of some sets, to compare sizes by."""
-    first = sets.take(np.array([int(sets.rows.argmin())]))
-    return [SCORERS[name](index, shape, now, first)[0].tolist()
-            for name in options.scorers]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,21 +428,20 @@ class Result:
     :ivar exact: whether no better set can exist
     """
 
-    sets: covering.Sets | None
+    sets: Sets | None
     exact: bool = True
 
 
-def find(index: index_module.Index, demand: model.Demand,
-         rows: arrays.Bools, now: int, left: Mapping[str, int],
-         options: model.Options) -> Result:
+def find(scorers: Scorers, demand: model.Demand, rows: arrays.Bools,
+         left: Mapping[str, int]) -> Result:
     """Find the best sets whose end makes room on one of the hosts.
 
-    :param now: microseconds since 1970
+    :param scorers: of the shape of the demand
     :param left: how many servers may still be ended, of the projects for
         which that is limited
     :param rows: the hosts that may be looked at; none of them has room
     """
-    search = _Search(index, demand, rows, left, options, now)
+    search = _Search(scorers, demand, rows, left)
     return search.run() if search.rows.any() else Result(None)
 
 
@@ -183,20 +461,18 @@ def _at_least(index: index_module.Index, column: int,
 
 class _Search:
 
-    def __init__(self, index: index_module.Index, demand: model.Demand,
-                 rows: arrays.Bools, left: Mapping[str, int],
-                 options: model.Options, now: int) -> None:
-        self.index = index
+    def __init__(self, scorers: Scorers, demand: model.Demand,
+                 rows: arrays.Bools, left: Mapping[str, int]) -> None:
+        index, names = scorers.index, scorers.options.scorers
+        self.scorers = scorers
         self.table = index.slots
         self.demand = demand
-        self.options = options
-        self.now = now
-        self.by_priority = options.scorers[:1] == ('priority',)
+        self.by_priority = names[:1] == ('priority',)
         # Whether the first size of which a set makes room is the last.
-        first = options.scorers[self.by_priority:][:1]
+        first = names[self.by_priority:][:1]
         self.by_count = first in ((), ('count',))
         self.exact = True
-        self.steps = covering.STEPS
+        self.steps = STEPS
         columns = [index.classes[name]
                    for name, _amount in demand.shape.resources]
         needs = [np.maximum(amount - index.free[column], 0)
@@ -210,11 +486,11 @@ class _Search:
             self.rows &= need <= index.endable[column]
             np.maximum(self.at_least, _at_least(index, column, need),
                        out=self.at_least)
-        allowed = np.full(len(self.table.projects) + 1, covering.FAR)
+        allowed = np.full(len(self.table.projects) + 1, FAR)
         for project, ends in left.items():
             if project in self.table.projects:
                 allowed[self.table.projects[project]] = ends
-        self.problem = covering.Problem(self.table, columns, needs, allowed)
+        self.problem = Problem(self.table, columns, needs, allowed)
 
     def run(self) -> Result:
         """Find the best sets."""
@@ -252,12 +528,12 @@ class _Search:
         return rows
 
     def _search(self, may: arrays.Bools, rows: arrays.Bools
-                ) -> covering.Sets | None:
+                ) -> Sets | None:
         """Try sets of one server on some hosts, of two, and so on."""
         everything = self.rows, self.at_least, self.servers
         self.rows, self.at_least = rows.copy(), self.at_least.copy()
         self.servers = np.zeros_like(self.servers)
-        found: covering.Sets | None = None
+        found: Sets | None = None
         size = 0
         while self.rows.any():
             size = max(size + 1, int(self.at_least[self.rows].min()))
@@ -273,20 +549,19 @@ class _Search:
         self.rows, self.at_least, self.servers = everything
         return found
 
-    def _cost(self, sets: covering.Sets) -> tuple[list[list[int]], int]:
+    def _cost(self, sets: Sets) -> tuple[list[list[int]], int]:
         """What the scorers say of sets that are equal, and the first host."""
-        return cost(self.index, self.demand.shape, self.options, self.now,
-                    sets), int(sets.rows.min())
+        return self.scorers.cost(sets), int(sets.rows.min())
 
-    def _best(self, sets: covering.Sets) -> covering.Sets | None:
+    def _best(self, sets: Sets) -> Sets | None:
         if not self.by_count and len(sets):
             sets = self.problem.without_needless(sets)
-        return best(self.index, self.demand.shape, self.options, self.now,
-                    sets) if len(sets) else None
+        return self.scorers.best(sets) if len(sets) else None
 
     def _endable(self) -> arrays.Bools:
         """The slots of servers that may be ended."""
-        may = self.table.endable & (self.table.safe_until <= self.now)
+        may = self.table.endable & (
+            self.table.safe_until <= self.scorers.now)
         if self.demand.below is not None:
             may &= self.table.priority < self.demand.below
         if self.problem.left.min() <= 0:
@@ -301,41 +576,41 @@ class _Search:
         """Look closer, and once, at hosts of which so few victims might do."""
         rows = self.rows & (self.at_least <= size) & (self.servers == 0)
         chosen = self._chosen(may, rows)
-        at_least = np.full(len(rows), covering.FAR, np.int64)
+        at_least = np.full(len(rows), FAR, np.int64)
         if len(chosen):
-            field = covering.Field(self.problem, chosen, covering.FAR)
+            field = Field(self.problem, chosen, FAR)
             at_least[field.row[field.begins]] = field.at_least()
             self.servers += np.bincount(field.row, minlength=len(rows))
         self.at_least[rows] = at_least[rows]
-        self.rows &= (self.at_least < covering.FAR) & (
+        self.rows &= (self.at_least < FAR) & (
             (self.servers == 0) | (self.servers >= size))
 
     def _of_size(self, chosen: arrays.Ints,
-                 size: int) -> covering.Sets | None:
+                 size: int) -> Sets | None:
         """The best of all sets of a size that make room."""
         if size == 1:
             return self._of_one(chosen)
         if len(chosen) < size:
             return None
-        field = covering.Field(self.problem, chosen, size)
+        field = Field(self.problem, chosen, size)
         found = field.sets(size, not self.by_count)
         if found is None:
             return self._of_size_in_parts(field, size)
         return self._best(found)
 
-    def _of_one(self, chosen: arrays.Ints) -> covering.Sets | None:
+    def _of_one(self, chosen: arrays.Ints) -> Sets | None:
         for need, column in zip(self.problem.need, self.problem.columns):
             chosen = chosen[self.table.amounts[column][chosen] >=
                             need[self.table.host_of[chosen]]]
         rows = self.table.host_of[chosen].astype(np.int64)
-        sets = covering.Sets(rows, chosen[:, np.newaxis])
+        sets = Sets(rows, chosen[:, np.newaxis])
         return self._best(sets)
 
-    def _of_size_in_parts(self, field: covering.Field,
-                          size: int) -> covering.Sets | None:
+    def _of_size_in_parts(self, field: Field,
+                          size: int) -> Sets | None:
         hosts = int(field.rank[-1]) + 1
         if hosts == 1:
-            may = max(self.steps, covering.FEWEST_STEPS)
+            may = max(self.steps, FEWEST_STEPS)
             sets, steps = field.sets_deep(size, may)
             self.steps -= steps
             self.exact &= steps <= may or self.by_count and len(sets) > 0

@@ -32,7 +32,6 @@ from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 
@@ -149,19 +148,10 @@ class Lists:
         """The reaper has rebuilt a server, and its build failed."""
         self._rebuilt.add(server)
 
-    def find_failed(self) -> None:
-        """Find the servers in ERROR whose owners have asked to wait.
-
-        That takes a list of all in ERROR; afterwards each is read by itself.
-        """
-        self._failed = {
-            server.id for server in self._reader.nova.servers(status='ERROR')
-            if self._is_kept(server)}
-
     def _is_kept(self, server: nova.NovaServer) -> bool:
         """Whether a server in ERROR keeps its place in the queue."""
         return server.failed and (
-            server.id in self._rebuilt or flavors.has_asked(server))
+            server.id in self._rebuilt or shapes.has_asked(server))
 
     def _read_failed(self) -> dict[str, nova.NovaServer]:
         found = {}
@@ -322,7 +312,10 @@ class Lists:
         hosts = self._reader.read_hosts(hypervisors)
         classes = reader.classes(hosts.values())
         self._shapes.forget()
-        self.find_failed()
+        # Afterwards each of them is read by itself.
+        self._failed = {
+            server.id for server in self._reader.nova.servers(status='ERROR')
+            if self._is_kept(server)}
         waiting = self.read_waiting(classes)
         if not waiting.servers:
             self._look_for_those_in_error()
@@ -363,7 +356,7 @@ class Lists:
         changed = self._reader.read_changed(since - SKEW)
         gone = frozenset(changed)
         names = {server.host for server in changed.values()}
-        names |= {notice.server.host for notice in self._reader.notices()}
+        names |= {server.host for server in self._reader.under_notice()}
         names |= {name for name, view in views.items()
                   if not view.consumers.isdisjoint(gone)}
         names |= {name for name, item in hypervisors.items()

@@ -14,8 +14,10 @@
 
 What a read of a single host needs is kept from the last list: which server is
 preemptible, which provider has which trait. A hint refreshes one of them.
+Beside the reader are the jobs by which other threads read, and do more.
 """
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -23,20 +25,24 @@ from concurrent import futures
 import dataclasses
 import datetime
 import functools
+import queue
 import threading
 import time
+from typing import TypeVar
 
 from oslo_config import cfg
 from oslo_log import log
 
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
 
 LOG = log.getLogger(__name__)
+T = TypeVar('T')
+# Seconds until a host is read again that could not be.
+AGAIN = 10.0
 GONE = ('DELETED', 'SOFT_DELETED')
 
 
@@ -53,15 +59,6 @@ class HostView:
     read_at: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Notice:
-    """A notice that a server's metadata shows."""
-
-    server: nova.NovaServer
-    waiting: str
-    terminate_at: str
-
-
 class Reader:
     """Reads; safe for threads.
 
@@ -69,7 +66,7 @@ class Reader:
     """
 
     def __init__(self, compute: nova.Nova, room: placement.Placement,
-                 identity: keystone.Keystone,
+                 identity: rest.Keystone,
                  pool: futures.Executor, conf: cfg.ConfigOpts) -> None:
         self.nova = compute
         self._placement = room
@@ -129,12 +126,12 @@ class Reader:
         for flavor in marked:
             for server in self.nova.servers(flavor=flavor.id):
                 # The one it was made with counts as well.
-                if flavors.is_preemptible(server.flavor):
+                if shapes.is_preemptible(server.flavor):
                     found[server.id] = server
         # Who was shelved for others comes back, whatever became of its flavor.
         for server in self.nova.servers(status='SHELVED_OFFLOADED'):
-            if flavors.SHELVED_AT in server.metadata and (
-                    flavors.is_preemptible(server.flavor)):
+            if shapes.SHELVED_AT in server.metadata and (
+                    shapes.is_preemptible(server.flavor)):
                 found[server.id] = server
         with self._lock:
             self._marked = frozenset(flavor.name for flavor in marked)
@@ -153,7 +150,7 @@ class Reader:
 
     def _marked_flavors(self) -> list[nova.Flavor]:
         return [flavor for flavor in self.nova.flavors()
-                if flavors.is_preemptible(flavor)]
+                if shapes.is_preemptible(flavor)]
 
     def marked(self) -> frozenset[str]:
         """Names of the flavors that bear the mark now, as Nova says."""
@@ -200,12 +197,12 @@ class Reader:
 
     def _counts(self, server: nova.NovaServer) -> bool:
         """Whether a server may be ended, or was shelved for another."""
-        return flavors.is_preemptible(server.flavor) and (
+        return shapes.is_preemptible(server.flavor) and (
             server.flavor.name in self._marked or
-            flavors.SHELVED_AT in server.metadata)
+            shapes.SHELVED_AT in server.metadata)
 
     def read_having(self, expressions: Iterable[str], again: bool = False
-                    ) -> bool:
+                    ) -> None:
         """Which providers have the traits and aggregates that are asked for.
 
         One request for each, not for each host.
@@ -213,7 +210,6 @@ class Reader:
         :param expressions: of ``required`` and ``member_of`` of shapes
         :param again: whether to ask also for those that are known, and forget
             those that nobody asks for any more: owners make names up
-        :returns: whether anything has changed
         """
         # Another job may learn of more.
         before = dict(self._having)
@@ -228,7 +224,6 @@ class Reader:
             self._having[name] = self._read_one(name)
             changed |= before.get(name) != self._having[name]
         self.learned += changed
-        return changed
 
     def read_shared(self, among: Mapping[str, nova.Hypervisor]) -> None:
         """Which resource classes sharing providers have.
@@ -319,19 +314,19 @@ class Reader:
             id=server.id, host=host, resources=share.resources,
             project=server.project, user=server.user, name=server.name,
             flavor=server.flavor.name, preemptible=True,
-            priority=flavors.priority(server.flavor, properties),
+            priority=shapes.priority(server.flavor, properties),
             launched_at=server.launched_at,
             last_ended_at=self._ended_at.get(server.id),
             action=self.action(server),
             locked=(time.monotonic() < self._avoided.get(server.id, 0) or
                     self.locked_by_admin(server)),
             busy=bool(server.task_state or
-                      server.status not in flavors.ENDABLE),
+                      server.status not in shapes.ENDABLE),
             generation=share.generation)
 
     def action(self, server: nova.NovaServer) -> model.Action:
         """How a preemptible server is ended."""
-        return flavors.action(server, self._conf.owner_shelve_max_gb)
+        return shapes.action(server, self._conf.owner_shelve_max_gb)
 
     def avoid(self, servers: Iterable[str], seconds: float) -> None:
         """Have servers left alone for a time."""
@@ -354,17 +349,15 @@ class Reader:
         self._locked[server.id] = (server.updated_at, by_admin)
         return by_admin
 
-    def notices(self) -> list[Notice]:
-        """The notices that metadata of preemptible servers shows.
+    def under_notice(self) -> list[nova.NovaServer]:
+        """The preemptible servers whose metadata show a notice.
 
         Owners write metadata, too: what cannot be a notice is none, nor is one
         for an ID that is not written as Nova writes it.
         """
-        return [Notice(server, server.metadata[flavors.FOR],
-                       server.metadata[flavors.TERMINATE_AT])
-                for server in self._known()
-                if flavors.TERMINATE_AT in server.metadata and
-                flavors.is_id(server.metadata.get(flavors.FOR))]
+        return [server for server in self._known()
+                if shapes.TERMINATE_AT in server.metadata and
+                shapes.is_id(server.metadata.get(shapes.FOR))]
 
     def on_hosts(self, names: Collection[str]) -> list[nova.NovaServer]:
         """The preemptible servers on some hosts."""
@@ -373,11 +366,11 @@ class Reader:
     def shelved(self) -> list[nova.NovaServer]:
         """Servers that the reaper has shelved, and that are to come back."""
         return [server for server in self._known() if server.shelved and
-                flavors.SHELVED_AT in server.metadata]
+                shapes.SHELVED_AT in server.metadata]
 
     def back(self) -> list[nova.NovaServer]:
         """Servers with the mark of shelved ones that are on a host."""
-        return [server for server in self._known() if flavors.is_back(server)]
+        return [server for server in self._known() if shapes.is_back(server)]
 
     def _known(self) -> list[nova.NovaServer]:
         # Another thread may learn of more.
@@ -399,3 +392,200 @@ def _is_aggregate(name: str) -> bool:
 def _names(expressions: Iterable[str]) -> Iterable[str]:
     for expression in expressions:
         yield from expression.removeprefix('!').removeprefix('in:').split(',')
+
+
+class Jobs:
+    """Runs jobs in other threads, of a pool; one of a name at a time.
+
+    The one thread that owns all takes the results.
+
+    :param wake: is called when there is a result to take
+    :param failed: is told the name of a job that failed, and why
+    :param at_once: how many of those that may stand in line run at a time
+    """
+
+    def __init__(self, pool: futures.Executor, wake: Callable[[], None],
+                 failed: Callable[[str, str], None], at_once: int = 4
+                 ) -> None:
+        self._pool = pool
+        self._wake = wake
+        self._failed = failed
+        self._at_once = at_once
+        self._running: set[str] = set()
+        self._in_line: dict[str, Callable[[], bool]] = {}
+        self._from_line: set[str] = set()
+        self._again: dict[str, Callable[[], bool]] = {}
+        self._results: queue.SimpleQueue[Callable[[], None]] = (
+            queue.SimpleQueue())
+        self.stopping = False
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._running or name in self._in_line
+
+    def runs(self, kind: str) -> bool:
+        """Whether one runs whose name begins so."""
+        return any(name.startswith(kind) for name in self._running)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a result to take."""
+        return not self._results.empty()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs and nothing is to be taken."""
+        return not (self._running or self._in_line or self.waiting)
+
+    def line_up(self, name: str, call: Callable[[], T],
+                done: Callable[[T], None]) -> None:
+        """Have a job done when it is its turn; once, if it is so already.
+
+        Whatever is heard of many servers at once must not keep the steps of
+        attempts from the pool. If one of its name runs, it is done after that.
+        """
+        begin = functools.partial(self.start, name, call, done)
+        if name in self._running:
+            self._again[name] = begin
+        elif not self.stopping:
+            self._in_line[name] = begin
+            self._go_on()
+
+    def start(self, name: str, call: Callable[[], T],
+              done: Callable[[T], None]) -> bool:
+        """Have a job done, unless one of its name runs.
+
+        :param done: is called by :meth:`take` with what the job returned
+        :returns: whether it has begun
+        """
+        if name in self._running or self.stopping:
+            return False
+        self._running.add(name)
+        self._pool.submit(self._work, name, call, done)
+        return True
+
+    def _work(self, name: str, call: Callable[[], T],
+              done: Callable[[T], None]) -> None:
+        try:
+            result = functools.partial(done, call())
+        except Exception as error:
+            if isinstance(error, rest.RequestFailed):
+                LOG.warning('%s: %s', name, error)
+            elif not self.stopping:
+                LOG.exception('%s failed.', name)
+            result = functools.partial(self._failed, name, str(error))
+        self._results.put(functools.partial(self._finish, name, result))
+        self._wake()
+
+    def _finish(self, name: str, result: Callable[[], None]) -> None:
+        self._running.discard(name)
+        again = self._again.pop(name, None)
+        try:
+            result()
+        finally:
+            if again:
+                again()
+
+    def _go_on(self) -> None:
+        """Begin what stands in line, as long as it is its turn."""
+        self._from_line &= self._running
+        while self._in_line and len(self._from_line) < self._at_once:
+            name = next(iter(self._in_line))
+            if self._in_line.pop(name)():
+                self._from_line.add(name)
+
+    def take(self) -> None:
+        """Make the calls for all results that there are."""
+        while not self._results.empty():
+            self._results.get()()
+        self._go_on()
+
+
+class Hosts:
+    """Has hosts read by jobs, each by one at a time.
+
+    A host whose room may have become free is read at once: somebody waits for
+    it. A host on which room was taken is read when there is time. What is
+    decided by an old view of a host is found out by Placement, which is asked
+    before anything is done.
+
+    :param views: the hosts as they were read last
+    :ivar freed: when it was heard that room on a host may be free, by the
+        monotonic clock
+    :param apply: is told what was read, None for a host that is gone
+    :param at_once: how many of those that have time are read at the same time
+        while nothing else is to be done
+    """
+
+    def __init__(self, source: Reader,
+                 views: Mapping[str, HostView], running: Jobs,
+                 apply: Callable[[str, HostView | None], None],
+                 at_once: int) -> None:
+        self._reader = source
+        self._views = views
+        self._jobs = running
+        self._apply = apply
+        self._at_once = at_once
+        # Whether their inventory is to be read, too.
+        self._again: dict[str, bool] = {}
+        self._later: dict[str, None] = {}
+        self._slow: set[str] = set()
+        self._failed: dict[str, float] = {}
+        self.freed: dict[str, float] = {}
+
+    def read(self, host: str, whole: bool = False) -> None:
+        """Read a host now.
+
+        :param whole: its inventory, too, and not only what is allocated of it
+        """
+        self._later.pop(host, None)
+        if host not in self._reader.hypervisors:
+            return
+        before = None if whole else self._views.get(host)
+        if not self._jobs.start(
+                f'host {host}', functools.partial(
+                    self._reader.read_host, host, before=before),
+                functools.partial(self._read, host)):
+            self._again[host] = whole or self._again.get(host, False)
+
+    def read_later(self, host: str) -> None:
+        """Read a host when there is time for it."""
+        self._later.setdefault(host)
+
+    def go_on(self, busy: bool) -> None:
+        """Begin to read those for which there is time now.
+
+        :param busy: whether attempts ask the same services
+        """
+        now = time.monotonic()
+        for host in [host for host, at in self._failed.items() if at <= now]:
+            del self._failed[host]
+            self.read_later(host)
+        at_once = 1 if busy else self._at_once
+        self._slow = {host for host in self._slow
+                      if f'host {host}' in self._jobs}
+        while self._later and len(self._slow) < at_once:
+            host = next(iter(self._later))
+            self._slow.add(host)
+            self.read(host)
+
+    def failed(self, host: str) -> None:
+        """A host could not be read: what was heard of it still counts."""
+        self._failed[host] = time.monotonic() + AGAIN
+
+    def forget_freed(self) -> None:
+        """Nobody that waits has use for room of which was heard so far."""
+        self.freed = {
+            host: at for host, at in self.freed.items()
+            if host not in self._views or self._views[host].read_at < at}
+
+    def forget(self) -> None:
+        """Another reaper acts: what is left to read is in its lists."""
+        self._failed.clear()
+        self._later.clear()
+        self._again.clear()
+        self.freed.clear()
+
+    def _read(self, host: str, view: HostView | None) -> None:
+        self._apply(host, view)
+        if host in self._again:
+            self.read(host, self._again.pop(host))

@@ -16,7 +16,11 @@ Of servers of the same age the one that was put first is first.
 
 Servers of one demand are decided once: when there is nothing for one of them,
 all of them sleep until something changes that could help. One that cannot be
-placed is never in the way of those behind it. Nothing here asks anybody; it
+placed is never in the way of those behind it.
+
+A server backs off after what Nova refused, and after builds that failed on two
+hosts. Nothing else costs a server its place: neither rebuilds by its owner,
+nor races that are lost, nor faults of services. Nothing here asks anybody; it
 is not safe for threads.
 """
 
@@ -24,9 +28,12 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import dataclasses
 import datetime
+import enum
 import heapq
 
+from nova_reaper.clients import nova
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.queue import lines as lines_module
@@ -435,3 +442,146 @@ class Queue:
     def _reorder(self, project: str) -> None:
         for level in self._levels.values():
             level.reorder(project)
+
+
+# Others are ended in vain for a kind of server: that counts for so long.
+MISS_AGE = datetime.timedelta(hours=1)
+
+
+class Cause(enum.Enum):
+    """Why nothing came of an attempt."""
+
+    SERVER = enum.auto()       # Nova refused the server
+    HOST = enum.auto()         # a host could not build it
+    INTERRUPTED = enum.auto()  # a host or a service died while it was built
+    SERVICE = enum.auto()      # a service did not answer, or failed
+    RACE = enum.auto()         # somebody else was faster, or it was put off
+
+
+@dataclasses.dataclass(slots=True)
+class History:
+    """What became of a server since it is known; most as model.Waiting has it.
+
+    :ivar builds: how many builds have failed on a host
+    """
+
+    attempts: int = 1
+    last: datetime.datetime | None = None
+    rebuilds: int = 0
+    failures: int = 0
+    failed_at: datetime.datetime | None = None
+    builds: int = 0
+    reason: model.Reason | None = None
+    avoid: str | None = None
+    paused_until: datetime.datetime | None = None
+
+    def asked(self, now: datetime.datetime) -> None:
+        """Nova was asked by the reaper to build the server."""
+        self.attempts += 1
+        self.rebuilds += 1
+        self.last = now
+
+    def came_to_nothing(self, cause: Cause, reason: model.Reason | None,
+                        host: str, now: datetime.datetime, pause: int
+                        ) -> None:
+        """An attempt has ended, and the server waits.
+
+        :param pause: seconds until the next try after a fault of a service
+        """
+        self.avoid = (host if cause in (Cause.HOST, Cause.INTERRUPTED)
+                      else None)
+        if cause is Cause.SERVICE:
+            self.paused_until = now + datetime.timedelta(seconds=pause)
+        if cause is Cause.HOST:
+            self.builds += 1
+        if cause is Cause.SERVER or cause is Cause.HOST and self.builds > 1:
+            self.failures += 1
+            self.failed_at = now
+        if cause in (Cause.SERVER, Cause.HOST):
+            self.reason = reason
+
+    def learn(self, tries: nova.Tries) -> bool:
+        """Take over what Nova knows of attempts.
+
+        :returns: whether some of them were of a reaper before this one: the
+            server backs off as if they were of this one
+        """
+        self.attempts = max(self.attempts, tries.attempts)
+        if tries.last and (self.last is None or self.last < tries.last):
+            self.last = tries.last
+        before, self.rebuilds = self.rebuilds, max(self.rebuilds,
+                                                   tries.rebuilds)
+        if self.rebuilds == before:
+            return False
+        self.failures += self.rebuilds - before
+        self.failed_at = tries.last_rebuild
+        return True
+
+    def of(self, waiting: model.Waiting) -> model.Waiting:
+        """The server with what became of it."""
+        return dataclasses.replace(
+            waiting, attempts=self.attempts,
+            last_attempt=self.last or waiting.last_attempt,
+            failures=self.failures, failed_at=self.failed_at,
+            paused_until=self.paused_until, avoid=self.avoid,
+            rebuilds=self.rebuilds, reason=self.reason or waiting.reason)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Miss:
+    """Servers were ended for a server that did not run after that.
+
+    :ivar why: what Nova or the host said
+    """
+
+    at: datetime.datetime
+    why: str
+
+
+class Misses:
+    """The misses of each kind of server, for as long as they count."""
+
+    def __init__(self) -> None:
+        self._misses: dict[str, list[Miss]] = {}
+
+    def add(self, key: str, miss: Miss) -> int:
+        """Count a miss; returns how many there are of its kind.
+
+        :param key: of the shape of the server
+        """
+        misses = self._current(key, miss.at)
+        misses.append(miss)
+        self._misses[key] = misses
+        return len(misses)
+
+    def objection(self, key: str, most: int, now: datetime.datetime) -> str:
+        """Why nobody is ended for a kind of server, '' if that is allowed.
+
+        :param most: so many misses are too many
+        """
+        misses = self._current(key, now)
+        if not most or len(misses) < most:
+            return ''
+        until = misses[-most].at + MISS_AGE
+        return (f'Nobody is ended for such servers until '
+                f'{until:%Y-%m-%dT%H:%M:%SZ}: {len(misses)} of them did not '
+                f'run within the hour after others had been ended for them. '
+                f'The last one: {misses[-1].why}')
+
+    def forget_old(self, now: datetime.datetime) -> set[str]:
+        """Forget what counts no more; returns the keys of what changed."""
+        old = {key for key, misses in self._misses.items()
+               if misses[0].at <= now - MISS_AGE}
+        for key in old:
+            self._misses[key] = self._current(key, now)
+            if not self._misses[key]:
+                del self._misses[key]
+        return old
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._misses.clear()
+
+    def _current(self, key: str, now: datetime.datetime) -> list[Miss]:
+        return [miss for miss in self._misses.get(key, ())
+                if miss.at > now - MISS_AGE]

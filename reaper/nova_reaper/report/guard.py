@@ -24,7 +24,8 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
 from nova_reaper.report import answers
-from nova_reaper.report.journal import journal
+from nova_reaper.report.answers import Check
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
@@ -196,89 +197,85 @@ class Guard:
         if self._has_route is not None:
             checks.append(self._check_nova())
         for check in checks:
+            said = f'{check.name}: {check.detail}'
             if check.status == 'ok' and check.name in self._degraded:
                 self._degraded.discard(check.name)
-                LOG.info('Not degraded any more: %s: %s', check.name,
-                         check.detail)
+                LOG.info('Not degraded any more: %s', said)
             elif check.status != 'ok' and check.name not in self._degraded:
                 self._degraded.add(check.name)
-                LOG.warning('Degraded: %s: %s', check.name, check.detail)
+                LOG.warning('Degraded: %s', said)
 
     def health(self, coordination: str | None = None) -> answers.Health:
         """What /healthz answers."""
         self.show()
         checks = []
         if coordination:
-            checks.append(answers.Check('coordination', 'degraded',
-                                     coordination))
+            checks.append(Check('coordination', 'degraded', coordination))
         if self.active:
             checks += [self._check_nova(), self._check_lists(),
                        self._check_notifications()]
         if self._book.pause:
-            checks.append(answers.Check('pause', 'degraded', (
-                'an administrator has paused the reaper at '
-                f'{answers.text(self._book.pause.at)}')))
+            checks.append(Check(
+                'pause', 'degraded', 'an administrator has paused the reaper '
+                f'at {answers.text(self._book.pause.at)}'))
         checks.append(self._check_journal())
         return answers.Health(self.active, self.mode, self.configured,
-                           self.reason, checks)
+                              self.reason, checks)
 
-    def _check_journal(self) -> answers.Check:
+    def _check_journal(self) -> Check:
         book = self._book
-        unknown = ('' if self.remembers is not False else
-                   '; pauses, ends and builds of before the start are not '
-                   'known')
+        unknown = ('; pauses, ends and builds of before the start are not '
+                   'known' if self.remembers is False else '')
+        detail = None
         if book.error:
-            return answers.Check(
-                'journal', 'degraded', f'its database cannot be used '
-                f'({book.error}); {book.waiting} records wait, {book.lost} '
-                f'are lost{unknown}')
-        if book.lost:
-            return answers.Check('journal', 'degraded',
-                                 f'{book.lost} records are lost')
-        if unknown:
-            return answers.Check('journal', 'degraded',
-                                 f'it cannot be read{unknown}')
-        return answers.Check('journal', 'ok', 'written')
+            detail = (f'its database cannot be used ({book.error}); '
+                      f'{book.waiting} records wait, {book.lost} are lost'
+                      f'{unknown}')
+        elif book.lost:
+            detail = f'{book.lost} records are lost'
+        elif unknown:
+            detail = f'it cannot be read{unknown}'
+        return Check('journal', 'degraded' if detail else 'ok',
+                     detail or 'written')
 
-    def _check_nova(self) -> answers.Check:
+    def _check_nova(self) -> Check:
         if self._has_route is None:
-            return answers.Check('nova', 'degraded', 'not asked yet')
-        version = self._nova.client.microversion
-        if self._has_route and not self._holds.kept:
-            return answers.Check(
-                'nova', 'degraded', 'rooms that are held are not kept: '
-                'nova-scheduler or nova-conductor may be without '
-                'nova-pending; no room is held, and nobody is ended')
-        if self._has_route:
-            return answers.Check('nova', 'ok', f'microversion {version}')
-        return answers.Check(
-            'nova', 'degraded', f'microversion {version}: rooms are not held '
-            f'and nobody is ended, both need {nova.PENDING_ROUTE}')
+            return Check('nova', 'degraded', 'not asked yet')
+        detail = f'microversion {self._nova.client.microversion}'
+        if not self._has_route:
+            detail += (': rooms are not held and nobody is ended, both need '
+                       f'{nova.PENDING_ROUTE}')
+        elif not self._holds.kept:
+            detail = ('rooms that are held are not kept: nova-scheduler or '
+                      'nova-conductor may be without nova-pending; no room is '
+                      'held, and nobody is ended')
+        else:
+            return Check('nova', 'ok', detail)
+        return Check('nova', 'degraded', detail)
 
-    def _check_lists(self) -> answers.Check:
+    def _check_lists(self) -> Check:
         failure = next(iter(list(self.failures.values())), None)
         if self._full_at is None:
-            status = 'failed' if failure else 'degraded'
-            return answers.Check('lists', status,
-                              failure or 'the first is being read')
+            return Check('lists', 'failed' if failure else 'degraded',
+                         failure or 'the first is being read')
         age = time.monotonic() - self._full_at
         detail = f'last full list {age:.0f} s ago'
         if age > 3 * self._conf.reaper.full_list_interval + 60:
-            return answers.Check('lists', 'failed', detail)
+            return Check('lists', 'failed', detail)
         if failure:
-            return answers.Check('lists', 'degraded', f'{detail}; {failure}')
-        return answers.Check('lists', 'ok', detail)
+            return Check('lists', 'degraded', f'{detail}; {failure}')
+        return Check('lists', 'ok', detail)
 
-    def _check_notifications(self) -> answers.Check:
+    def _check_notifications(self) -> Check:
         group = self._conf.notifications
-        if not group.enabled:
-            return answers.Check('notifications', 'degraded', 'turned off: '
-                                 'the reaper lives from its lists')
         age = time.monotonic() - max(self.last_event or 0.0, self.started)
-        if age <= group.silence:
-            return answers.Check('notifications', 'ok', 'none so far'
-                              if self.last_event is None
-                              else f'last one {age:.0f} s ago')
-        return answers.Check(
-            'notifications', 'degraded', f'none for {age:.0f} s: the reaper '
-            f'lives from its lists')
+        if not group.enabled:
+            why = 'turned off'
+        elif age > group.silence:
+            why = f'none for {age:.0f} s'
+        else:
+            return Check('notifications', 'ok', 'none so far'
+                         if self.last_event is None
+                         else f'last one {age:.0f} s ago')
+        return Check('notifications', 'degraded',
+                     f'{why}: the reaper lives from its lists')

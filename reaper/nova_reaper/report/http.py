@@ -10,14 +10,22 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""What is served over HTTP, and who may ask for it."""
+"""What is served over HTTP, from what, and who may ask for it."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import datetime
 import enum
 import json
+import math
+import re
 import threading
+import time
 from typing import Any
+from typing import TypeVar
 from urllib import parse
 
 from cheroot.ssl import builtin
@@ -27,16 +35,23 @@ from oslo_config import cfg
 from oslo_context import context as oslo_context
 from oslo_log import log
 from oslo_policy import policy
+from oslo_utils import timeutils
+from oslo_utils import uuidutils
 import prometheus_client
 import webob
+from webob import dec
 from webob import exc
 
 from nova_reaper.cloud import model
+from nova_reaper.decide import choose
+from nova_reaper import engine as engine_module
+from nova_reaper.queue import queue
 from nova_reaper.report import answers
-from nova_reaper.report import history
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal.record import Kind
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
+from nova_reaper.report import store
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
 
@@ -61,52 +76,62 @@ LONGEST = 64 * 1024
 
 StartResponse = Callable[..., Any]
 WsgiApp = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
-
-
-def _rule(name: str, check: str, text: str, path: str
-          ) -> policy.DocumentedRuleDefault:
-    return policy.DocumentedRuleDefault(
-        name, check, text, [{'method': 'GET', 'path': path}])
+T = TypeVar('T')
+KEYS = ('server', 'project_id', 'kind', 'since', 'until', 'limit', 'marker')
+# So many requests ask the database at a time, and one more waits so long: the
+# other threads answer what needs no database.
+AT_ONCE = 2
+PATIENCE = 5.0
+LONGEST_REASON = 255
+_PERIOD = re.compile(r'(\d{1,6})([smhd])')
+_UNITS = {'s': 'seconds', 'm': 'minutes', 'h': 'hours', 'd': 'days'}
+# Seconds after which the list of those that wait is long, and so many times
+# as long as it took it is not made again.
+LONG = 0.02
+REST = 20
 
 
 def list_rules() -> Iterable[policy.RuleDefault]:
     """All rules, for the generators of oslo.policy."""
-    return [
-        policy.RuleDefault(
-            'admin_or_service', 'role:admin or role:service',
-            'Administrators, and other services.'),
-        policy.RuleDefault(
-            'project_reader_or_admin', 'rule:admin_or_service or '
-            '(role:reader and project_id:%(project_id)s)',
-            'Whoever may read in the project that the server belongs to.'),
-        _rule(LIST, READER, 'List the servers of a project that wait.',
-              '/v1/pending'),
-        _rule(LIST_ALL, ADMIN, 'List the servers of all projects.',
-              '/v1/pending'),
-        _rule(SHOW, READER, 'Show why a server waits.',
-              '/v1/pending/{server_id}'),
-        _rule(SHOW_HOST, ADMIN,
-              'See hosts, and the servers that have to go for another.',
-              '/v1/pending/{server_id}'),
-        _rule(SHOW_DETAIL, ADMIN,
-              'See how many hosts could take a server, how large they are, '
-              'and how many servers wait.', '/v1/pending/{server_id}'),
-        _rule(DRY_RUN, ADMIN, 'See who would be ended for a server.',
-              '/v1/pending/{server_id}?dry_run=true'),
-        _rule(NOTICES, READER, 'List the servers of a project that are '
-              'under notice.', '/v1/notices'),
-        _rule(HISTORY, READER, 'List what was done to the servers of a '
-              'project.', '/v1/history'),
-        _rule(HISTORY_ALL, ADMIN, 'List what was done to the servers of all '
-              'projects.', '/v1/history'),
-        _rule(HISTORY_HOST, ADMIN, 'See hosts, servers of other projects, '
-              'and how a decision came about.', '/v1/history'),
-        _rule(PAUSE_SHOW, ADMIN, 'See whether the reaper is paused.',
-              '/v1/pause'),
-        policy.DocumentedRuleDefault(
-            PAUSE_SET, 'role:admin', 'Pause and resume the reaper.',
-            [{'method': 'PUT', 'path': '/v1/pause'},
-             {'method': 'DELETE', 'path': '/v1/pause'}])]
+    yield policy.RuleDefault(
+        'admin_or_service', 'role:admin or role:service',
+        'Administrators, and other services.')
+    yield policy.RuleDefault(
+        'project_reader_or_admin', 'rule:admin_or_service or '
+        '(role:reader and project_id:%(project_id)s)',
+        'Whoever may read in the project that the server belongs to.')
+    one = '/v1/pending/{server_id}'
+    for name, check, text, path in (
+            (LIST, READER, 'List the servers of a project that wait.',
+             '/v1/pending'),
+            (LIST_ALL, ADMIN, 'List the servers of all projects.',
+             '/v1/pending'),
+            (SHOW, READER, 'Show why a server waits.', one),
+            (SHOW_HOST, ADMIN,
+             'See hosts, and the servers that have to go for another.', one),
+            (SHOW_DETAIL, ADMIN,
+             'See how many hosts could take a server, how large they are, and '
+             'how many servers wait.', one),
+            (DRY_RUN, ADMIN, 'See who would be ended for a server.',
+             f'{one}?dry_run=true'),
+            (NOTICES, READER,
+             'List the servers of a project that are under notice.',
+             '/v1/notices'),
+            (HISTORY, READER,
+             'List what was done to the servers of a project.', '/v1/history'),
+            (HISTORY_ALL, ADMIN,
+             'List what was done to the servers of all projects.',
+             '/v1/history'),
+            (HISTORY_HOST, ADMIN, 'See hosts, servers of other projects, and '
+             'how a decision came about.', '/v1/history'),
+            (PAUSE_SHOW, ADMIN, 'See whether the reaper is paused.',
+             '/v1/pause')):
+        yield policy.DocumentedRuleDefault(
+            name, check, text, [{'method': 'GET', 'path': path}])
+    yield policy.DocumentedRuleDefault(
+        PAUSE_SET, 'role:admin', 'Pause and resume the reaper.',
+        [{'method': 'PUT', 'path': '/v1/pause'},
+         {'method': 'DELETE', 'path': '/v1/pause'}])
 
 
 def enforcer(conf: cfg.ConfigOpts) -> policy.Enforcer:
@@ -123,32 +148,207 @@ def generator_enforcer() -> policy.Enforcer:
     return enforcer(conf)
 
 
+def history_query(values: Mapping[str, str], limit: int) -> store.Query:
+    """A query of text.
+
+    :param values: by names of KEYS, but for the limit
+    :raises: ValueError with a sentence that says what is wrong
+    """
+    def uuid(name: str) -> str | None:
+        value = values.get(name)
+        if value is not None and not uuidutils.is_uuid_like(value):
+            raise ValueError(f'{name} has to be an ID.')
+        return value
+
+    project = values.get('project_id')
+    if project is not None and not re.fullmatch(r'[\w.-]{1,64}', project,
+                                                re.ASCII):
+        raise ValueError('project_id has to be an ID.')
+    kinds = values['kind'].split(',') if 'kind' in values else []
+    if unknown := set(kinds) - set(Kind):
+        raise ValueError(f'There is no kind "{min(unknown)[:40]}"; there are '
+                         f'{", ".join(Kind)}.')
+    return store.Query(
+        uuid('server'), project, [Kind(kind) for kind in kinds],
+        _time(values, 'since'), _time(values, 'until'), limit, uuid('marker'))
+
+
+def _time(values: Mapping[str, str], name: str) -> datetime.datetime | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    time: datetime.datetime
+    try:
+        if period := _PERIOD.fullmatch(value):
+            time = timeutils.utcnow(True)
+            return time - datetime.timedelta(
+                **{_UNITS[period[2]]: int(period[1])})
+        # In a query of a URL "+" is a space.
+        time = timeutils.parse_isotime(value.replace(' ', '+'))
+        return time.astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f'{name} has to be a time like 2026-11-22T12:00:00Z '
+                         'or a period like 90m, 12h or 7d.') from None
+
+
+def pause_to_dict(switch: Record | None) -> dict[str, Any]:
+    """The last pause or resume as it is answered."""
+    detail = switch.detail if switch else {}
+    return {'paused': bool(switch and switch.kind is Kind.PAUSE),
+            'since': answers.text(switch.at) if switch else None,
+            'by': detail.get('by'), 'reason': detail.get('why')}
+
+
+class Shown:
+    """Answers from what the engine knows, under its lock.
+
+    With thousands that wait the list of them takes long to make, and the
+    engine stands still meanwhile: it is made anew only so often that nobody
+    who asks for it can hold the engine up.
+
+    :param why: says what is wrong, None if nothing is: before there is an
+        engine with the cloud, later with the coordination
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, why: Callable[[], str | None]
+                 ) -> None:
+        self._conf = conf
+        self._why = why
+        self._known: engine_module.Engine | None = None
+        self._lock = threading.Lock()
+        self._entries: Sequence[answers.Entry] = ()
+        self._until = -math.inf
+
+    def show(self, engine: engine_module.Engine) -> None:
+        """Show what an engine knows; until then there is only health."""
+        self._known = engine
+
+    @property
+    def _engine(self) -> engine_module.Engine:
+        assert self._known
+        return self._known
+
+    def entries(self) -> Sequence[answers.Entry]:
+        """All that wait, in the order in which they are looked at."""
+        with self._lock:
+            if time.monotonic() < self._until:
+                return self._entries
+            with self._engine.lock:
+                begun = time.perf_counter()
+                self._entries = self._made()
+                took = time.perf_counter() - begun
+            self._until = time.monotonic() + (REST * took if took > LONG
+                                              else 0.0)
+            return self._entries
+
+    def _made(self) -> Sequence[answers.Entry]:
+        known = self._engine.world
+        waiting = [item for server in known.servers
+                   if server not in known.not_asked and
+                   (item := known.waiting(server))]
+        waiting.sort(key=known.queue.rank)
+        others = sorted(known.not_asked.values(), key=known.queue.rank)
+        return [self._entry(item, number, len(waiting))
+                for number, item in enumerate(waiting, 1)] + [
+            self._entry(item, None, len(waiting)) for item in others]
+
+    def _entry(self, waiting: model.Waiting, position: int | None, length: int
+               ) -> answers.Entry:
+        known = self._engine.world
+        told = known.told.last.get(waiting.id)
+        current = self._engine.attempts.under_way.get(waiting.id)
+        answer = known.answer(waiting.id)
+        due = queue.due_at(waiting, known.options)
+        if due and due <= timeutils.utcnow(True):
+            due = None
+        return answers.Entry(
+            waiting, position, length, None if current else due,
+            queue.deadline(waiting, known.options),
+            current.shown if current else 'waiting',
+            told.decision if told else None, told.at if told else None,
+            known.options.mode, answer.advice if answer else '')
+
+    def entry(self, server: str) -> answers.Entry | None:
+        """One of them, or one that was given up a short time ago."""
+        with self._engine.lock:
+            given_up = self._engine.attempts.given_up.get(server)
+            if server not in self._engine.world.servers:
+                return given_up
+        return next((entry for entry in self.entries()
+                     if entry.waiting.id == server), None)
+
+    def notices(self) -> Sequence[answers.NoticeEntry]:
+        """Who is under notice."""
+        with self._engine.lock:
+            return [
+                answers.NoticeEntry(
+                    victim.id, victim.name, victim.project, victim.action,
+                    current.terminate_at, current.id, current.host)
+                for current in self._engine.attempts.under_way.values()
+                for victim in current.victims
+                if current.terminate_at and not victim.ended and
+                victim.stage != model.Stage.CHOSEN]
+
+    def dry_run(self, server: str) -> answers.DryRun | None:
+        """Who would be ended; None while the room is not known."""
+        with self._engine.lock:
+            known = self._engine.world
+            waiting = known.waiting(server)
+            if waiting is None or not known.views:
+                return None
+            # Its room is planned in the index, and its victims are taken.
+            current = self._engine.attempts.under_way.get(server)
+            decision = (current.decision if current
+                        else self._engine.observed.get(server))
+            if decision is None:
+                decision = choose.decide(
+                    known.index, waiting, dataclasses.replace(
+                        known.options, mode=model.Mode.PREEMPT),
+                    timeutils.utcnow(True),
+                    ends_left=known.planner.ends_left(timeutils.utcnow(True)))
+            found = [known.index.slots.find(victim)
+                     for victim in decision.victims]
+            return answers.DryRun(decision, [item for item in found if item])
+
+    def health(self) -> answers.Health:
+        """How the reaper is."""
+        why = self._why()
+        if self._known:
+            return self._known.guard.health(why)
+        return answers.Health(
+            False, model.Mode.OBSERVE, model.Mode(self._conf.reaper.mode),
+            None, [answers.Check('cloud', 'failed' if why else 'degraded',
+                                 why or 'not asked yet')])
+
+    def as_of(self) -> datetime.datetime | None:
+        """When the queue was last compared with Nova."""
+        return self._engine.guard.listed_at
+
+
 class Api:
     """The WSGI application below /v1; it needs a token that was checked."""
 
-    def __init__(self, conf: cfg.ConfigOpts, source: answers.Source,
+    def __init__(self, conf: cfg.ConfigOpts, source: Shown,
                  book: journal.Journal) -> None:
         self._source = source
-        self._history = history.History(book)
+        self._book = book
+        self._free = threading.BoundedSemaphore(AT_ONCE)
         self._enforcer = enforcer(conf)
 
-    def __call__(self, environ: dict[str, Any],
-                 start_response: StartResponse) -> Iterable[bytes]:
-        request = webob.Request(environ)
+    @dec.wsgify
+    def __call__(self, request: webob.Request) -> webob.Response:
+        """The answer to a request, or an error as JSON."""
         try:
-            body = self._answer(request)
-            response = _json(200, body)
+            return _json(200, self._answer(request))
         except exc.HTTPException as error:
-            response = _error(error.code, error.title, error.detail or '')
+            return _error(error.code, error.title, error.detail or '')
         except UnicodeDecodeError:
-            response = _error(400, 'Bad Request', 'Paths and queries are '
-                              'encoded in UTF-8.')
+            return _error(400, 'Bad Request', 'Paths and queries are encoded '
+                          'in UTF-8.')
         except Exception:
             LOG.exception('%s %s failed.', request.method, request.path)
-            response = _error(500, 'Internal Server Error',
-                              'The log of nova-reaper says more.')
-        answered: Iterable[bytes] = response(environ, start_response)
-        return answered
+            return _error(500, 'Internal Server Error',
+                          'The log of nova-reaper says more.')
 
     def _answer(self, request: webob.Request) -> dict[str, Any]:
         path = request.path_info.rstrip('/')
@@ -236,14 +436,20 @@ class Api:
             if project in (None, notice.project)]}
 
     def _records(self, request: webob.Request) -> dict[str, Any]:
-        query = _query(request, 'all_projects', *history.KEYS)
+        query = _query(request, 'all_projects', *KEYS)
         project = self._project(request, query, HISTORY, HISTORY_ALL)
+        everything = self._may(request, HISTORY_HOST, project)
         limit = _limit(query)
-        found, marker = self._history.find(
-            query, project, self._may(request, HISTORY_HOST, project), limit)
-        body: dict[str, Any] = {'history': found}
-        if marker:
-            body['history_links'] = _next(request, query, marker)
+        try:
+            wanted = history_query(query | (
+                {'project_id': project} if project else {}), limit + 1)
+        except ValueError as error:
+            raise exc.HTTPBadRequest(str(error)) from None
+        found = self._ask(lambda: self._book.store.find(wanted))
+        body: dict[str, Any] = {
+            'history': [item.to_dict(everything) for item in found[:limit]]}
+        if len(found) > limit:
+            body['history_links'] = _next(request, query, found[limit - 1].id)
         return body
 
     def _pause(self, request: webob.Request) -> dict[str, Any]:
@@ -256,10 +462,30 @@ class Api:
         if not self._may(request, rule, None):
             raise exc.HTTPForbidden('This is for administrators of the cloud.')
         if request.method == 'GET':
-            return {'pause': self._history.pause()}
-        return {'pause': self._history.switch(
-            kinds[request.method], _context(request).user_id or '',
-            request.body if request.method == 'PUT' else b'')}
+            return {'pause': pause_to_dict(self._ask(self._book.store.switch))}
+        by = _context(request).user_id or ''
+        why = _reason(request.body if request.method == 'PUT' else b'')
+        return {'pause': pause_to_dict(self._ask(
+            lambda: self._book.switch(kinds[request.method], by, why)))}
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """What the database of the journal says."""
+        if not self._free.acquire(timeout=PATIENCE):
+            raise exc.HTTPServiceUnavailable(
+                'The database of the journal is slow. Ask again.')
+        try:
+            return call()
+        except store.NoSuchMarker:
+            raise exc.HTTPBadRequest(
+                'The record of the marker is not there.') from None
+        except Exception as error:
+            LOG.warning('The journal cannot be asked: %s',
+                        type(error).__name__)
+            raise exc.HTTPServiceUnavailable(
+                'The database of the journal does not answer. Ask '
+                'again.') from None
+        finally:
+            self._free.release()
 
     def _project(self, request: webob.Request, query: dict[str, str],
                  rule: str, everywhere_rule: str = LIST_ALL) -> str | None:
@@ -304,6 +530,21 @@ def _next(request: webob.Request, query: dict[str, str], marker: str
              parse.urlencode(query | {'marker': marker})}]
 
 
+def _reason(body: bytes) -> str:
+    """The reason of a pause, '' if none is given."""
+    try:
+        given = json.loads(body or b'{}')
+    except (ValueError, RecursionError):
+        raise exc.HTTPBadRequest('The body is not JSON.') from None
+    why = given.get('reason', '') if isinstance(given, dict) else None
+    if not isinstance(why, str) or len(why) > LONGEST_REASON or (
+            set(given) - {'reason'}):
+        raise exc.HTTPBadRequest(
+            'The body is {"reason": "TEXT"} with at most '
+            f'{LONGEST_REASON} characters of text.')
+    return why
+
+
 def _boolean(query: dict[str, str], key: str) -> bool:
     value = query.get(key, 'false').lower()
     if value not in ('true', 'false', '1', '0'):
@@ -339,40 +580,35 @@ def _error(code: int, title: str, message: str) -> webob.Response:
 class Root:
     """What needs no token, before what does."""
 
-    def __init__(self, api: WsgiApp, source: answers.Source,
+    def __init__(self, api: WsgiApp, source: Shown,
                  meters: metrics.Metrics) -> None:
         self._api = api
         self._source = source
         self._metrics = meters
 
-    def __call__(self, environ: dict[str, Any],
-                 start_response: StartResponse) -> Iterable[bytes]:
-        path = environ.get('PATH_INFO', '').rstrip('/')
+    @dec.wsgify
+    def __call__(self, request: webob.Request) -> webob.Response | WsgiApp:
+        """The answer to a request, or what gives it."""
+        # It may be no UTF-8.
+        path = request.environ.get('PATH_INFO', '').rstrip('/')
         if path.startswith('/v1/'):
-            return self._api(environ, start_response)
+            return self._api
         if path == '/healthz':
             health = self._source.health()
-            response = _json(503 if health.status == 'failed' else 200,
-                             health.to_dict())
-        elif path == '/metrics':
-            response = webob.Response(
-                body=self._metrics.text(),
-                headers={'Content-Type':
-                         prometheus_client.CONTENT_TYPE_LATEST})
-        elif path in ('', '/v1'):
+            return _json(503 if health.status == 'failed' else 200,
+                         health.to_dict())
+        if path == '/metrics':
+            return webob.Response(body=self._metrics.text(), headers={
+                'Content-Type': prometheus_client.CONTENT_TYPE_LATEST})
+        if path in ('', '/v1'):
             version = {'id': 'v1', 'status': 'CURRENT', 'links': [
-                {'rel': 'self',
-                 'href': webob.Request(environ).host_url + '/v1/'}]}
-            response = _json(200, {'version': version} if path else
-                             {'versions': [version]})
-        else:
-            response = _error(404, 'Not Found',
-                              'There is nothing at this path.')
-        answered: Iterable[bytes] = response(environ, start_response)
-        return answered
+                {'rel': 'self', 'href': request.host_url + '/v1/'}]}
+            return _json(200, {'version': version} if path else
+                         {'versions': [version]})
+        return _error(404, 'Not Found', 'There is nothing at this path.')
 
 
-def application(conf: cfg.ConfigOpts, source: answers.Source,
+def application(conf: cfg.ConfigOpts, source: Shown,
                 meters: metrics.Metrics, book: journal.Journal) -> WsgiApp:
     """All that the reaper answers, with Keystone in front of /v1."""
     api = auth_token.AuthProtocol(
@@ -412,10 +648,6 @@ class Server:
         self._thread.start()
         port: int = self._server.bind_addr[1]
         return port
-
-    def use(self, app: WsgiApp) -> None:
-        """Serve another application from now on."""
-        self._server.wsgi_app = app
 
     def stop(self) -> None:
         """Answer what is being asked, and close."""

@@ -18,7 +18,6 @@ from typing import Any
 import prometheus_client as prometheus
 from prometheus_client import exposition
 
-from nova_reaper.act import attempt
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
 
@@ -131,7 +130,7 @@ class Metrics:
         age of what is not there is no age, and would raise no alarm.
         """
         words = ['none', *model.Reason, *model.Hindrance]
-        results = list(attempt.Result)
+        results = list(model.Result)
         states = ('pending', 'shelved')
         verdicts = [(verdict.value, word) for verdict in model.Verdict
                     for word in words]
@@ -158,7 +157,7 @@ class Metrics:
 
     def observe_request(self, service: str, status: int | None,
                         seconds: float) -> None:
-        """Count a request; an observer of clients.Client."""
+        """Count a request; an observer of rest.Client."""
         code = 'none' if status is None else (
             '409' if status == 409 else f'{status // 100}xx')
         self.requests.labels(service, code).inc()

@@ -27,7 +27,6 @@ from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.decide import plan
 from nova_reaper.queue import queue as queue_module
-from nova_reaper.simulate import fields
 from nova_reaper.simulate import snapshot
 
 # Of objects and lists within each other; a cloud has few.
@@ -94,7 +93,7 @@ def run(path: str, as_json: bool, now: datetime.datetime) -> int:
     """
     try:
         cloud = snapshot.parse(load(read(path)), now)
-    except fields.BadInput as error:
+    except snapshot.BadInput as error:
         return tell(f'nova-reaper simulate: {error}')
     except OSError as error:
         return tell(f'nova-reaper simulate: {path}: {error.strerror}')
@@ -147,47 +146,47 @@ def _shown(text: str) -> str:
 def read(path: str) -> str:
     """The text of a file, "-" for standard input.
 
-    :raises fields.BadInput: if it is no text
+    :raises snapshot.BadInput: if it is no text
     """
     try:
         if path == '-':
             if sys.stdin is None:
-                raise fields.BadInput('', 'there is no standard input')
+                raise snapshot.BadInput('', 'there is no standard input')
             return sys.stdin.buffer.read().decode()
         return pathlib.Path(path).read_bytes().decode()
     except UnicodeDecodeError as error:
-        raise fields.BadInput('', f'is no UTF-8: {error}')
+        raise snapshot.BadInput('', f'is no UTF-8: {error}')
 
 
 def load(text: str) -> Any:
     """What a text says, be it JSON or YAML.
 
-    :raises fields.BadInput: if it is neither
+    :raises snapshot.BadInput: if it is neither
     """
     try:
         return json.loads(text, object_pairs_hook=_unique_keys)
     except RecursionError:
-        raise fields.BadInput('', 'is nested too deeply')
+        raise snapshot.BadInput('', 'is nested too deeply')
     except ValueError as error:
-        if isinstance(error, fields.BadInput):
+        if isinstance(error, snapshot.BadInput):
             raise
         not_json = error
     try:
         _see_depth(text)
         return yaml.load(text, _Loader)
     except RecursionError:
-        raise fields.BadInput('', 'is nested too deeply')
-    except fields.BadInput:
+        raise snapshot.BadInput('', 'is nested too deeply')
+    except snapshot.BadInput:
         raise
     # All but the first for a tag that the value after it does not fit.
     except (yaml.YAMLError, ValueError, AttributeError, ArithmeticError,
             LookupError, TypeError) as error:
         if text.lstrip()[:1] in '{[':
-            raise fields.BadInput('', f'is no JSON: {not_json}')
+            raise snapshot.BadInput('', f'is no JSON: {not_json}')
         why = (' '.join(str(error).split())
                if isinstance(error, yaml.YAMLError)
                else 'a tag does not fit the value after it')
-        raise fields.BadInput('', f'is neither JSON nor YAML: {why}')
+        raise snapshot.BadInput('', f'is neither JSON nor YAML: {why}')
 
 
 def _see_depth(text: str) -> None:
@@ -197,18 +196,18 @@ def _see_depth(text: str) -> None:
         depth += (isinstance(event, yaml.CollectionStartEvent) -
                   isinstance(event, yaml.CollectionEndEvent))
         if depth > _DEEPEST:
-            raise fields.BadInput('', 'is nested too deeply')
+            raise snapshot.BadInput('', 'is nested too deeply')
 
 
 def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     try:
         result = dict(pairs)
     except TypeError:
-        raise fields.BadInput('', 'has an object with a key that is no text')
+        raise snapshot.BadInput('', 'has an object with a key that is no text')
     if len(result) < len(pairs):
         keys = [key for key, _value in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise fields.BadInput('', f'has the key {twice!r} twice in one '
+        raise snapshot.BadInput('', f'has the key {twice!r} twice in one '
                               'object')
     return result
 

@@ -16,25 +16,49 @@ The format is that of the reference, "nova-reaper simulate". What is wrong in
 a file is refused with the path of the wrong value.
 """
 
+import collections
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import difflib
+import enum
 import hashlib
 import itertools
 from typing import Any
+from typing import TypeVar
 
 from oslo_config import cfg
 
 from nova_reaper.cloud import model
 from nova_reaper import conf
-from nova_reaper.decide import victims
-from nova_reaper.simulate import fields
 
-_RESOURCES = fields.dict_of(fields.count())
-_NAMES = fields.list_of(fields.plain_name)
-_EXPRESSIONS = fields.list_of(fields.expression)
-_TIME = fields.or_null(fields.time)
+T = TypeVar('T')
+E = TypeVar('E', bound=enum.StrEnum)
+Read = Callable[[Any, str], T]
+# By key of an object, what reads the value and what it is by default.
+Table = Mapping[str, tuple[Read[Any], Any]]
+
+_NEEDED = object()
+_FIRST_YEAR = 1970
+_LAST_YEAR = 3000
+# Of what a sentence says of a document.
+_LONGEST = 300
+
+
+class BadInput(ValueError):
+    """A document that is refused.
+
+    :param path: where the wrong value is, as in "hosts[3].name"
+    """
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f'{_shown(path) or "the document"}: '
+                         f'{_shown(message)}')
+        self.path = path
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,33 +82,33 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
 
     :param document: what JSON or YAML made of the file
     :param now: the time that counts if the document has none
-    :raises fields.BadInput: if anything is wrong with it
+    :raises BadInput: if anything is wrong with it
     """
-    top = fields.Object(document, '')
-    now = top.get('now', fields.time, now)
-    options = top.get('options', _options, model.Options())
-    hosts = top.get('hosts', fields.list_of(_host), [])
-    names = fields.unique(((host.name, f'hosts[{at}].name')
-                           for at, host in enumerate(hosts)), {})
-    servers = top.get('servers', fields.list_of(_server), [])
+    given = _object(document, '', {
+        'now': (_time, now), 'options': (_options, model.Options()),
+        'hosts': (_list_of(_made(model.Host, _HOST)), []),
+        'servers': (_list_of(_made(model.Server, _SERVER)), []),
+        'waiting': (_list_of(_waiting), [])})
+    now, hosts, servers = given['now'], given['hosts'], given['servers']
+    names = _unique('hosts', 'name', [host.name for host in hosts], {})
     for at, server in enumerate(servers):
         if server.host not in names:
-            raise fields.BadInput(f'servers[{at}].host',
-                                  f'there is no host "{server.host}"')
-    ids = fields.unique(((server.id, f'servers[{at}].id')
-                         for at, server in enumerate(servers)), {})
-    pairs = top.get('waiting', fields.list_of(
-        lambda value, path: _waiting(value, path, now)), [])
-    fields.unique(((waiting.id, f'waiting[{at}].id')
-                   for at, (waiting, _refused) in enumerate(pairs)), ids)
-    top.done()
+            raise BadInput(f'servers[{at}].host',
+                           f'there is no host "{server.host}"')
+    ids = _unique('servers', 'id', [server.id for server in servers], {})
+    waiting, refusals = [], {}
+    for values, refused in given['waiting']:
+        item = model.Waiting(**values | {
+            'created_at': values['created_at'] or now})
+        waiting.append(item)
+        if refused:
+            refusals[item.shape] = refused
+    _unique('waiting', 'id', [item.id for item in waiting], ids)
     used = _usage(servers)
-    hosts = [dataclasses.replace(host, used=used.get(host.name, {}))
-             for host in hosts]
-    return Snapshot(now, options, hosts, servers,
-                    [waiting for waiting, _refused in pairs],
-                    {waiting.shape: refused for waiting, refused in pairs
-                     if refused})
+    return Snapshot(
+        now, given['options'],
+        [dataclasses.replace(host, used=used.get(host.name, {}))
+         for host in hosts], servers, waiting, refusals)
 
 
 def to_document(cloud: Snapshot) -> dict[str, Any]:
@@ -109,7 +133,7 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
         'servers': [{
             'id': server.id, 'host': server.host,
             'resources': dict(server.resources),
-            **_differing(server, model.Server('', '', {}), *_SERVER)}
+            **_differing(server, model.Server('', '', {}), *_OF_SERVER)}
             for server in itertools.chain(cloud.servers, _others(cloud))],
         'waiting': [{
             'id': waiting.id, 'resources': waiting.shape.amounts,
@@ -117,7 +141,7 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
             **_differing(waiting.shape, model.Shape(()), 'required',
                          'member_of', 'host', 'fill_only'),
             **_differing(waiting, model.Waiting(
-                '', model.Shape(()), cloud.now), *_WAITING),
+                '', model.Shape(()), cloud.now), *_OF_WAITING),
             **({'failures': waiting.failures} if waiting.attempts > 1 else {}),
             **({'refused_by': dict(cloud.refusals[waiting.shape])}
                if cloud.refusals.get(waiting.shape) else {})}
@@ -173,13 +197,6 @@ def hashed(cloud: Snapshot, key: bytes) -> Snapshot:
         refusals={hidden(shape): refusal(shape) for shape in cloud.refusals})
 
 
-_SERVER = ('project', 'user', 'name', 'flavor', 'preemptible', 'priority',
-           'launched_at', 'last_ended_at', 'action', 'locked', 'busy')
-_WAITING = ('project', 'user', 'name', 'flavor', 'preemptible', 'priority',
-            'attempts', 'last_attempt', 'failed_at', 'reason',
-            'pending_timeout', 'shelved', 'asked', 'wait')
-
-
 def _differing(value: Any, default: Any, *names: str) -> dict[str, Any]:
     """What of a data class is not its default, as a document says it."""
     return {name: _written(getattr(value, name))
@@ -211,153 +228,304 @@ def _others(cloud: Snapshot) -> list[model.Server]:
     return result
 
 
-def _inventory(value: Any, path: str) -> model.Inventory:
-    values = fields.Object(value, path)
-    total = values.need('total', fields.count())
-    result = model.Inventory(
-        total,
-        values.get('reserved', fields.count(), 0),
-        values.get('allocation_ratio', fields.ratio, 1.0),
-        values.get('min_unit', fields.count(1), 1),
-        values.get('max_unit', fields.count(1), model.MAX_INT),
-        values.get('step_size', fields.count(1), 1))
-    if result.reserved > total:
-        raise fields.BadInput(
-            values.path('reserved'), 'has to be no more than the total, '
-            f'{total}, not {result.reserved}')
-    values.done()
+def _usage(servers: Sequence[model.Server]) -> dict[str, dict[str, int]]:
+    """What servers use, by host and resource class."""
+    used: dict[str, collections.Counter[str]] = {}
+    for server in servers:
+        used.setdefault(server.host, collections.Counter()).update(
+            server.resources)
+    return {host: dict(sums) for host, sums in used.items()}
+
+
+def _shown(text: str) -> str:
+    """In one line of some length, whatever names the document has."""
+    line = ''.join(one if one.isprintable() else repr(one)[1:-1]
+                   for one in text[:_LONGEST])
+    return line + '...' * (len(text) > _LONGEST)
+
+
+def _has_to_be(wanted: str, value: Any, path: str) -> BadInput:
+    """The refusal of a value that is something else."""
+    if value is None or isinstance(value, bool):
+        told = {None: 'null', True: 'true', False: 'false'}[value]
+    elif isinstance(value, dict | list):
+        told = 'an object' if isinstance(value, dict) else 'a list'
+    else:
+        try:
+            told = repr(value)
+        except ValueError:
+            # Python does not print numbers of thousands of digits.
+            told = 'that number'
+    return BadInput(path, f'has to be {wanted}, not {told[:60]}')
+
+
+def _object(value: Any, path: str, table: Table) -> dict[str, Any]:
+    """The values of an object; a default is not looked at.
+
+    A key that the table does not have may be a typing error.
+    """
+    def at(key: object) -> str:
+        return f'{path}.{key}' if path else str(key)
+
+    given, result = _mapping(value, path), {}
+    for key, (read, default) in table.items():
+        if key not in given and default is _NEEDED:
+            raise BadInput(at(key), 'is missing')
+        result[key] = read(given[key], at(key)) if key in given else default
+    for key in given:
+        if key not in table:
+            near = difflib.get_close_matches(str(key), table, 1)
+            raise BadInput(at(key), 'is not known here' + (
+                f'; is "{near[0]}" meant?' if near else ''))
     return result
 
 
-def _host(value: Any, path: str) -> model.Host:
-    values = fields.Object(value, path)
-    host = model.Host(
-        values.need('name', fields.name),
-        values.need('inventory', fields.dict_of(_inventory)),
-        aggregates=frozenset(values.get('aggregates', _NAMES, [])),
-        traits=frozenset(values.get('traits', _NAMES, [])),
-        disabled=values.get('disabled', fields.flag, False))
-    values.done()
-    return host
+def _made(kind: type[T], table: Table) -> Read[T]:
+    """What makes a data class of an object."""
+    return lambda value, path: kind(**_object(value, path, table))
 
 
-def _common(values: fields.Object) -> dict[str, Any]:
-    """What is said of servers, and of such as wait, alike."""
-    return {
-        'project': values.get('project', fields.text, ''),
-        'user': values.get('user', fields.text, ''),
-        'name': values.get('name', fields.text, ''),
-        'flavor': values.get('flavor', fields.text, ''),
-        'preemptible': values.get('preemptible', fields.flag, False),
-        'priority': values.get('priority', fields.count(-model.MAX_INT), 0)}
+def _unique(items: str, key: str, found: Iterable[str], seen: dict[str, str]
+            ) -> dict[str, str]:
+    """Refuse a name that is there twice.
+
+    :param items: the key of the list of what has the names
+    :param key: that of the name
+    :param seen: the paths by name; those that were there before, too
+    """
+    for at, text in enumerate(found):
+        path = f'{items}[{at}].{key}'
+        if text in seen:
+            raise BadInput(path, f'"{text}" is that of {seen[text]} already')
+        seen[text] = path
+    return seen
 
 
-def _server(value: Any, path: str) -> model.Server:
-    values = fields.Object(value, path)
-    server = model.Server(
-        id=values.need('id', fields.name),
-        host=values.need('host', fields.name),
-        resources=values.need('resources', _RESOURCES),
-        **_common(values),
-        launched_at=values.get('launched_at', _TIME, None),
-        last_ended_at=values.get('last_ended_at', _TIME, None),
-        action=model.Action(values.get('action', fields.one_of(*model.Action),
-                                       model.Action.DELETE)),
-        locked=values.get('locked', fields.flag, False),
-        busy=values.get('busy', fields.flag, False))
-    values.done()
-    return server
+def _mapping(value: Any, path: str) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise _has_to_be('an object', value, path)
+    return value
 
 
-def _waiting(value: Any, path: str, now: datetime.datetime
-             ) -> tuple[model.Waiting, dict[str, str]]:
-    values = fields.Object(value, path)
-    refused = values.get('refused_by', fields.dict_of(fields.name), {})
-    reason = values.get('reason', fields.or_null(
-        fields.one_of(*model.Reason)), None)
-    shelved = values.get('shelved', fields.flag, False)
-    attempts = values.get('attempts', fields.count(), 0)
-    last = values.get('last_attempt', _TIME, None)
-    wait = values.get('wait', fields.or_null(fields.one_of(*model.Wait)), None)
-    waiting = model.Waiting(
-        id=values.need('id', fields.name),
-        shape=model.Shape.of(
-            values.need('resources', _RESOURCES),
-            required=frozenset(values.get('required', _EXPRESSIONS, [])),
-            member_of=frozenset(values.get('member_of', _EXPRESSIONS, [])),
-            host=values.get('host', fields.or_null(fields.name), None),
-            fill_only=values.get('fill_only', fields.flag, False) or shelved,
-            key=str(sorted(refused.items())) if refused else ''),
-        created_at=values.get('created_at', _TIME, None) or now,
-        **_common(values),
-        attempts=attempts, last_attempt=last,
-        failures=values.get('failures', fields.count(), max(attempts - 1, 0)),
-        failed_at=values.get('failed_at', _TIME, last),
-        reason=model.Reason(reason) if reason else None,
-        pending_timeout=values.get('pending_timeout', fields.or_null(
-            fields.count(0, model.MAX_SECONDS)), None),
-        shelved=shelved, asked=values.get('asked', fields.flag, True),
-        wait=model.Wait(wait) if wait else None)
-    values.done()
-    return waiting, refused
+def _list_of(read: Read[T]) -> Read[list[T]]:
+    """What reads a list of something."""
+    def read_list(value: Any, path: str) -> list[T]:
+        if not isinstance(value, list):
+            raise _has_to_be('a list', value, path)
+        return [read(one, f'{path}[{at}]') for at, one in enumerate(value)]
+    return read_list
+
+
+def _set_of(read: Read[T]) -> Read[frozenset[T]]:
+    """What reads a list of which the order says nothing."""
+    return lambda value, path: frozenset(_list_of(read)(value, path))
+
+
+def _dict_of(read: Read[T]) -> Read[dict[str, T]]:
+    """What reads an object whose keys are names."""
+    def read_dict(value: Any, path: str) -> dict[str, T]:
+        return {_name(key, f'{path}.{key}'): read(one, f'{path}.{key}')
+                for key, one in _mapping(value, path).items()}
+    return read_dict
+
+
+def _or_null(read: Read[T]) -> Read[T | None]:
+    """What reads something that may be null."""
+    return lambda value, path: None if value is None else read(value, path)
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise _has_to_be('a string', value, path)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _has_to_be('text', value, path) from None
+    return value
+
+
+def _name(value: Any, path: str) -> str:
+    """A string that says something."""
+    result = _text(value, path)
+    if not result.strip():
+        raise _has_to_be('a string that is not empty', value, path)
+    return result
+
+
+def _flag(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise _has_to_be('true or false', value, path)
+    return value
+
+
+def _count(least: int = 0, most: int = model.MAX_INT) -> Read[int]:
+    """What reads a whole number, which neither true nor 1.0 is."""
+    def read_count(value: Any, path: str) -> int:
+        if (isinstance(value, bool) or not isinstance(value, int) or
+                not least <= value <= most):
+            raise _has_to_be(f'a whole number from {least} to {most}', value,
+                             path)
+        return value
+    return read_count
+
+
+def _ratio(value: Any, path: str) -> float:
+    """A number that is not negative."""
+    if (isinstance(value, bool) or not isinstance(value, int | float) or
+            not 0 <= value <= model.MAX_INT):
+        raise _has_to_be(f'a number from 0 to {model.MAX_INT}', value, path)
+    return float(value)
+
+
+def _time(value: Any, path: str) -> datetime.datetime:
+    """A time of ISO 8601 with its zone."""
+    try:
+        result = datetime.datetime.fromisoformat(_text(value, path))
+        if result.tzinfo is None or not (
+                _FIRST_YEAR <= result.year <= _LAST_YEAR):
+            raise ValueError
+        return result.astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        raise _has_to_be(
+            f'a time with its zone, as "2026-11-22T12:00:00Z", of the years '
+            f'{_FIRST_YEAR} to {_LAST_YEAR}', value, path) from None
+
+
+def _one_of(choices: Collection[str]) -> Read[str]:
+    """What reads one of some words."""
+    def read_one_of(value: Any, path: str) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise _has_to_be('one of ' + ', '.join(
+                f'"{one}"' for one in choices), value, path)
+        return value
+    return read_one_of
+
+
+def _word(kind: type[E]) -> Read[E]:
+    """What reads one of the words of an enumeration."""
+    return lambda value, path: kind(_one_of(list(kind))(value, path))
+
+
+def _plain_name(value: Any, path: str) -> str:
+    """A trait or an aggregate that a host has."""
+    result = _name(value, path)
+    if ',' in result or result.startswith(('!', 'in:')):
+        raise BadInput(path, 'has to be a name, without "," and neither "!" '
+                       f'nor "in:" before it, not {result!r}')
+    return result
+
+
+def _expression(value: Any, path: str) -> str:
+    """A trait or an aggregate that is asked for, in Placement's words."""
+    result = _name(value, path)
+    wanted = result.removeprefix('!')
+    names = wanted.removeprefix('in:').split(',')
+    if (len(names) > 1 and not wanted.startswith('in:')) or not all(
+            one.strip() and not one.startswith(('!', 'in:'))
+            for one in names):
+        raise BadInput(path, 'has to be "NAME" or "in:NAME,NAME", with "!" '
+                       f'before it to forbid it, not {result!r}')
+    return result
+
+
+def _inventory(value: Any, path: str) -> model.Inventory:
+    result = _made(model.Inventory, _INVENTORY)(value, path)
+    if result.reserved > result.total:
+        raise BadInput(
+            f'{path}.reserved', 'has to be no more than the total, '
+            f'{result.total}, not {result.reserved}')
+    return result
+
+
+def _waiting(value: Any, path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The arguments of a model.Waiting, and which filter refuses which host.
+    """
+    values = _object(value, path, _WAITING)
+    refused: dict[str, str] = values.pop('refused_by')
+    shape = {name: values.pop(name) for name in _SHAPE}
+    shape['fill_only'] = shape['fill_only'] or values['shelved']
+    values['shape'] = model.Shape.of(
+        shape.pop('resources'), **shape,
+        key=str(sorted(refused.items())) if refused else '')
+    if 'failures' not in value:
+        values['failures'] = max(values['attempts'] - 1, 0)
+    if 'failed_at' not in value:
+        values['failed_at'] = values['last_attempt']
+    return values, refused
 
 
 def _options(value: Any, path: str) -> model.Options:
-    """The options, each of the type of its default."""
-    values = fields.Object(value, path)
-    chosen: dict[str, Any] = {}
-    options = {name: option for option in conf.reaper.reaper_opts
-               for name in (option.dest, *(
-                   old.name for old in option.deprecated_opts))}
-    for field in dataclasses.fields(model.Options):
-        default = field.default
-        read: fields.Read[Any]
-        if isinstance(default, model.Mode):
-            read = fields.one_of(*model.Mode)
-        elif isinstance(default, model.Wait):
-            read = fields.one_of(model.Wait.ASKED, model.Wait.ALL)
-        elif isinstance(default, bool):
-            read = fields.flag
-        elif isinstance(default, tuple):
-            read = fields.list_of(fields.one_of(*victims.SCORERS))
-        else:
-            read = _of_service(options[field.name])
-        chosen[field.name] = values.get(field.name, read, default)
-    for name, option in options.items():
-        if name not in chosen:
-            # Of the service alone: it decides nothing here.
-            read = _of_service(option)
-            values.get(name, read if option.default is not None
-                       else fields.or_null(read), None)
-    values.done()
+    """The options; those of the service alone decide nothing here."""
+    default = dataclasses.asdict(model.Options())
+    values = _object(value, path, {
+        name: (_option(option), default.get(name))
+        for option in conf.reaper_opts for name in (
+            option.dest, *(old.name for old in option.deprecated_opts))})
     return model.Options(**{
-        **chosen, 'mode': model.Mode(chosen['mode']),
-        'wait': model.Wait(chosen['wait']),
-        'scorers': tuple(chosen['scorers'])})
+        name: type(value)(values[name]) for name, value in default.items()})
 
 
-def _of_service(option: cfg.Opt) -> fields.Read[Any]:
+def _option(option: cfg.Opt) -> Read[Any]:
+    """What reads the value of an option."""
     if isinstance(option, cfg.BoolOpt):
-        return fields.flag
+        return _flag
     if isinstance(option, cfg.IntOpt):
-        return fields.count(option.type.min or 0,
-                            option.type.max or model.MAX_INT)
+        return _count(option.type.min or 0, option.type.max or model.MAX_INT)
+    if isinstance(option, cfg.ListOpt):
+        return _list_of(_one_of(option.type.item_type.choices))
+    if getattr(option.type, 'choices', None):
+        return _one_of(option.type.choices)
 
     def read(value: Any, path: str) -> Any:
-        text = fields.text(value, path)
+        text = _text(value, path)
         try:
             return option.type(text)
         except ValueError:
-            raise fields.BadInput(path, fields.has_to_be(
-                'a value of this option of the service', value)) from None
-    return read
+            raise _has_to_be('a value of this option of the service', value,
+                             path) from None
+    return _or_null(read) if option.default is None else read
 
 
-def _usage(servers: Sequence[model.Server]) -> dict[str, dict[str, int]]:
-    """What servers use, by host and resource class."""
-    used: dict[str, dict[str, int]] = {}
-    for server in servers:
-        mine = used.setdefault(server.host, {})
-        for name, amount in server.resources.items():
-            mine[name] = mine.get(name, 0) + amount
-    return used
+_RESOURCES = (_dict_of(_count()), _NEEDED)
+_NONE: frozenset[str] = frozenset()
+_NAMES = (_set_of(_plain_name), _NONE)
+_EXPRESSIONS = (_set_of(_expression), _NONE)
+_WHEN = (_or_null(_time), None)
+_WORDS = (_text, '')
+_OFF = (_flag, False)
+_INVENTORY: Table = {
+    'total': (_count(), _NEEDED), 'reserved': (_count(), 0),
+    'allocation_ratio': (_ratio, 1.0), 'min_unit': (_count(1), 1),
+    'max_unit': (_count(1), model.MAX_INT), 'step_size': (_count(1), 1)}
+_HOST: Table = {
+    'name': (_name, _NEEDED), 'inventory': (_dict_of(_inventory), _NEEDED),
+    'aggregates': _NAMES, 'traits': _NAMES, 'disabled': _OFF}
+_COMMON: Table = {
+    'project': _WORDS, 'user': _WORDS, 'name': _WORDS, 'flavor': _WORDS,
+    'preemptible': _OFF, 'priority': (_count(-model.MAX_INT), 0)}
+_SERVER: Table = {
+    'id': (_name, _NEEDED), 'host': (_name, _NEEDED),
+    'resources': _RESOURCES, **_COMMON,
+    'launched_at': _WHEN, 'last_ended_at': _WHEN,
+    'action': (_word(model.Action), model.Action.DELETE),
+    'locked': _OFF, 'busy': _OFF}
+_SHAPE: Table = {
+    'resources': _RESOURCES, 'required': _EXPRESSIONS,
+    'member_of': _EXPRESSIONS, 'host': (_or_null(_name), None),
+    'fill_only': _OFF}
+_WAITING: Table = {
+    'id': (_name, _NEEDED), **_SHAPE, 'created_at': _WHEN, **_COMMON,
+    'attempts': (_count(), 0), 'last_attempt': _WHEN,
+    'failures': (_count(), 0), 'failed_at': _WHEN,
+    'reason': (_or_null(_word(model.Reason)), None),
+    'pending_timeout': (_or_null(_count(0, model.MAX_SECONDS)), None),
+    'shelved': _OFF, 'asked': (_flag, True),
+    'wait': (_or_null(_word(model.Wait)), None),
+    'refused_by': (_dict_of(_name), {})}
+
+
+# What is written where it is not the default.
+_OF_SERVER = [name for name in _SERVER
+              if name not in ('id', 'host', 'resources')]
+_OF_WAITING = [name for name in _WAITING if name not in (
+    'id', *_SHAPE, 'created_at', 'failures', 'refused_by')]

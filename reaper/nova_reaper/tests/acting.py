@@ -18,11 +18,10 @@ from unittest import mock
 
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
+from nova_reaper.act import attempts
 from nova_reaper.act import ending
 from nova_reaper.act import steps
-from nova_reaper.clients import keystone
-from nova_reaper.cloud import flavors
+from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
@@ -55,7 +54,7 @@ class ActingTestCase(tests.TestCase):
     def new_actor(self) -> steps.Actor:
         source = reader.Reader(
             self.nova.nova, self.room.placement,
-            mock.Mock(spec=keystone.Keystone),
+            mock.Mock(spec=rest.Keystone),
             mock.Mock(spec=futures.Executor), self.conf)
         self.book = fakes.book(self.conf)
         self.ends = ending.Victims(
@@ -68,7 +67,7 @@ class ActingTestCase(tests.TestCase):
 
     def begin(self, server: str, host: str = 'h1',
               victims: tuple[str, ...] = (), **changes: Any
-              ) -> attempt.Attempt:
+              ) -> attempts.Attempt:
         item = self.nova.nova.server(server)
         query = shapes.query(item)
         if item.waits and self.nova.nova.has_pending_route:
@@ -78,20 +77,20 @@ class ActingTestCase(tests.TestCase):
             created_at=timeutils.utcnow(True),
             project=item.project, name=item.name, shelved=item.shelved,
             attempts=1)
-        return attempt.Attempt(
+        return attempts.Attempt(
             waiting, host, self.nova.hosts[host], requests=(query,),
-            victims=tuple(attempt.Victim(
-                victim, 'v', 'owner', flavors.action(
+            victims=tuple(attempts.Victim(
+                victim, 'v', 'owner', shapes.action(
                     self.nova.nova.server(victim), 40)) for victim in victims),
             **{'since': self.now} | changes)
 
-    def to(self, step: attempt.Step | None, current: attempt.Attempt,
+    def to(self, step: attempts.Step | None, current: attempts.Attempt,
            actor: steps.Actor | None = None
-           ) -> attempt.Attempt | attempt.Outcome:
+           ) -> attempts.Attempt | attempts.Outcome:
         """Advance until the step is the next one, or there is an outcome."""
         for _ in range(500):
             result = (actor or self.actor).advance(current)
-            if isinstance(result, attempt.Outcome):
+            if isinstance(result, attempts.Outcome):
                 return result
             current = result
             self.now = max(self.now, current.wake_at)
@@ -99,15 +98,15 @@ class ActingTestCase(tests.TestCase):
                 return current
         raise AssertionError(f'It stays at {current}.')
 
-    def outcome(self, current: attempt.Attempt) -> attempt.Outcome:
+    def outcome(self, current: attempts.Attempt) -> attempts.Outcome:
         result = self.to(None, current)
-        assert isinstance(result, attempt.Outcome)
+        assert isinstance(result, attempts.Outcome)
         return result
 
-    def at(self, step: attempt.Step, current: attempt.Attempt
-           ) -> attempt.Attempt:
+    def at(self, step: attempts.Step, current: attempts.Attempt
+           ) -> attempts.Attempt:
         result = self.to(step, current)
-        assert isinstance(result, attempt.Attempt), result
+        assert isinstance(result, attempts.Attempt), result
         return result
 
     def actions(self) -> list[str]:

@@ -28,6 +28,7 @@ from unittest import mock
 from urllib import parse
 
 import fixtures
+from keystoneauth1 import discover
 from keystoneauth1 import plugin
 from oslo_utils import timeutils
 from oslo_utils import uuidutils
@@ -36,13 +37,12 @@ from placement.tests.functional.fixtures import placement as placement_fixture
 import webob
 
 from nova_reaper.act import holds
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper import conf as reaper_conf
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal import store
+from nova_reaper.report import journal
+from nova_reaper.report import store
 
 #: How to log in where nobody listens.
 LOGIN = '''
@@ -88,7 +88,7 @@ class EndpointData:
     url = 'http://nova/v2.1'
 
     def __init__(self, newest: str) -> None:
-        self.max_microversion = rest.parse_microversion(newest)
+        self.max_microversion = discover.normalize_version_number(newest)
 
 
 class InProcess:
@@ -263,7 +263,7 @@ class Nova:
             'nova', self,
             oldest=nova.OLDEST, newest=nova.NEWEST)
         self.nova = nova.Nova(self.client, 'reaper')
-        self.owners = keystone.Owners(self.nova, SERVICE, self.log_in)
+        self.owners = nova.Owners(self.nova, SERVICE, self.log_in)
 
     def log_in(self, project: str) -> Token:
         if project in self.no_token_of:

@@ -15,8 +15,8 @@
 from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
 from nova_reaper import tests
 from nova_reaper.tests import test_engine
 
@@ -51,12 +51,12 @@ class WaitTestCase(tests.TestCase):
                 {'reaper:wait': metadata} if metadata else {}, False)
             waiting = model.Waiting(
                 'w', model.Shape(()), TIME, asked=asked,
-                wait=flavors.wait(server, {}))
+                wait=shapes.wait(server, {}))
             self.assertEqual(expected, [waiting.is_wanted(wait) for wait
                                         in (model.Wait.ASKED, model.Wait.ALL)],
                              (said, metadata, asked))
             if waiting.wait:
-                self.assertEqual(waiting.wait, flavors.wait(
+                self.assertEqual(waiting.wait, shapes.wait(
                     server, {'reaper:wait': 'all'}))
 
     def test_a_shelved_server_comes_back(self) -> None:

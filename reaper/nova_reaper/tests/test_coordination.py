@@ -27,7 +27,7 @@ import fixtures
 import tooz
 from tooz import coordination
 
-from nova_reaper import standby
+from nova_reaper import service
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 
@@ -39,12 +39,12 @@ class CoordinatorTestCase(tests.TestCase):
         directory = self.useFixture(fixtures.TempDir()).path
         return f'file://{directory}'
 
-    def coordinator(self, url: str | None) -> standby.Coordinator:
+    def coordinator(self, url: str | None) -> service.Coordinator:
         conf = fakes.configuration()
         conf.set_override('backend_url', url, 'coordination')
         conf.set_override('check_interval', 0.1, 'coordination')
         conf.set_override('lock_name', self.id(), 'coordination')
-        made = standby.Coordinator(conf)
+        made = service.Coordinator(conf)
         made.start()
         self.addCleanup(made.stop)
         return made
@@ -207,7 +207,7 @@ class LeaseTestCase(tests.TestCase):
         lock.is_still_owner.side_effect = tooz.NotImplemented
         conf = fakes.configuration()
         conf.set_override('backend_url', 'etcd3+http://etcd', 'coordination')
-        one = standby.Coordinator(conf)
+        one = service.Coordinator(conf)
         now = 1000.0
         with mock.patch.object(time, 'monotonic', lambda: now), (
                 mock.patch.object(coordination, 'get_coordinator',

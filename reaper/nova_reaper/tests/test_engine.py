@@ -22,18 +22,18 @@ from unittest import mock
 import fixtures
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
+from nova_reaper.act import attempts
 from nova_reaper.act import holds
-from nova_reaper.clients import keystone
 from nova_reaper.clients import rest
+from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
-from nova_reaper.queue import history
+from nova_reaper.queue import queue
 from nova_reaper.report import answers
-from nova_reaper.report.journal import journal
+from nova_reaper.report import http
+from nova_reaper.report import journal
 from nova_reaper.report import metrics
-from nova_reaper.report import sources
 from nova_reaper import service
 from nova_reaper import tests
 from nova_reaper.tests import fakes
@@ -71,17 +71,18 @@ class EngineTestCase(tests.TestCase):
 
     def start(self) -> engine_module.Engine:
         """A new process."""
-        identity = mock.Mock(spec=keystone.Keystone)
+        identity = mock.Mock(spec=rest.Keystone)
         identity.project_properties.return_value = {}
         self.metrics = metrics.Metrics()
         self.book = self.new_book()
         pool = Immediate()
         self.engine = service.build(
             self.conf, service.Services(
-                self.nova.nova, self.nova.owners, self.room.placement,
+                self.nova.owners, self.nova.nova, self.room.placement,
                 identity, fakes.SERVICE, 'reaper'), self.metrics, pool, pool,
             self.book)
-        self.shown = sources.Shown(self.engine, lambda: None)
+        self.shown = http.Shown(self.conf, lambda: None)
+        self.shown.show(self.engine)
         return self.engine
 
     def new_book(self) -> journal.Journal:
@@ -93,12 +94,12 @@ class EngineTestCase(tests.TestCase):
             self.engine.turn(0.0)
             self.offset += seconds
 
-    def staying_at(self, step: attempt.Step) -> Any:
+    def staying_at(self, step: attempts.Step) -> Any:
         """Have attempts come to a step, and no further."""
         advance = self.engine.attempts._actor.advance
 
-        def stay(current: attempt.Attempt
-                 ) -> attempt.Attempt | attempt.Outcome:
+        def stay(current: attempts.Attempt
+                 ) -> attempts.Attempt | attempts.Outcome:
             return (current.at(step, 0.0) if current.step == step
                     else advance(current))
 
@@ -181,19 +182,20 @@ class FillTestCase(EngineTestCase):
         after = self.nova.add_server('v', 8)
         self.turns(30, 61)
         self.assertEqual('ACTIVE', self.status(after))
-        self.assertEqual({}, self.engine.attempts._written)
+        self.assertEqual({}, self.engine.world.index.plans)
 
     def test_a_plan_ends_with_its_host(self) -> None:
         self.nova.add_host('h1', 8)
         self.turns(5)
-        self.engine.world.index.plan('w', 'h1', {'VCPU': 8})
+        self.engine.world.index.plan(
+            index_module.Plan('w', 'h1', {'VCPU': 8}))
         self.engine.world.remove_host('h1')
         self.assertEqual({}, self.engine.world.index.plans)
 
     def test_another_mode_plans_nothing_twice(self) -> None:
         self.nova.add_host('h1', 8)
         first = self.nova.add_server('w1', 4)
-        with self.staying_at(attempt.Step.WATCH):
+        with self.staying_at(attempts.Step.WATCH):
             self.turns(20)
             self.assertIn(first, self.engine.attempts.under_way)
             self.hint(bus.Kind.HOST, host='h1')
@@ -306,8 +308,8 @@ class FillTestCase(EngineTestCase):
         second = self.nova.add_server('w2', 8)
         advance = self.engine.attempts._actor.advance
 
-        def delete_it(current: attempt.Attempt
-                      ) -> attempt.Attempt | attempt.Outcome:
+        def delete_it(current: attempts.Attempt
+                      ) -> attempts.Attempt | attempts.Outcome:
             if current.id == first and first in self.nova.servers:
                 self.nova.delete(first)
             return advance(current)
@@ -726,7 +728,7 @@ class PreemptTestCase(EngineTestCase):
         self.nova.finish(waiting)
         self.nova.add_server('v', 8)
         self.turns(20, 61)
-        self.assertEqual({}, self.engine.outcomes._ended)
+        self.assertEqual({}, self.engine.attempts._ended)
 
     def test_one_that_cannot_be_told_is_spared(self) -> None:
         self.nova.add_host('h2', 8)
@@ -856,14 +858,14 @@ class NonsenseTestCase(EngineTestCase):
             metadata={'reaper:shelved_at': fakes.NOW})
         self.nova.add_server('w', 4)
         with mock.patch.object(
-                self.engine.attempts._actor._placement, 'candidate',
+                self.engine._recovery._placement, 'candidate',
                 side_effect=rest.BadRequest('placement', 'GET', 'no', 400)):
             self.turns(30)
             # One may be at its next try.
             self.assertEqual(set(), {
                 current.step for current
                 in self.engine.attempts.under_way.values()
-                } - {attempt.Step.CHECK})
+                } - {attempts.Step.CHECK})
         self.assertEqual('SHELVED_OFFLOADED', self.status(shelved))
 
 
@@ -996,7 +998,7 @@ class SafeguardTestCase(EngineTestCase):
                          self.engine.world.told.last[waiting].decision.word)
         # Meanwhile it has backed off.
         self.engine.world.came_to_nothing(
-            waiting, history.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
+            waiting, queue.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
         self.engine.world.put_again(waiting)
         self.room.set_inventory(self.nova.hosts['h1'], VCPU=2, MEMORY_MB=2048)
         self.turns(12, 61)

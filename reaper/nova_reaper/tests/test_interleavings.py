@@ -27,13 +27,11 @@ from unittest import mock
 
 from oslo_utils import timeutils
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Step
-from nova_reaper.act import sweep
-from nova_reaper.clients import keystone
+from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Step
+from nova_reaper.act import recovery
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
@@ -220,8 +218,8 @@ class StandbyTestCase(LateTestCase):
         self.offset += 601
         self.turns(1)
         metadata = self.nova.servers[server]['metadata']
-        metadata.update({flavors.TERMINATE_AT: '2026-01-01T00:00:00Z',
-                         flavors.FOR: fakes.new_id()})
+        metadata.update({shapes.TERMINATE_AT: '2026-01-01T00:00:00Z',
+                         shapes.FOR: fakes.new_id()})
         self.engine.guard.active = True
         self.turns(2)
         self.pool.let('full list')
@@ -241,7 +239,7 @@ class StandbyTestCase(LateTestCase):
         self.nova.delete(waiting)
         self.pool.let(f'attempt {waiting}')
         metadata = self.nova.servers[victim]['metadata']
-        metadata[flavors.TERMINATE_AT] = '2026-01-01T00:00:00Z'
+        metadata[shapes.TERMINATE_AT] = '2026-01-01T00:00:00Z'
         self.assertLess(self.seconds(lambda: not metadata), 120)
 
 
@@ -272,7 +270,7 @@ class JobsTestCase(LateTestCase):
         running = self.engine.jobs
         self.pool.hang.add('x')
         running.start('x', lambda: 1, mock.Mock(side_effect=ValueError))
-        running.start('x', lambda: 2, found.append, again=True)
+        running.line_up('x', lambda: 2, found.append)
         self.pool.let('x')
         self.assertRaises(ValueError, running.take)
         running.take()
@@ -283,14 +281,14 @@ class JobsTestCase(LateTestCase):
         self.turns(5)
         waiting = self.nova.add_server('w', 8)
         self.hint(bus.Kind.WAITS, server=waiting)
-        with mock.patch.object(self.engine.outcomes, 'begin',
-                               return_value=None) as begin:
+        with mock.patch.object(self.engine.attempts, '_new',
+                               return_value=None) as new:
             self.turns(3)
-            begin.assert_called_once()
+            new.assert_called_once()
             # It does not turn and turn for it.
             self.assertFalse(self.engine.mailbox._woken)
             self.turns(6)
-            self.assertEqual(2, begin.call_count)
+            self.assertEqual(2, new.call_count)
         self.assertLess(self.until_active(waiting), 20)
 
 
@@ -318,7 +316,7 @@ class HintTestCase(LateTestCase):
         self.nova.add_server('x', 4, 'h1')
         shelved = self.nova.add_server(
             's', 4, status='SHELVED_OFFLOADED', preemptible=True,
-            metadata={flavors.SHELVED_AT: fakes.NOW})
+            metadata={shapes.SHELVED_AT: fakes.NOW})
         self.turns(5)
         del self.nova.servers[shelved]
         self.hint(bus.Kind.ENDED, server=shelved, preemptible=True)
@@ -442,13 +440,13 @@ class WithdrawnTestCase(acting.ActingTestCase):
         current = self.at(Step.HOLD, self.begin(waiting))
         self.room.adapter.lost['POST'] = 504
         result = self.actor.advance(current)
-        assert isinstance(result, attempt.Attempt)
+        assert isinstance(result, attempts.Attempt)
         self.assertTrue(result.unsure)
         self.assertTrue(self.room.has(waiting))
         self.mode = model.Mode.OBSERVE
         outcome = self.actor.advance(result)
-        assert isinstance(outcome, attempt.Outcome)
-        self.assertEqual(attempt.Result.WITHDRAWN, outcome.result)
+        assert isinstance(outcome, attempts.Outcome)
+        self.assertEqual(model.Result.WITHDRAWN, outcome.result)
         self.assertFalse(self.room.has(waiting))
 
 
@@ -464,7 +462,7 @@ class StrictTestCase(acting.ActingTestCase):
         current = self.at(Step.HOLD, self.begin(waiting, victims=(victim,)))
         self.assertEqual(1, current.ended)
         self.mode = model.Mode.OBSERVE
-        self.assertEqual(attempt.Result.ACTIVE, self.outcome(current).result)
+        self.assertEqual(model.Result.ACTIVE, self.outcome(current).result)
 
 
 class ReaderTestCase(tests.TestCase):
@@ -477,7 +475,7 @@ class ReaderTestCase(tests.TestCase):
             'p', 1, 1, 1, extra_specs={'reaper:preemptible': 'true'}, id='p')
         self.nova.flavors.return_value = [self.flavor]
         self.reader = reader.Reader(
-            self.nova, mock.Mock(), mock.Mock(spec=keystone.Keystone),
+            self.nova, mock.Mock(), mock.Mock(spec=rest.Keystone),
             mock.Mock(spec=futures.Executor), fakes.configuration())
 
     def server(self, uuid: str, status: str = 'ACTIVE', **metadata: str
@@ -592,12 +590,12 @@ class NoticeTestCase(tests.TestCase):
 
     def test_it_is_looked_at_anew(self) -> None:
         ends, room = mock.Mock(later=set()), mock.Mock()
-        finder = sweep.Notices(fakes.configuration(), room, ends,
+        finder = recovery.Notices(fakes.configuration(), room, ends,
                                  mock.Mock())
         ends.find.return_value = mock.Mock(
             id='s', task_state='powering-off', status='ACTIVE', metadata={
-                flavors.TERMINATE_AT: '2020-01-01T00:00:00Z',
-                flavors.FOR: 'w'})
+                shapes.TERMINATE_AT: '2020-01-01T00:00:00Z',
+                shapes.FOR: 'w'})
         room.consumer.return_value.amounts = {'p': 1}
 
         def withdraw(*args: Any) -> None:

@@ -19,14 +19,13 @@ from unittest import mock
 import fixtures
 from oslo_utils import timeutils
 
-from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempts import Step
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal import recall
-from nova_reaper.report.journal.record import Kind
-from nova_reaper.report.journal.record import Record
-from nova_reaper.report.journal import store
+from nova_reaper.report import journal
+from nova_reaper.report import store
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import Record
 from nova_reaper.tests.act import test_recovery
 
 
@@ -484,15 +483,15 @@ class RecallTestCase(JournalTestCase):
         book.store.add(written)
         self.offset += 1
         until = timeutils.utcnow(True)
-        memory = recall.read(book.store, until, options, 3600)
+        memory = journal.read(book.store, until, options, 3600)
         self.assertEqual(
             (['a'], [], [], [], []), (
                 [item.server for item in memory.ends], memory.returns,
                 memory.stuck, memory.missed, memory.builds))
         self.offset += 3601
         until = timeutils.utcnow(True)
-        self.assertEqual([], recall.read(book.store, until, options,
+        self.assertEqual([], journal.read(book.store, until, options,
                                          3600).ends)
         # What this process has done itself it knows.
-        self.assertEqual([], recall.read(book.store, written[0].at, options,
+        self.assertEqual([], journal.read(book.store, written[0].at, options,
                                          3600).ends)

@@ -22,16 +22,13 @@ import time
 from typing import Any
 from unittest import mock
 
-from cotyledon import _service_worker
-from cotyledon import types
 import fixtures
 from keystoneauth1 import exceptions
 from oslo_log import log
 import webob
 
-from nova_reaper import conf as reaper_conf
 from nova_reaper.events import bus
-from nova_reaper.events import jobs
+from nova_reaper.events import reader
 from nova_reaper.report import http
 from nova_reaper import service
 from nova_reaper import tests
@@ -178,7 +175,7 @@ class NobodyLoggedInTestCase(tests.TestCase):
 
         def server(conf: Any, app: http.WsgiApp) -> mock.Mock:
             apps.append(app)
-            return mock.Mock(use=apps.append)
+            return mock.Mock()
 
         reaper = service.Reaper(fakes.configuration(mode='fill'))
         engine = mock.Mock(turn=reaper.stop)
@@ -190,7 +187,6 @@ class NobodyLoggedInTestCase(tests.TestCase):
             reaper.start()
             reaper.wait()
         made.assert_called_once()
-        self.assertEqual(2, len(apps))
         self.assertEqual([200, 503, 503], [code for code, _ in answered])
         body = answered[-1][1]
         self.assertEqual(('failed', False, 'observe', 'fill'), (
@@ -224,42 +220,62 @@ class BusHangsTestCase(tests.TestCase):
 
 
 class EndTestCase(tests.TestCase):
-    """A worker whose engine has ended."""
+    """The process whose engine is told to end, or has ended."""
 
-    def worker(self, **reaper: Any) -> service.Worker:
-        worker = service.Worker(types.WorkerId(0), fakes.configuration())
-        worker._reaper = mock.Mock(**reaper)
-        return worker
+    def run_with(self, *signals: int, connected: bool = True
+                 ) -> tuple[int, mock.Mock]:
+        """The exit code, and what ran."""
+        handlers: dict[int, Any] = {}
+        reaper = mock.Mock(connected=connected)
+
+        def begin(_conf: Any, ended: Any) -> mock.Mock:
+            def start() -> None:
+                for number in signals:
+                    handlers[number](number, None)
+                if not signals:
+                    ended()
+            reaper.start = start
+            return reaper
+
+        with mock.patch.object(service, 'Reaper', begin), mock.patch.multiple(
+                signal, signal=handlers.__setitem__,
+                alarm=mock.DEFAULT) as patched:
+            code = service.run(fakes.configuration())
+        # Whatever hangs.
+        patched['alarm'].assert_called_once_with(60)
+        return code, reaper
 
     def test_by_itself_is_a_failure(self) -> None:
-        self.worker(stopping=True).run()
-        self.assertEqual(1, self.assertRaises(
-            SystemExit, self.worker(stopping=False).run).code)
+        self.assertEqual(1, self.run_with()[0])
+
+    def test_an_engine_that_fails_tells_it(self) -> None:
+        ended = threading.Event()
+        reaper = service.Reaper(fakes.configuration(), ended.set)
+        with mock.patch.object(reaper, '_run', side_effect=SystemExit):
+            reaper.start()
+            self.addCleanup(reaper.wait)
+            self.assertTrue(ended.wait(60))
 
     def test_the_process_lives_until_it_has_stopped(self) -> None:
-        begun, stopped = threading.Event(), threading.Event()
-
-        def wait() -> None:
-            begun.set()
-            stopped.wait(60)
-
-        worker = self.worker(stopping=True, wait=wait, connected=True)
-        run = threading.Thread(target=worker.run)
-        run.start()
-        begun.wait(60)
-        ends = threading.Thread(target=worker.terminate)
-        ends.start()
-        ends.join(0.2)
-        self.assertTrue(ends.is_alive())
-        stopped.set()
-        ends.join(60)
-        self.assertFalse(ends.is_alive())
-        run.join()
+        code, reaper = self.run_with(signal.SIGTERM)
+        self.assertEqual(0, code)
+        self.assertEqual([mock.call.stop(), mock.call.wait(None)],
+                         reaper.mock_calls)
 
     def test_nothing_has_been_begun_without_a_cloud(self) -> None:
-        reaper = service.Reaper(fakes.configuration())
-        self.assertFalse(reaper.connected)
-        self.worker(stopping=True, connected=False).terminate()
+        self.assertFalse(service.Reaper(fakes.configuration()).connected)
+        code, reaper = self.run_with(signal.SIGTERM, connected=False)
+        self.assertEqual(0, code)
+        self.assertEqual([mock.call.stop(), mock.call.wait(0.0)],
+                         reaper.mock_calls)
+
+    def test_hangups_before_it(self) -> None:
+        with mock.patch.object(service, 'mutate',
+                               side_effect=[True, False]):
+            code, reaper = self.run_with(
+                signal.SIGHUP, signal.SIGHUP, signal.SIGTERM)
+        self.assertEqual(0, code)
+        reaper.reset.assert_called_once_with()
 
     def test_a_list_of_all_hosts_is_given_up(self) -> None:
         reaper = service.Reaper(fakes.configuration())
@@ -272,7 +288,7 @@ class EndTestCase(tests.TestCase):
             hosts.append(host)
 
         def runs() -> None:
-            source = jobs.Jobs(reaper._pool, mock.Mock(), mock.Mock())
+            source = reader.Jobs(reaper._pool, mock.Mock(), mock.Mock())
             source.start('full list', lambda: list(
                 reaper._readers.map(read_host, range(1000))), mock.Mock())
             begun.wait(60)
@@ -296,16 +312,6 @@ class EndTestCase(tests.TestCase):
             reaper.start()
             reaper.wait()
         connect.assert_not_called()
-        self.assertTrue(reaper.stopping)
-
-    def test_it_is_told_to_stop(self) -> None:
-        reaper = service.Reaper(fakes.configuration())
-        with mock.patch.object(reaper, '_run'):
-            reaper.start()
-        self.assertFalse(reaper.stopping)
-        reaper.stop()
-        reaper.wait()
-        self.assertTrue(reaper.stopping)
 
 
 class MutateTestCase(tests.TestCase):
@@ -346,48 +352,6 @@ class MutateTestCase(tests.TestCase):
             hook.side_effect = error
             self.assertTrue(service.mutate(conf))
             self.assertEqual(mode, conf.reaper.mode)
-
-    def test_a_signal_while_one_is_handled(self) -> None:
-        file = pathlib.Path(
-            self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
-        file.write_text('[reaper]\nmode = preempt\n')
-        conf = fakes.configuration(file)
-        runs = mock.Mock(spec=_service_worker.ServiceWorker)
-        runs._signal_lock = threading.Lock()
-        runs.service = worker = service.Worker(types.WorkerId(0), conf)
-        done, ended = threading.Semaphore(0), threading.Event()
-        worker._reaper = mock.Mock(stopping=True, wait=ended.wait,
-                                   reset=done.release)
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(ended.set)
-        read, go_on = threading.Event(), threading.Event()
-        check = reaper_conf.check
-
-        def slowly(wanted: Any) -> None:
-            check(wanted)
-            read.set()
-            go_on.wait(60)
-
-        def hangup() -> threading.Thread:
-            signal = threading.Thread(
-                target=_service_worker.ServiceWorker._service_reload,
-                args=(runs,))
-            signal.start()
-            return signal
-
-        with mock.patch.object(reaper_conf, 'check', slowly):
-            file.write_text('[reaper]\nmode = fill\n')
-            first = hangup()
-            read.wait(60)
-            file.write_text('[reaper]\nmode = observe\n')
-            hangup().join()
-            go_on.set()
-            first.join()
-            for _ in range(2):
-                done.acquire(timeout=10)
-        self.assertEqual('observe', conf.reaper.mode)
 
 
 class SignalTestCase(tests.TestCase):
@@ -430,18 +394,19 @@ class SignalTestCase(tests.TestCase):
             time.sleep(0.05)
         raise AssertionError(f'Not in the log: {text}\n{"".join(self.log)}')
 
-    @staticmethod
-    def worker(line: str) -> str:
-        return line.split()[2]
-
     def test_hangup_takes_other_options_over(self) -> None:
         self.configure('fill')
         self.process.send_signal(signal.SIGHUP)
         line = self.wait_for('the mode is fill')
         # In the process that knows the cloud.
-        self.assertEqual(
-            self.worker(self.wait_for('cannot be asked')), self.worker(line))
-        self.assertNotEqual(str(self.process.pid), self.worker(line))
+        self.assertEqual(str(self.process.pid), line.split()[2])
+
+    def test_hangup_while_one_is_handled(self) -> None:
+        for mode in ('fill', 'preempt'):
+            self.configure(mode)
+            self.process.send_signal(signal.SIGHUP)
+        self.wait_for('the mode is preempt')
+        self.assertIsNone(self.process.poll())
 
     def test_hangup_with_a_wrong_file_changes_nothing(self) -> None:
         self.configure('nonsense')
@@ -451,6 +416,10 @@ class SignalTestCase(tests.TestCase):
         self.process.send_signal(signal.SIGHUP)
         self.wait_for('the mode is preempt')
         self.assertIsNone(self.process.poll())
+
+    def test_it_ends_at_once_in_a_terminal(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.assertEqual(1, self.process.wait(100))
 
     def test_it_ends_when_it_is_told_to(self) -> None:
         self.process.terminate()

@@ -13,10 +13,11 @@
 """A reaper that waits for its turn, and takes it."""
 
 import datetime
+import math
 from unittest import mock
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Step
+from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Step
 from nova_reaper.clients import rest
 from nova_reaper.events import bus
 from nova_reaper.events import lists
@@ -144,7 +145,7 @@ class StandbyTestCase(test_engine.EngineTestCase):
         with mock.patch.object(
                 self.engine.attempts._actor, 'advance',
                 side_effect=lambda current: current.at(
-                    attempt.Step.CHECK, 0.0)):
+                    attempts.Step.CHECK, 0.0)):
             self.nova.delete(self.filler['h3'])
             self.offset += 600
             self.turns(3)
@@ -197,10 +198,11 @@ class StandbyTestCase(test_engine.EngineTestCase):
         with self.staying_at(Step.REBUILD):
             self.hint(bus.Kind.HOST, host='h3')
             self.turns(5)
-            self.assertIn(self.waiting, self.engine.attempts._written)
+            plan = self.engine.world.index.plans[self.waiting]
+            self.assertLess(plan.written_at, math.inf)
             self.engine.guard.active = False
             self.turns(3)
-        self.assertEqual({}, self.engine.attempts._written)
+        self.assertEqual({}, self.engine.world.index.plans)
 
     def test_lists_fail(self) -> None:
         def fail() -> fakes.Answer:

@@ -16,10 +16,10 @@ import time
 from typing import Any
 from unittest import mock
 
-from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempts import Step
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
-from nova_reaper.report import sources
+from nova_reaper.report import http
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
 
@@ -123,10 +123,10 @@ class OthersTestCase(test_engine.EngineTestCase):
         first = self.nova.add_server('first', 4)
         self.nova.servers[first]['created'] = '2020-01-01T00:00:00Z'
         other = self.nova.add_server('other', 2, project='another')
-        requests = self.engine.world.requests
+        new = self.engine.attempts._new
         with mock.patch.object(
-                self.engine.world, 'requests',
-                lambda server: () if server == first else requests(server)):
+                self.engine.attempts, '_new', lambda waiting, decision: (
+                    None if waiting.id == first else new(waiting, decision))):
             self.hint(bus.Kind.WAITS, server=first)
             self.hint(bus.Kind.WAITS, server=other)
             self.turns(10)
@@ -196,6 +196,6 @@ class ShownTestCase(test_engine.EngineTestCase):
             for _ in range(5):
                 self.assertEqual(2, len(self.shown.entries()))
             make.assert_not_called()
-            self.offset += 0.3 * sources.REST
+            self.offset += 0.3 * http.REST
             self.shown.entries()
             make.assert_called_once()

@@ -12,7 +12,7 @@
 
 """A notice is withdrawn when the end becomes needless; its room is kept."""
 
-from nova_reaper.act import attempt
+from nova_reaper.act import attempts
 from nova_reaper.clients import rest
 from nova_reaper.events import bus
 from nova_reaper.tests import fakes
@@ -34,9 +34,9 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.other = self.nova.add_server('o', 8, 'h2')
         self.waiting = self.nova.add_server('w', 8)
         self.turns(5)
-        self.assertEqual(attempt.Step.GRACE, self.current().step)
+        self.assertEqual(attempts.Step.GRACE, self.current().step)
 
-    def current(self) -> attempt.Attempt:
+    def current(self) -> attempts.Attempt:
         return self.engine.attempts.under_way[self.waiting]
 
     def noticed(self, server: str) -> bool:

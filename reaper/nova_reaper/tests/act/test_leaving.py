@@ -15,10 +15,10 @@
 from typing import Any
 from unittest import mock
 
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Outcome
-from nova_reaper.act.attempt import Result
-from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Outcome
+from nova_reaper.act.attempts import Step
+from nova_reaper.cloud.model import Result
 from nova_reaper.tests.act import test_preempt
 from nova_reaper.tests import fakes
 
@@ -89,7 +89,7 @@ class MovedTestCase(test_preempt.FullHostTestCase):
     def test_what_they_have_elsewhere_is_theirs(self) -> None:
         self.nova.add_host('h2', 8)
         current = self.at(Step.SWAP, self.start())
-        steps = self.actor._preempt
+        steps = self.actor
         objection = steps._objection
 
         def asked(*args: Any, **more: Any) -> Any:

@@ -15,12 +15,12 @@
 from typing import Any
 from unittest import mock
 
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Result
-from nova_reaper.act.attempt import Step
+from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Step
 from nova_reaper.act import steps
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Result
 from nova_reaper.tests.act import test_preempt
 from nova_reaper.tests import acting
 

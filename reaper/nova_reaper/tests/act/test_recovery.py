@@ -18,10 +18,10 @@ from unittest import mock
 import fixtures
 from oslo_utils import timeutils
 
-from nova_reaper.act.attempt import Attempt
-from nova_reaper.act.attempt import Outcome
-from nova_reaper.act.attempt import Step
-from nova_reaper.act import sweep
+from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Outcome
+from nova_reaper.act.attempts import Step
+from nova_reaper.act import recovery
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
@@ -414,7 +414,7 @@ class SweepTestCase(test_engine.EngineTestCase):
         self.assertEqual({}, self.room.has(server))
 
     def test_those_that_were_deleted_are_looked_for_bit_by_bit(self) -> None:
-        self.useFixture(fixtures.MockPatchObject(sweep, 'LOOKS', 3))
+        self.useFixture(fixtures.MockPatchObject(recovery, 'LOOKS', 3))
         provider = self.nova.hosts['h1']
         migrations = sorted(fakes.new_id() for _ in range(8))
         for consumer in migrations[:7]:

@@ -15,12 +15,12 @@
 import functools
 from unittest import mock
 
-from nova_reaper.act import attempt
-from nova_reaper.act.attempt import Result
-from nova_reaper.act.attempt import Step
+from nova_reaper.act import attempts
+from nova_reaper.act.attempts import Step
 from nova_reaper.act import steps
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Result
 from nova_reaper.tests import acting
 from nova_reaper.tests import fakes
 
@@ -252,9 +252,9 @@ class FillTestCase(acting.ActingTestCase):
         first = self.at(Step.HOLD, self.begin(self.waiting))
         second = self.to(Step.HOLD, self.begin(self.waiting), other)
         self.assertEqual(Result.ACTIVE, self.outcome(first).result)
-        assert isinstance(second, attempt.Attempt)
+        assert isinstance(second, attempts.Attempt)
         late = self.to(None, second, other)
-        assert isinstance(late, attempt.Outcome)
+        assert isinstance(late, attempts.Outcome)
         self.assertEqual(Result.CONFLICT, late.result)
         self.assertEqual(['rebuild'], self.actions())
         self.assertEqual('ACTIVE', self.nova.servers[self.waiting]['status'])

@@ -17,9 +17,9 @@ import pathlib
 
 import fixtures
 
-from nova_reaper.report.journal.record import Kind
-from nova_reaper.report.journal.record import Record
-from nova_reaper.report.journal import store
+from nova_reaper.report import store
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import Record
 from nova_reaper.tests.cli import test_commands
 from nova_reaper.tests import fakes
 from nova_reaper.tests.report import test_history

@@ -21,12 +21,12 @@ from keystoneauth1 import loading
 from keystoneauth1 import session
 from requests_mock.contrib import fixture
 
-from nova_reaper.act.attempt import Outcome
-from nova_reaper.act.attempt import Result
-from nova_reaper.act.attempt import Step
-from nova_reaper.clients import keystone
+from nova_reaper.act.attempts import Outcome
+from nova_reaper.act.attempts import Step
+from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.cloud.model import Result
 from nova_reaper import tests
 from nova_reaper.tests import acting
 from nova_reaper.tests import fakes
@@ -207,7 +207,7 @@ class KeptTestCase(tests.TestCase):
         self.now = 0.0
         self.nova = mock.Mock()
         self.log_in = mock.Mock()
-        self.owners = keystone.Owners(self.nova, 'service', self.log_in,
+        self.owners = nova.Owners(self.nova, 'service', self.log_in,
                                     lambda: self.now)
 
     def test_once(self) -> None:
@@ -218,22 +218,22 @@ class KeptTestCase(tests.TestCase):
 
     def test_refused_ones_after_a_time(self) -> None:
         self.log_in.side_effect = rest.Forbidden('keystone', 'x', 'No.')
-        for now, calls in (0, 1), (keystone.AGAIN - 1, 1), (keystone.AGAIN, 2):
+        for now, calls in (0, 1), (nova.AGAIN - 1, 1), (nova.AGAIN, 2):
             self.now = now
             self.owners.rebuild('s', 'p')
             self.assertEqual(calls, self.log_in.call_count)
         self.assertEqual(3, self.nova.rebuild.call_count)
 
     def test_not_more_than_so_many(self) -> None:
-        for number in range(keystone.KEPT + 10):
+        for number in range(nova.KEPT + 10):
             self.owners.rebuild('s', f'p{number}')
-        self.assertEqual(keystone.KEPT, len(self.owners._logins))
+        self.assertEqual(nova.KEPT, len(self.owners._logins))
 
     def test_not_more_servers_than_so_many(self) -> None:
         self.log_in.side_effect = rest.Forbidden('keystone', 'x', 'No.')
         self.nova.rebuild.side_effect = rest.Forbidden(
             'nova', 'x', fakes.VOLUMES, 403)
-        with mock.patch.object(keystone, 'REMEMBERED', 3):
+        with mock.patch.object(nova, 'REMEMBERED', 3):
             for number in range(5):
                 self.assertRaises(rest.Forbidden, self.owners.rebuild,
                                   f's{number}', 'p')
@@ -272,7 +272,7 @@ class LogInTestCase(tests.TestCase):
                            group='nova_reaper')
         for name, value in options.items():
             conf.set_override(name, value, group='nova_reaper')
-        return keystone.log_in(conf, session.Session(), 'p2')
+        return rest.log_in(conf, session.Session(), 'p2')
 
     def password(self) -> Any:
         return self.log_in(auth_url=self.URL, username='reaper',
@@ -357,18 +357,18 @@ class ProjectsTestCase(tests.TestCase):
         for count in (0, 3, 1000, 2500):
             for paged in (True, False):
                 server: Any = Projects(count, paged)
-                found = keystone.Keystone(server).project_properties()
+                found = rest.Keystone(server).project_properties()
                 self.assertEqual(count, len(found))
                 self.assertLessEqual(server.asked, count // 1000 + 2)
         self.assertEqual({'reaper:priority': '2499'}, found['p02499'])
 
     def test_a_refusal_resets_nothing(self) -> None:
         server: Any = Projects(3)
-        identity = keystone.Keystone(server)
+        identity = rest.Keystone(server)
         before = identity.project_properties()
         server.refuses = True
-        with self.assertLogs('nova_reaper.clients.keystone', 'WARNING') as log:
+        with self.assertLogs('nova_reaper.clients.rest', 'WARNING') as log:
             for _ in range(2):
                 self.assertEqual(before, identity.project_properties())
         self.assertEqual(1, len(log.output))
-        self.assertEqual({}, keystone.Keystone(server).project_properties())
+        self.assertEqual({}, rest.Keystone(server).project_properties())

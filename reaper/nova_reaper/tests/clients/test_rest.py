@@ -29,7 +29,6 @@ import requests
 import requests_mock
 from requests_mock.contrib import fixture
 
-from nova_reaper.clients import keystone
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper import conf as reaper_conf
@@ -296,8 +295,8 @@ project_id = {'0' * 32}
         logged = self.useFixture(fixtures.FakeLogger(
             level=logging.DEBUG, format='%(name)s %(message)s'))
 
-        client = keystone.load_client(
-            conf, keystone.load_session(conf), 'nova', oldest=nova.OLDEST,
+        client = rest.load_client(
+            conf, rest.load_session(conf), 'nova', oldest=nova.OLDEST,
             newest=nova.NEWEST)
         error = self.assertRaises(
             rest.Forbidden, client.request, 'GET', '/x')

@@ -21,7 +21,6 @@ from hypothesis import strategies
 
 from nova_reaper.cloud import model
 from nova_reaper.decide import choose
-from nova_reaper.decide import covering
 from nova_reaper.decide import victims
 from nova_reaper import tests
 from nova_reaper.tests import brute_force
@@ -454,7 +453,7 @@ class BruteForceTestCase(tests.TestCase):
     def test_as_brute_force_in_any_order(self, seed: int) -> None:
         rand = random.Random(seed)
         scorers = rand.sample(list(victims.SCORERS), rand.randint(0, 6))
-        with mock.patch.object(covering, 'MOST', rand.choice((4, 1 << 19))):
+        with mock.patch.object(victims, 'MOST', rand.choice((4, 1 << 19))):
             self.check(seed, dataclasses.replace(
                 PREEMPT, scorers=tuple(scorers)))
 
@@ -462,7 +461,7 @@ class BruteForceTestCase(tests.TestCase):
     @hypothesis.given(SEEDS)
     def test_as_brute_force_in_parts_and_one_by_one(self, seed: int) -> None:
         # As if there were too many sets to build them side by side.
-        with mock.patch.object(covering, 'MOST', 4):
+        with mock.patch.object(victims, 'MOST', 4):
             self.check(seed)
 
     @hypothesis.settings(max_examples=50)
@@ -489,7 +488,7 @@ class BruteForceTestCase(tests.TestCase):
             name: int(total * rand.uniform(0.4, 0.95))
             for name, total in totals.items()})
         ends_left = rand.choice(({}, {'a': rand.randint(0, 5)}))
-        with mock.patch.object(covering, 'MOST', rand.choice((8, 1 << 19))):
+        with mock.patch.object(victims, 'MOST', rand.choice((8, 1 << 19))):
             decision = decide(world, waiting, PREEMPT, ends_left)
         best = brute_force.decide(world, waiting, PREEMPT, ends_left)
         if best is None:
@@ -510,7 +509,7 @@ class BruteForceTestCase(tests.TestCase):
         waiting = brute_force.waiting({'VCPU': 100, 'MEMORY_MB': 100})
         world = brute_force.World([host], servers)
         self.assertNotIn('too many', decide(world, waiting).detail)
-        with mock.patch.multiple(covering, MOST=1, STEPS=1,
+        with mock.patch.multiple(victims, MOST=1, STEPS=1,
                                  FEWEST_STEPS=1):
             decision = decide(world, waiting)
         self.assertEqual(model.Verdict.WAIT, decision.verdict)

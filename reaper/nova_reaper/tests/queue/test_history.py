@@ -21,7 +21,7 @@ from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
-from nova_reaper.queue import history
+from nova_reaper.queue import queue
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
@@ -37,14 +37,14 @@ def later(seconds: float) -> datetime.datetime:
 class HistoryTestCase(tests.TestCase):
     """What became of one server."""
 
-    def of(self, *causes: history.Cause) -> model.Waiting:
-        known = history.History()
+    def of(self, *causes: queue.Cause) -> model.Waiting:
+        known = queue.History()
         for cause in causes:
             known.came_to_nothing(cause, model.Reason.NO_ROOM, 'h1', NOW, 10)
         return known.of(model.Waiting('w', model.Shape(()), NOW))
 
     def test_what_counts(self) -> None:
-        cause = history.Cause
+        cause = queue.Cause
         for causes, failures, avoid, pause in (
                 ((cause.SERVER,), 1, None, None),
                 ((cause.HOST,), 0, 'h1', None),
@@ -57,7 +57,7 @@ class HistoryTestCase(tests.TestCase):
                 (waiting.failures, waiting.avoid, waiting.paused_until))
 
     def test_tries_of_a_reaper_before_this_one(self) -> None:
-        known = history.History()
+        known = queue.History()
         known.asked(NOW)
         self.assertFalse(known.learn(nova.Tries(9, later(5), 1, NOW)))
         self.assertEqual((9, 1, 0), (known.attempts, known.rebuilds,
@@ -71,10 +71,10 @@ class MissesTestCase(tests.TestCase):
     """For which kinds of servers others were ended in vain."""
 
     def test_each_counts_for_an_hour(self) -> None:
-        misses = history.Misses()
+        misses = queue.Misses()
         for at in (0, 60):
-            misses.add('a', history.Miss(later(at), f'Because of {at}.'))
-        misses.add('b', history.Miss(NOW, 'Otherwise.'))
+            misses.add('a', queue.Miss(later(at), f'Because of {at}.'))
+        misses.add('b', queue.Miss(NOW, 'Otherwise.'))
         self.assertEqual('', misses.objection('b', 2, later(61)))
         said = misses.objection('a', 2, later(61))
         self.assertIn(f'until {later(3600):%Y-%m-%dT%H:%M:%SZ}', said)
@@ -140,7 +140,7 @@ class PlaceTestCase(test_engine.EngineTestCase):
                 raise rest.Conflict('placement', 'POST', 'full', 409)
             return original(*args)
 
-        holds = self.engine.attempts._actor._holds
+        holds = self.engine._recovery._holds
         original = holds.take
         setattr(holds, 'take', take)
         self.leave()
@@ -151,7 +151,7 @@ class PlaceTestCase(test_engine.EngineTestCase):
 
     def test_placement_has_none_where_there_seems_to_be_some(self) -> None:
         self.turns(10)
-        holds = self.engine.attempts._actor._holds
+        holds = self.engine._recovery._holds
         asked: list[Any] = []
 
         def take(*args: Any) -> Any:
@@ -502,14 +502,14 @@ class OptionsTestCase(test_engine.EngineTestCase):
         self.assertAlmostEqual(0.25, queue.share.of('owner'), 1)
 
     def test_a_shorter_back_off(self) -> None:
-        queue = self.engine.world.queue
+        known = self.engine.world.queue
         self.engine.world.came_to_nothing(
-            self.waiting, history.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
+            self.waiting, queue.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
         self.conf.set_override('retry_interval', 600, 'reaper')
         self.turns(2)
         self.engine.world.put_again(self.waiting)
-        self.assertEqual(1, len(queue._later))
+        self.assertEqual(1, len(known._later))
         self.conf.set_override('retry_interval', 1, 'reaper')
         self.turns(3)
-        self.assertEqual([], [entry for entry in queue._later
-                              if queue._tokens.get(entry[1]) == entry[2]])
+        self.assertEqual([], [entry for entry in known._later
+                              if known._tokens.get(entry[1]) == entry[2]])

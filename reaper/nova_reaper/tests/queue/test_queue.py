@@ -399,7 +399,7 @@ class PlannerTestCase(tests.TestCase):
     def test_ends_that_others_made_count(self) -> None:
         options = dataclasses.replace(OPTIONS, max_ends_per_project_hour=1)
         planner = self.planner(self.world(1), waits('w1'), options=options)
-        planner.record_end('s9', 'p', NOW - seconds(60))
+        planner.ends.append(plan.End('s9', 'p', NOW - seconds(60)))
         self.assertEqual({'p': 0}, planner.ends_left(NOW))
         self.assertEqual('wait', self.all(planner)[0][1])
 

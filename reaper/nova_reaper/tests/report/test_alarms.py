@@ -29,7 +29,7 @@ from unittest import mock
 import fixtures
 import yaml
 
-from nova_reaper.act import attempt
+from nova_reaper.cloud import model
 from nova_reaper.report import metrics
 from nova_reaper import tests
 
@@ -121,7 +121,7 @@ class AlarmsTestCase(tests.TestCase):
             if metric.type in ('counter', 'histogram') and (
                     metric.name.startswith('nova_reaper')):
                 self.assertTrue(metric.samples, metric.name)
-        for result in attempt.Result:
+        for result in model.Result:
             self.assertEqual(0, meters.registry.get_sample_value(
                 'nova_reaper_rebuilds_total', {'result': result.value}))
 

@@ -24,17 +24,17 @@ import oslo_messaging
 from oslo_messaging.notify import _impl_test
 import requests
 
-from nova_reaper.report import announcements
-from nova_reaper.report.journal import record
+from nova_reaper.report import journal
+from nova_reaper.report import store
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 
 TIME = '2026-11-22T12:00:00Z'
-NOTICE = record.Record(
-    record.Kind.NOTICE, 's1', 'p1', 's', 'w1', 'p2', 'h1',
+NOTICE = store.Record(
+    store.Kind.NOTICE, 's1', 'p1', 's', 'w1', 'p2', 'h1',
     detail={'action': 'delete', 'terminate_at': TIME})
-TOLD = (NOTICE, record.Record(record.Kind.WITHDRAWAL, 's1', 'p1'),
-        record.Record(record.Kind.GIVEN_UP, 'w1', 'p2', result='deadline'))
+TOLD = (NOTICE, store.Record(store.Kind.WITHDRAWAL, 's1', 'p1'),
+        store.Record(store.Kind.GIVEN_UP, 'w1', 'p2', result='deadline'))
 
 
 class AnnouncerTestCase(tests.TestCase):
@@ -52,7 +52,7 @@ class AnnouncerTestCase(tests.TestCase):
         self.notifier: Any = self.useFixture(fixtures.MockPatchObject(
             oslo_messaging, 'Notifier', return_value=mock.Mock(
                 info=mock.Mock(side_effect=self.info)))).mock
-        self.announcer = announcements.Announcer(self.conf)
+        self.announcer = journal.Announcer(self.conf)
 
     def info(self, _context: Any, event_type: str, payload: Any) -> None:
         self.answers.wait()
@@ -89,8 +89,8 @@ class AnnouncerTestCase(tests.TestCase):
         self.assertTrue(0 < retry < 10, retry)
 
     def test_no_more_than_so_many_wait(self) -> None:
-        self.useFixture(fixtures.MockPatchObject(announcements, 'WAITING', 7))
-        self.announcer = announcements.Announcer(self.conf)
+        self.useFixture(fixtures.MockPatchObject(journal, 'UNTOLD', 7))
+        self.announcer = journal.Announcer(self.conf)
         self.told(10)
         dropped = self.log.output.count('7 others wait to be.')
         # One may be on its way besides.
@@ -103,7 +103,7 @@ class AnnouncerTestCase(tests.TestCase):
 
     def test_the_end_does_not_wait_for_the_bus(self) -> None:
         self.useFixture(fixtures.MockPatchObject(
-            announcements, 'PATIENCE', 0.1))
+            journal, 'AT_THE_END', 0.1))
         self.told()
         self.in_time(self.announcer.flush)
         self.assertIn('3 notifications are not sent: the service ends.',
@@ -139,7 +139,7 @@ class HookTestCase(tests.TestCase):
         self.posts = self.useFixture(fixtures.MockPatch(
             'requests.post')).mock
         self.answer(200)
-        self.announcer = announcements.Announcer(self.conf)
+        self.announcer = journal.Announcer(self.conf)
 
     def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -157,7 +157,7 @@ class HookTestCase(tests.TestCase):
 
         self.posts.side_effect = post
 
-    def tell(self, told: record.Record = NOTICE) -> None:
+    def tell(self, told: store.Record = NOTICE) -> None:
         self.announcer.tell(told)
         done = self.announcer._hook._calls.all_tasks_done
         with done:
@@ -194,7 +194,7 @@ class HookTestCase(tests.TestCase):
         """Receivers check signatures with what others have written."""
         self.assertEqual(
             'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=',
-            announcements.signed(
+            journal.signed(
                 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1614265330,
                 b'{"test": 2432232314}',
                 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'
@@ -210,7 +210,7 @@ class HookTestCase(tests.TestCase):
             headers = call.kwargs['headers']
             self.assertEqual(str(at), headers['webhook-timestamp'])
             self.assertEqual(
-                announcements.signed(NOTICE.id, at, call.kwargs['data'],
+                journal.signed(NOTICE.id, at, call.kwargs['data'],
                                      secret)['webhook-signature'],
                 headers['webhook-signature'])
 
@@ -258,7 +258,7 @@ class BusTestCase(tests.TestCase):
         conf.set_override('transport_url', 'fake:/', 'notifications')
         _impl_test.reset()
         self.addCleanup(_impl_test.reset)
-        announcer = announcements.Announcer(conf)
+        announcer = journal.Announcer(conf)
         announcer.tell(NOTICE)
         announcer.flush()
         (_context, message, priority, _retry), = _impl_test.NOTIFICATIONS

@@ -23,12 +23,11 @@ import webob
 
 from nova_reaper.cloud import model
 from nova_reaper.report import answers
-from nova_reaper.report import history
 from nova_reaper.report import http
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal.record import Kind
-from nova_reaper.report.journal.record import Record
-from nova_reaper.report.journal import store
+from nova_reaper.report import journal
+from nova_reaper.report import store
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import Record
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 
@@ -165,7 +164,7 @@ class HistoryTestCase(tests.TestCase):
 
         self.useFixture(fixtures.MockPatchObject(self.book.store, 'find',
                                                  find))
-        self.useFixture(fixtures.MockPatchObject(history, 'PATIENCE', 0.05))
+        self.useFixture(fixtures.MockPatchObject(http, 'PATIENCE', 0.05))
         threads = [threading.Thread(target=self.found) for _ in range(2)]
         for thread in threads:
             thread.start()

@@ -41,10 +41,11 @@ def with_keystone() -> cfg.ConfigOpts:
     return conf
 
 
-class Source:
+class Source(http.Shown):
     """A queue of four: three of project p1, one of p2."""
 
     def __init__(self) -> None:
+        super().__init__(fakes.configuration(), lambda: None)
         self.room = True
         self.active = True
         self.checks = [answers.Check('nova', 'ok', 'microversion 2.107')]

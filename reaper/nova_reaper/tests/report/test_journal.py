@@ -22,10 +22,10 @@ import fixtures
 from oslo_db import exception
 from oslo_utils import timeutils
 
-from nova_reaper.report.journal import journal
-from nova_reaper.report.journal.record import Kind
-from nova_reaper.report.journal.record import Record
-from nova_reaper.report.journal import store
+from nova_reaper.report import journal
+from nova_reaper.report import store
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import Record
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 

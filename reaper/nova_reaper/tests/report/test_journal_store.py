@@ -25,10 +25,9 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 import sqlalchemy as sa
 
-from nova_reaper.report.journal import models
-from nova_reaper.report.journal.record import Kind
-from nova_reaper.report.journal.record import Record
-from nova_reaper.report.journal import store
+from nova_reaper.report import store
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import Record
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 from nova_reaper.tests.report import databases
@@ -143,7 +142,7 @@ class SQLiteTestCase(tests.TestCase):
             self.assertEqual([], autogenerate.compare_metadata(
                 migration.MigrationContext.configure(
                     connection, opts={'compare_type': True}),
-                models.METADATA))
+                store.METADATA))
 
     def test_an_upgrade_that_was_interrupted_goes_on(self) -> None:
         self.store.add([])

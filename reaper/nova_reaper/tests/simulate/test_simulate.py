@@ -31,7 +31,6 @@ import yaml
 from nova_reaper.cli import main
 from nova_reaper.cloud import model
 from nova_reaper import conf
-from nova_reaper.simulate import fields
 from nova_reaper.simulate import simulate
 from nova_reaper.simulate import snapshot
 from nova_reaper import tests
@@ -114,8 +113,9 @@ class CommandTestCase(tests.TestCase):
                 decision['server'] for decision in decide(given)
                 if decision['hindrance'] == 'not_asked'])
         given['options']['wait'] = 'never'
-        self.assertRaisesRegex(fields.BadInput, 'options.wait: has to be one '
-                               'of "asked", "all"', decide, given)
+        self.assertRaisesRegex(
+            snapshot.BadInput, 'options.wait: has to be one of "asked", "all"',
+            decide, given)
 
     def test_yaml_says_the_same(self) -> None:
         text = yaml.safe_dump(document()).replace(
@@ -245,7 +245,7 @@ class BadInputTestCase(tests.TestCase):
         for change in changes:
             given = document()
             change(given)
-            error = self.assertRaises(fields.BadInput, snapshot.parse, given,
+            error = self.assertRaises(snapshot.BadInput, snapshot.parse, given,
                                       NOW)
             self.assertEqual(path, error.path, str(error))
 
@@ -279,7 +279,7 @@ class BadInputTestCase(tests.TestCase):
             'grace_period': 60, 'strict_accounting': True, 'workers': 4,
             'notice_url': 'https://example.com/notice'}
         self.assertEqual(wanted, snapshot.parse(given, NOW))
-        for option in conf.reaper.reaper_opts:
+        for option in conf.reaper_opts:
             given['options'][option.dest] = option.default
         snapshot.parse(given, NOW)
         self.check_values('options.grace_period', -1, '60', True, None)
@@ -292,7 +292,7 @@ class BadInputTestCase(tests.TestCase):
         given['waiting'][0] |= {
             'attempts': model.MAX_INT, 'last_attempt': '3000-01-01T00:00:00Z'}
         for at in ('min', 'max'):
-            for option in conf.reaper.reaper_opts:
+            for option in conf.reaper_opts:
                 if isinstance(option, cfg.IntOpt):
                     limit = getattr(option.type, at)
                     given['options'][option.dest] = limit
@@ -340,7 +340,7 @@ class BadInputTestCase(tests.TestCase):
             self.check_values(path, [], 'x', None, 1)
         wrong: list[Any] = [[], None, 1, 'x']
         for value in wrong:
-            self.assertRaises(fields.BadInput, snapshot.parse, value, NOW)
+            self.assertRaises(snapshot.BadInput, snapshot.parse, value, NOW)
 
     def test_times(self) -> None:
         for path in ('now', 'servers[0].launched_at',
@@ -389,7 +389,8 @@ class BadInputTestCase(tests.TestCase):
     def test_says_what_may_be_meant(self) -> None:
         given = document()
         given['servers'][0]['preemptable'] = True
-        error = self.assertRaises(fields.BadInput, snapshot.parse, given, NOW)
+        error = self.assertRaises(snapshot.BadInput, snapshot.parse, given,
+                                  NOW)
         self.assertEqual('servers[0].preemptable: is not known here; is '
                          '"preemptible" meant?', str(error))
 

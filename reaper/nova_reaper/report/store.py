@@ -10,34 +10,64 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""Where the journal is kept: a database that ``[database] connection`` names.
+"""What a record of the journal is, and the database where records are kept.
 
-Each method is one short transaction, and raises what the database does. Who
-calls it does not hold up the engine.
+``[database] connection`` names the database. Each method is one short
+transaction, and raises what the database does. Who calls it does not hold up
+the engine.
 """
 
 from collections.abc import Collection
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
 import datetime
+import enum
 import json
 import os
 import threading
+from typing import Any
 
 from alembic import command
 from alembic import config as alembic_config
 from oslo_config import cfg
 from oslo_db.sqlalchemy import enginefacade
+from oslo_utils import timeutils
+from oslo_utils import uuidutils
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
-from nova_reaper.report.journal import models
-from nova_reaper.report.journal.record import ASKED
-from nova_reaper.report.journal.record import Kind
-from nova_reaper.report.journal.record import Record
+METADATA = sa.MetaData()
+#: MySQL keeps whole seconds only, unless it is told otherwise.
+TIME = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), 'mysql', 'mariadb')
+#: SQLite counts up no other type.
+NUMBER = sa.BigInteger().with_variant(sa.Integer(), 'sqlite')
 
-ROWS = models.JOURNAL.c
+JOURNAL = sa.Table(
+    'journal', METADATA,
+    # The order of the records; shown to nobody, who could count them.
+    sa.Column('number', NUMBER, primary_key=True, autoincrement=True),
+    sa.Column('id', sa.String(36), nullable=False),
+    sa.Column('at', TIME, nullable=False),
+    sa.Column('kind', sa.String(16), nullable=False),
+    sa.Column('server_id', sa.String(36), nullable=False),
+    sa.Column('project_id', sa.String(64), nullable=False),
+    sa.Column('for_id', sa.String(36), nullable=False),
+    sa.Column('for_project_id', sa.String(64), nullable=False),
+    sa.Column('host', sa.String(255), nullable=False),
+    sa.Column('result', sa.String(32), nullable=False),
+    sa.Column('detail', sa.Text(), nullable=False),
+    sa.UniqueConstraint('id', name='journal_id'),
+    # For the purge, what a start reads, an owner's question, and an
+    # administrator's.
+    sa.Index('journal_at', 'at'),
+    sa.Index('journal_kind_at', 'kind', 'at'),
+    sa.Index('journal_project', 'project_id', 'number'),
+    sa.Index('journal_server', 'server_id', 'number'),
+    sa.Index('journal_for', 'for_id', 'number'))
+ROWS = JOURNAL.c
 # Characters of a detail: the column of MySQL takes 65,535 bytes.
 LONGEST = 16000
 # A database that hangs keeps no thread for longer than some seconds.
@@ -48,10 +78,81 @@ LIMITS = {
     'sqlite': 'timeout=5'}
 # Alembic keeps what it works on in a module.
 _UPGRADING = threading.Lock()
+
+
+class Kind(enum.StrEnum):
+    """What was done."""
+
+    NOTICE = 'notice'          # to a preemptible server
+    WITHDRAWAL = 'withdrawal'  # of a notice: the server lives on
+    END = 'end'                # of a preemptible server
+    BUILD = 'build'            # of a server that waited
+    RETURN = 'return'          # of a server that was shelved for another
+    GIVEN_UP = 'given_up'      # a server that waited was set to ERROR
+    PAUSE = 'pause'            # of the reaper, by an administrator
+    RESUME = 'resume'
+
+
+#: Results of a build or a return that say how it ends say more than this one,
+#: which is written before Nova is asked.
+ASKED = 'asked'
+#: The result of an end that the reaper did not bring about.
+LEFT = 'left'
 SWITCHES = (Kind.PAUSE, Kind.RESUME)
 #: Which records say what became of a record of the kind.
 CLOSED_BY = {Kind.NOTICE: (Kind.WITHDRAWAL, Kind.END),
              Kind.BUILD: (Kind.BUILD,), Kind.RETURN: (Kind.RETURN,)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One record.
+
+    :ivar server: ID of the server to which it was done
+    :ivar waiting: ID of the server for which it was done; the same server's
+        where it was done for nobody else
+    :ivar waiting_project: '' if it is not known
+    :ivar result: of an end ``delete``, ``shelve`` or ``left``; of a build
+        ``asked`` and then how it ended; of a server that was given up why
+    :ivar detail: more, as JSON has it; ``why`` is a sentence. For
+        administrators.
+    """
+
+    kind: Kind
+    server: str = ''
+    project: str = ''
+    name: str = ''
+    waiting: str = ''
+    waiting_project: str = ''
+    host: str = ''
+    result: str = ''
+    detail: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    at: datetime.datetime = dataclasses.field(
+        default_factory=lambda: timeutils.utcnow(True))
+    id: str = dataclasses.field(default_factory=uuidutils.generate_uuid)
+
+    def to_dict(self, everything: bool) -> dict[str, Any]:
+        """The record as it is answered.
+
+        :param everything: whether to name hosts and servers of other
+            projects; a project's own reader does not see them
+        """
+        own = self.waiting_project == self.project
+        answer: dict[str, Any] = {
+            'id': self.id,
+            'at': self.at.strftime('%Y-%m-%dT%H:%M:%SZ'),
+            'kind': self.kind.value, 'server': self.server or None,
+            'name': self.name or None, 'project_id': self.project or None,
+            'action': self.detail.get('action'),
+            'result': self.result or None,
+            'terminate_at': self.detail.get('terminate_at'),
+            'for': (self.waiting if everything or own else '') or None,
+            'for_own_project': own if self.waiting_project else None}
+        if everything:
+            answer |= {'for_project_id': self.waiting_project or None,
+                       'host': self.host or None,
+                       'detail': dict(self.detail)}
+        return answer
 
 
 class NoSuchMarker(Exception):
@@ -145,7 +246,7 @@ class Store:
                             ROWS.server_id == record.server,
                             ROWS.for_id == record.waiting)
                         .order_by(ROWS.number.desc()).limit(1)) or ''
-                connection.execute(models.JOURNAL.insert().values(
+                connection.execute(JOURNAL.insert().values(
                     id=record.id, kind=record.kind.value, at=_naive(record.at),
                     server_id=record.server[:36],
                     project_id=record.project[:64],
@@ -158,11 +259,7 @@ class Store:
 
         :raises: NoSuchMarker
         """
-        with self._connection() as connection:
-            return self._find(connection, query)
-
-    def _find(self, connection: sa.Connection, query: Query) -> list[Record]:
-        wanted = sa.select(models.JOURNAL).order_by(ROWS.number.desc())
+        wanted = sa.select(JOURNAL).order_by(ROWS.number.desc())
         if query.server is not None:
             # For which servers of others it was done no project learns.
             wanted = wanted.where(sa.or_(
@@ -179,15 +276,16 @@ class Store:
             wanted = wanted.where(ROWS.at >= _naive(query.since))
         if query.until is not None:
             wanted = wanted.where(ROWS.at < _naive(query.until))
-        if query.marker is not None:
-            at = connection.execute(sa.select(
-                ROWS.number, ROWS.project_id).where(
-                    ROWS.id == query.marker)).first()
-            if at is None or query.project not in (None, at.project_id):
-                raise NoSuchMarker(query.marker)
-            wanted = wanted.where(ROWS.number < at.number)
-        return [_record(row)
-                for row in connection.execute(wanted.limit(query.limit))]
+        with self._connection() as connection:
+            if query.marker is not None:
+                at = connection.execute(sa.select(
+                    ROWS.number, ROWS.project_id).where(
+                        ROWS.id == query.marker)).first()
+                if at is None or query.project not in (None, at.project_id):
+                    raise NoSuchMarker(query.marker)
+                wanted = wanted.where(ROWS.number < at.number)
+            return [_record(row)
+                    for row in connection.execute(wanted.limit(query.limit))]
 
     def switch(self) -> Record | None:
         """The last pause or resume, None if there was none."""
@@ -197,7 +295,7 @@ class Store:
     def open(self, since: datetime.datetime, until: datetime.datetime,
              limit: int = 1000) -> list[Record]:
         """Notices and builds of which no record says what became of them."""
-        then = models.JOURNAL.alias()
+        then = JOURNAL.alias()
         cases = [sa.and_(
             ROWS.kind == kind.value,
             ROWS.result == ('' if kind is Kind.NOTICE else ASKED),
@@ -208,7 +306,7 @@ class Store:
             for kind, closing in CLOSED_BY.items()]
         with self._connection() as connection:
             return [_record(row) for row in connection.execute(
-                sa.select(models.JOURNAL).where(
+                sa.select(JOURNAL).where(
                     ROWS.kind.in_([kind.value for kind in CLOSED_BY]),
                     ROWS.at >= _naive(since), ROWS.at < _naive(until),
                     sa.or_(*cases)).order_by(ROWS.number).limit(limit))]
@@ -224,7 +322,7 @@ class Store:
                 ROWS.kind.not_in([kind.value for kind in SWITCHES]))
                 .order_by(ROWS.at).limit(limit)))
             if old:
-                connection.execute(models.JOURNAL.delete().where(
+                connection.execute(JOURNAL.delete().where(
                     ROWS.number.in_(old)))
         return len(old)
 

@@ -10,15 +10,54 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-"""Which hosts are read, and when."""
+"""Jobs in other threads, and which hosts are read by them, and when."""
 
 from concurrent import futures
+from typing import Any
 from unittest import mock
 
-from nova_reaper.cloud import world
-from nova_reaper.events import jobs
 from nova_reaper.events import reader
 from nova_reaper import tests
+
+
+class LineTestCase(tests.TestCase):
+    """Two of those that stand in line run at a time."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.pool = mock.Mock(spec=futures.Executor)
+        self.jobs = reader.Jobs(self.pool, mock.Mock(), mock.Mock(), 2)
+        self.done: list[str] = []
+
+    def line_up(self, name: str, result: str) -> None:
+        self.jobs.line_up(name, lambda: result, self.done.append)
+
+    def finish(self) -> None:
+        call = self.pool.submit.call_args_list.pop(0)
+        call.args[0](*call.args[1:])
+        self.jobs.take()
+
+    def test_others_do_not_stand_behind_them(self) -> None:
+        for number in range(5):
+            self.line_up(f'server {number}', str(number))
+        self.assertEqual(2, self.pool.submit.call_count)
+        self.assertIn('server 4', self.jobs)
+        self.jobs.start('attempt', lambda: 'a', self.done.append)
+        self.assertEqual(3, self.pool.submit.call_count)
+        while not self.jobs.idle:
+            self.finish()
+        self.assertEqual(['0', '1', 'a', '2', '3', '4'], self.done)
+
+    def test_one_in_line_is_done_once(self) -> None:
+        for result in ('first', 'second', 'third', 'last'):
+            self.line_up('server', result)
+        self.line_up('other', 'other')
+        self.line_up('waits', 'old')
+        self.line_up('waits', 'new')
+        while not self.jobs.idle:
+            self.finish()
+        # What ran did not see any more what it was asked for again.
+        self.assertEqual(['first', 'other', 'last', 'new'], self.done)
 
 
 class HostsTestCase(tests.TestCase):
@@ -27,14 +66,13 @@ class HostsTestCase(tests.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self.pool = mock.Mock(spec=futures.Executor)
-        self.jobs = jobs.Jobs(self.pool, mock.Mock(), mock.Mock())
+        self.jobs = reader.Jobs(self.pool, mock.Mock(), mock.Mock())
         self.source = mock.Mock(spec=reader.Reader)
         self.source.hypervisors = {f'h{number}': mock.Mock()
                                    for number in range(10)}
-        self.world = mock.Mock(spec=world.World)
-        self.world.views = {}
+        self.views: dict[str, Any] = {}
         self.apply = mock.Mock()
-        self.hosts = jobs.Hosts(self.source, self.world, self.jobs,
+        self.hosts = reader.Hosts(self.source, self.views, self.jobs,
                                  self.apply, 2)
 
     def finish(self, count: int) -> list[str]:
@@ -84,7 +122,7 @@ class HostsTestCase(tests.TestCase):
         self.assertEqual(2, self.apply.call_count)
 
     def test_all_of_it_is_read_again_if_anybody_wants_that(self) -> None:
-        self.world.views = {'h1': mock.sentinel.view}
+        self.views['h1'] = mock.sentinel.view
         self.hosts.read('h1')
         self.hosts.read('h1', whole=True)
         self.hosts.read('h1')

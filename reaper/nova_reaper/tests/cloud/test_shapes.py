@@ -47,7 +47,7 @@ class OwnersMarksTestCase(test_engine.EngineTestCase):
         self.nova.add_server('s', 8, 'h1', preemptible=True, metadata={
             'reaper:for': other, 'reaper:terminate_at': 'x'})
         self.engine._reader.read_preemptible()
-        self.assertEqual([], self.engine._reader.notices())
+        self.assertEqual([], self.engine._reader.under_notice())
 
     def test_one_that_waits_itself(self) -> None:
         self.conf.set_override('mode', 'fill', 'reaper')

@@ -23,7 +23,6 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
-from nova_reaper.cloud import flavors
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
@@ -53,7 +52,7 @@ class ConfTestCase(tests.TestCase):
                 self.assertTrue(option.help, option.name)
 
     def test_what_may_change_does(self) -> None:
-        fixed = {option.name for option in reaper_conf.reaper.reaper_opts
+        fixed = {option.name for option in reaper_conf.reaper_opts
                  if not option.mutable}
         self.assertEqual({'workers'}, fixed)
 
@@ -127,7 +126,7 @@ class ConfTestCase(tests.TestCase):
             if isinstance(option.default, bool | int | float)))
 
     def test_numbers_that_are_too_large(self) -> None:
-        for option in reaper_conf.reaper.reaper_opts:
+        for option in reaper_conf.reaper_opts:
             if isinstance(option, cfg.IntOpt):
                 self.refused(
                     f'[reaper]\n{option.dest} = {option.type.max + 1}\n')
@@ -182,35 +181,35 @@ class FactsTestCase(tests.TestCase):
         for value, wanted in (('true', True), ('True', True), (' TRUE', True),
                               ('false', False), ('yes', False), ('', False),
                               ('1', False)):
-            self.assertEqual(wanted, flavors.is_preemptible(
+            self.assertEqual(wanted, shapes.is_preemptible(
                 self.flavor(reaper__preemptible=value)), value)
-        self.assertFalse(flavors.is_preemptible(self.flavor()))
+        self.assertFalse(shapes.is_preemptible(self.flavor()))
 
     def test_amounts_that_are_none(self) -> None:
-        wanted = flavors.resources(self.server(self.flavor(**{
+        wanted = shapes.resources(self.server(self.flavor(**{
             'resources__CUSTOM_A': '²', 'resources__CUSTOM_B': '9' * 30})))
         self.assertNotIn('CUSTOM_A', wanted)
-        self.assertEqual(flavors.LARGEST, wanted['CUSTOM_B'])
+        self.assertEqual(shapes.LARGEST, wanted['CUSTOM_B'])
         shape = shapes.shape('resources=VCPU:9223372036854775808', '', {})
-        self.assertEqual((('VCPU', flavors.LARGEST),), shape.resources)
+        self.assertEqual((('VCPU', shapes.LARGEST),), shape.resources)
 
     def test_priority(self) -> None:
         project = {'reaper:priority': '7', 'reaper:pending_timeout': '60'}
-        self.assertEqual(0, flavors.priority(self.flavor(), {}))
-        self.assertEqual(7, flavors.priority(self.flavor(), project))
-        self.assertEqual(-3, flavors.priority(
+        self.assertEqual(0, shapes.priority(self.flavor(), {}))
+        self.assertEqual(7, shapes.priority(self.flavor(), project))
+        self.assertEqual(-3, shapes.priority(
             self.flavor(reaper__priority='-3'), project))
-        self.assertEqual(7, flavors.priority(
+        self.assertEqual(7, shapes.priority(
             self.flavor(reaper__priority='much'), project))
-        self.assertEqual(60, flavors.pending_timeout(self.flavor(), project))
-        self.assertEqual(60, flavors.pending_timeout(
+        self.assertEqual(60, shapes.pending_timeout(self.flavor(), project))
+        self.assertEqual(60, shapes.pending_timeout(
             self.flavor(reaper__pending_timeout='-1'), project))
-        self.assertEqual(0, flavors.pending_timeout(
+        self.assertEqual(0, shapes.pending_timeout(
             self.flavor(reaper__pending_timeout='0'), project))
 
     def test_action(self) -> None:
         def action(server: nova.NovaServer) -> model.Action:
-            return flavors.action(server, 40)
+            return shapes.action(server, 40)
 
         self.assertEqual('delete', action(self.server(self.flavor())))
         self.assertEqual('shelve', action(self.server(self.flavor(), '')))
@@ -232,10 +231,10 @@ class FactsTestCase(tests.TestCase):
     def test_resources(self) -> None:
         self.assertEqual(
             {'VCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 12},
-            flavors.resources(self.server(self.flavor())))
+            shapes.resources(self.server(self.flavor())))
         self.assertEqual(
             {'PCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 2, 'CUSTOM_X': 3},
-            flavors.resources(self.server(self.flavor(
+            shapes.resources(self.server(self.flavor(
                 hw__cpu_policy='dedicated', resources__CUSTOM_X='3'), '')))
 
     def test_shape(self) -> None:

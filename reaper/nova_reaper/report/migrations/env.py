@@ -14,9 +14,9 @@
 
 from alembic import context
 
-from nova_reaper.report.journal import models
+from nova_reaper.report import store
 
 context.configure(connection=context.config.attributes['connection'],
-                  target_metadata=models.METADATA, render_as_batch=True)
+                  target_metadata=store.METADATA, render_as_batch=True)
 with context.begin_transaction():
     context.run_migrations()

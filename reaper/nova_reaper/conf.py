@@ -1,0 +1,623 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""Every option of nova-reaper.
+
+``oslo-config-generator --namespace nova_reaper`` writes a sample of them.
+"""
+
+import base64
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+from keystoneauth1 import loading
+from oslo_config import cfg
+from oslo_config import types
+from oslo_db import options as db_options
+from oslo_log import log
+import sqlalchemy as sa
+
+from nova_reaper.cloud import model
+from nova_reaper.decide import victims
+
+LOG = log.getLogger(__name__)
+AUTH_GROUP = 'nova_reaper'
+_CHOICE = model.Options()
+
+
+def _seconds(name: str, **options: Any) -> cfg.IntOpt:
+    return cfg.IntOpt(name, max=model.MAX_SECONDS, mutable=True, **options)
+
+
+def _count(name: str, **options: Any) -> cfg.IntOpt:
+    return cfg.IntOpt(name, max=model.MAX_INT, mutable=True, **options)
+
+
+def hook_key(secret: str) -> bytes:
+    """The key of ``hook_secret``.
+
+    :raises: oslo_config.cfg.Error where it is none
+    """
+    begin, _, text = secret.partition('whsec_')
+    try:
+        key = base64.b64decode(text, validate=True)
+    except ValueError:
+        key = b''
+    if begin or not 24 <= len(key) <= 64:
+        raise cfg.ConfigFileValueError(
+            '[reaper] hook_secret has to be "whsec_" and 24 to 64 bytes in '
+            'Base64')
+    return key
+
+
+reaper_opts = [
+    cfg.StrOpt(
+        'mode', default=_CHOICE.mode.value, mutable=True,
+        choices=[
+            ('observe', 'Say what would be done, and do nothing.'),
+            ('fill', 'Rebuild servers that wait where there is free room.'),
+            ('preempt', 'Also end preemptible servers where there is none.')],
+        help="""
+How far the reaper may go.
+
+Begin with ``observe`` and read for some days what the reaper says that it
+would do. ``fill`` needs the right to rebuild servers and to write allocations;
+``preempt`` also the right to stop, delete and shelve servers. A change takes
+effect on SIGHUP: what has been begun is brought to its end, or undone if
+nobody has been ended yet.
+"""),
+    cfg.StrOpt(
+        'wait', default=_CHOICE.wait.value, mutable=True,
+        choices=[
+            ('asked', 'Servers whose owners have asked to wait.'),
+            ('all', 'All servers in PENDING.')],
+        help="""
+For which servers the reaper works.
+
+An owner asks to wait by creating the server at microversion 2.105 or later,
+by rebuilding it at 2.106 or later, or by the metadata ``reaper:wait=true`` of
+the create. Clients that know nothing of ``PENDING`` see ``ERROR``, give up and
+try again: built later, their servers would run, and cost, without anybody
+knowing of them.
+
+The property ``reaper:wait`` of a flavor (an extra spec) or of a project,
+``asked``, ``all`` or ``never``, goes before the option, in this order; the
+metadata ``reaper:wait`` of a server, ``true`` or ``false``, goes before all of
+them. Servers that the reaper does not work for stay as they are;
+``pending_timeout`` counts for them, too. A server that the reaper has shelved
+always comes back.
+"""),
+    _seconds(
+        'min_run_time', default=_CHOICE.min_run_time, min=0,
+        help="""
+Seconds for which a preemptible server is safe after its launch. Tell the
+tenants: it is what they can count on.
+"""),
+    _count(
+        'max_ends_per_project_hour', default=20, min=0,
+        help="""
+At most so many preemptible servers of one project are ended within an hour.
+0 is no limit. A reaper that starts reads the count from the journal.
+"""),
+    _count(
+        'max_ends_per_hour', default=100, min=0,
+        help="""
+At most so many preemptible servers of all projects together are ended within
+an hour. It bounds what a wrong configuration or a flood of servers can cost
+until somebody looks. 0 is no limit. A server that needs more victims than
+this waits for free room.
+"""),
+    _seconds(
+        'repeat_protection', default=_CHOICE.repeat_protection, min=0,
+        help="""
+Seconds for which a server is safe that was shelved for another and has come
+back.
+"""),
+    _seconds(
+        'pending_timeout', default=_CHOICE.pending_timeout, min=0,
+        help="""
+Seconds after which a server that waits is given up and set to ERROR. 0 is
+never. The extra spec ``reaper:pending_timeout`` of a flavor and the property
+of the same name of a project go before the option, in this order.
+"""),
+    _seconds(
+        'nothing_fits_timeout', default=0, min=0,
+        help="""
+Seconds for which no host could ever have taken a server, were it empty, or the
+one that it was created for was not there, before it is given up and set to
+ERROR. 0 is never. They begin anew when the reaper is
+started. Hosts may be added, or be away for a moment, so leave some time.
+"""),
+    _seconds(
+        'retry_interval', default=_CHOICE.retry_interval, min=1,
+        help="""
+Seconds until a server is tried again for which a rebuild did not end with a
+running server. Doubled with each attempt, up to ``max_retry_interval``.
+"""),
+    _seconds(
+        'max_retry_interval', default=_CHOICE.max_retry_interval, min=1,
+        help="""
+The longest interval in seconds between two attempts, or the first one, where
+that is longer.
+"""),
+    _seconds(
+        'build_failed_retry_interval',
+        default=_CHOICE.build_failed_retry_interval, min=1,
+        help="""
+The first interval in seconds where a host took the server and its build
+failed there. Such a failure is rarely cured by time.
+"""),
+    _seconds(
+        'fair_share_half_life', default=_CHOICE.fair_share_half_life, min=0,
+        help="""
+Seconds after which what a project was given counts half as much when it is
+compared with what others were given. 0: it is never forgotten.
+"""),
+    cfg.BoolOpt(
+        'reserve', default=_CHOICE.reserve, mutable=True,
+        help="""
+Whether the server that is the first of those that cannot be placed, as the
+queue stands at the moment, keeps those behind it from one host, that which
+lacks the least for it. Off, small servers pass
+large ones, which may then wait for long; on, room may lie idle: nobody is
+ended elsewhere for a server for which there is room on that host.
+"""),
+    cfg.ListOpt(
+        'scorers', default=list(_CHOICE.scorers), mutable=True,
+        item_type=types.String(choices=list(victims.SCORERS)),
+        help="""
+What decides between sets of servers whose end would make room, in this order;
+the smaller value wins. ``priority`` is the highest priority in a set,
+``count`` how many servers it has, ``deletes`` how many of them would be
+deleted and not shelved, ``priorities`` their priorities from the highest down,
+``leftover`` what would be free beyond what is needed (RAM, then VCPUs, then
+disk), ``youngest`` how long its servers have run, all together. What is not
+named decides nothing. No set ever has a server that could be left out.
+
+A decision in a cloud of 10,000 hosts takes milliseconds where nothing stands
+before ``count`` but ``priority`` as the first. In another order sets of every
+size are compared, which may take seconds there.
+"""),
+    _seconds(
+        'grace_period', default=120, min=0,
+        help="""
+Seconds between the notice to a preemptible server and its end. The guest sees
+the notice in its metadata within [api] metadata_cache_expiration of Nova, 15
+seconds unless configured. 0 ends servers at once: the notice is still written,
+and no guest has the time to read it.
+"""),
+    _seconds(
+        'stop_timeout', default=60, min=0,
+        help="""
+Seconds that a guest is given to shut down (ACPI) before its server is
+deleted or shelved. 0 does not stop it first: a delete is then a power cut.
+"""),
+    _seconds(
+        'end_timeout', default=600, min=30,
+        help="""
+Seconds in which a victim must have ended once it is told to. Then the room is
+given back to it, and it is left alone for ``stuck_exclusion``. A shelved
+server may have to upload its disk in this time.
+"""),
+    _count(
+        'owner_shelve_max_gb', default=40, min=0,
+        help="""
+Up to how many GB on the disk of its host a preemptible server is shelved and
+not deleted because its owner says so (metadata ``reaper:action``). A shelve
+uploads that disk to the image service: a large one takes longer than
+``end_timeout``, and the server would never end. The extra spec of the flavor
+counts for every size.
+"""),
+    _seconds(
+        'stuck_exclusion', default=3600, min=0,
+        help="""
+Seconds for which a server that did not end in time is not chosen again.
+"""),
+    _seconds(
+        'rebuild_timeout', default=1800, min=60,
+        help="""
+Seconds in which a rebuild should lead to a running server. After them the
+reaper counts it as failed and watches it no longer; it cancels nothing.
+"""),
+    cfg.BoolOpt(
+        'strict_accounting', default=False, mutable=True,
+        help="""
+Off, the room of the victims goes to the waiting server before they end, in one
+transaction: nobody else can take it, nobody is ended in vain, and for some
+moments a victim runs without an allocation. On, they keep theirs until they
+have ended: never a guest without an allocation, and a gap in which a third
+server may take the room.
+"""),
+    _count(
+        'max_rebuilds', default=20, min=1,
+        help="""
+At most so many servers are looked at, given room and handed to Nova at the
+same time. Servers that Nova has accepted, and that a host builds or Nova keeps
+in BUILD, do not count.
+"""),
+    _count(
+        'max_rebuilds_per_project', default=10, min=1,
+        help="""
+At most so many of ``max_rebuilds`` are of one project, so that no project
+holds the others up.
+"""),
+    _count(
+        'max_preemptions', default=5, min=1,
+        help="""
+For at most so many waiting servers others are under notice, or being ended, at
+the same time.
+"""),
+    _count(
+        'max_misses', default=3, min=1,
+        help="""
+Nobody is ended for a kind of server (its flavor, image, zone and so on) of
+which so many did not run within the hour after others had been ended for them:
+Nova cannot foresee NUMA, huge pages and pinned CPUs of a host without its
+servers. What Nova refused and what a host could not build counts, for an hour;
+faults of services do not.
+"""),
+    _seconds(
+        'hold_timeout', default=1800, min=60,
+        help="""
+Seconds after which held room is given free that the reaper does not work with
+itself. Room whose server is in ERROR is given free by the next sweep; that of
+a server that was deleted has to be found first, and waits for this time.
+"""),
+    _seconds(
+        'pending_list_interval', default=60, min=5,
+        help="""
+Seconds between two lists of the servers that wait. It heals what no
+notification told; without notifications it is what the reaper lives from.
+"""),
+    _seconds(
+        'full_list_interval', default=600, min=5,
+        help="""
+Seconds between two lists of everything: hosts, their inventories and
+allocations, preemptible servers, holds, notices.
+"""),
+    cfg.IntOpt(
+        'safeguard_shrink_percent', default=30, min=1, max=100, mutable=True,
+        help="""
+A full list of hosts that is empty, or has lost more than this share since the
+list before, is not believed: the reaper only observes until
+``safeguard_lists`` lists in a row agree. An empty one is never believed, nor
+one with more than this share of hosts of which Placement knows nothing, or no
+inventory; hosts that are disabled or down may have none.
+"""),
+    _count(
+        'safeguard_lists', default=3, min=1,
+        help='How many full lists in a row have to agree to be believed.'),
+    _seconds(
+        'max_index_age', default=900, min=60,
+        help="""
+Nobody is ended while the last full list is older than so many seconds, or
+than twice ``full_list_interval`` where that is longer.
+"""),
+    cfg.IntOpt(
+        'workers', default=16, min=1, max=256,
+        help='Threads that ask Nova and Placement.'),
+    cfg.URIOpt(
+        'hook_url', schemes=['http', 'https'], mutable=True,
+        deprecated_name='notice_url',
+        help="""
+Where to POST each record of the journal as JSON, by the Standard Webhooks
+specification. A POST that fails is tried again for a quarter of an hour, with
+growing intervals; records that follow wait for it. Nothing else waits.
+"""),
+    cfg.StrOpt(
+        'hook_secret', secret=True, mutable=True,
+        help="""
+With what the header ``webhook-signature`` of each POST is made (HMAC with
+SHA-256): ``whsec_`` and then 24 to 64 random bytes in Base64, as
+``echo whsec_$(openssl rand -base64 32)`` writes it. Without it nothing is
+signed, and a receiver cannot tell the reaper from others.
+"""),
+]
+
+notifications_opts = [
+    cfg.BoolOpt(
+        'enabled', default=True,
+        help="""
+Whether to listen to Nova's notifications. Off, the reaper lives from its
+lists alone, and is as slow as they are.
+"""),
+    cfg.ListOpt(
+        'topics', default=['reaper_notifications'],
+        help="""
+Topics to listen on. They must be the reaper's own: of each message on a
+topic one listener gets one copy, so a shared topic would take messages from
+others. In the nova.conf of every Nova service name it beside the default:
+``[notifications] versioned_notifications_topics``,
+``notification_format = versioned`` (or ``both``) and
+``notify_on_state_change = vm_state``; ``[oslo_messaging_notifications] driver
+= messagingv2``.
+"""),
+    cfg.StrOpt(
+        'transport_url', secret=True,
+        help="""
+Where the notifications are, as in ``[DEFAULT] transport_url``, which is used
+if this is not set.
+"""),
+    cfg.IntOpt(
+        'batch_size', default=100, min=1,
+        help='At most so many notifications are looked at in one go.'),
+    cfg.FloatOpt(
+        'batch_timeout', default=0.1, min=0.01, max=model.MAX_SECONDS,
+        help='Seconds to wait until a batch is full.'),
+    cfg.IntOpt(
+        'silence', default=900, min=60, max=model.MAX_SECONDS,
+        help="""
+Seconds without any notification after which /healthz and the log say that it
+is degraded.
+"""),
+]
+
+coordination_opts = [
+    cfg.StrOpt(
+        'backend_url', secret=True,
+        help="""
+Where the reapers of a cloud find out which of them is the active one, as a
+tooz URL: ``redis://host:6379``, ``etcd3+http://host:2379`` or, for reapers on
+one machine, ``file:///var/lib/nova-reaper/lock``. Not set for a single reaper.
+Two active ones do no harm; they do work twice.
+"""),
+    cfg.StrOpt(
+        'lock_name', default='nova-reaper',
+        help='The name of the lock; another one for each cloud of a backend.'),
+    cfg.FloatOpt(
+        'check_interval', default=2.0, min=0.1, max=model.MAX_SECONDS,
+        help='Seconds between two heartbeats or tries to become active.'),
+]
+
+http_opts = [
+    cfg.BoolOpt(
+        'enabled', default=True,
+        help='Whether to serve /metrics, /healthz and /v1.'),
+    cfg.HostAddressOpt(
+        'listen', default='127.0.0.1', help='The address to listen on.'),
+    cfg.PortOpt('port', default=8782, help='The port to listen on.'),
+    cfg.IntOpt(
+        'threads', default=8, min=1, max=256,
+        help='Requests served at a time.'),
+    cfg.StrOpt(
+        'certificate',
+        help='File with the certificate, for TLS; with ``private_key``.'),
+    cfg.StrOpt('private_key', help='File with the key of the certificate.'),
+]
+
+STATE_PATH = cfg.StrOpt(
+    'state_path', default='/var/lib/nova-reaper',
+    help="""
+The directory of what nova-reaper itself writes: the journal, unless
+``[database] connection`` names another database.
+""")
+CONNECTION = 'sqlite:///$state_path/journal.sqlite'
+
+journal_opts = [
+    cfg.IntOpt(
+        'retention_days', default=90, min=0, max=36500,
+        help="""
+Days after which a record of the journal is deleted. 0 keeps all records.
+"""),
+    cfg.IntOpt(
+        'purge_batch', default=500, min=1, max=10000,
+        help="""
+Old records are deleted in transactions of at most so many. The next
+transaction follows some seconds later.
+"""),
+    cfg.BoolOpt(
+        'required', default=False,
+        help="""
+Whether the reaper ends servers only while the journal can be written and read.
+Off, the reaper goes on without its database: records wait in memory until the
+database is back. A reaper that is started without it knows neither of a pause
+nor whom was ended before. On, it then builds servers in free room only.
+"""),
+]
+
+
+def _client_opts(rate_limit: float, concurrency: int) -> list[cfg.Opt]:
+    return [
+        cfg.FloatOpt(
+            'rate_limit', default=rate_limit, min=0,
+            help='At most so many requests a second; 0 is no limit.'),
+        cfg.IntOpt(
+            'concurrency', default=concurrency, min=1,
+            help='At most so many requests at a time.'),
+    ]
+
+
+# By group; what keystoneauth has of its own comes on top.
+OPTIONS: dict[str, list[cfg.Opt]] = {
+    'reaper': reaper_opts,
+    'notifications': notifications_opts,
+    'coordination': coordination_opts,
+    'http': http_opts,
+    'journal': journal_opts,
+    'nova': _client_opts(rate_limit=50, concurrency=10),
+    'placement': _client_opts(rate_limit=200, concurrency=10),
+    'keystone': _client_opts(rate_limit=10, concurrency=2),
+}
+_ADAPTER: dict[str, Any] = {
+    'valid_interfaces': ['internal', 'public'], 'connect_retries': 2}
+# What keystoneauth has otherwise, by group.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    AUTH_GROUP: {'timeout': 60},
+    'nova': _ADAPTER | {'service_type': 'compute'},
+    'placement': _ADAPTER | {'service_type': 'placement'},
+    # Its endpoint in the catalogue may be without a version.
+    'keystone': _ADAPTER | {
+        'service_type': 'identity', 'min_version': '3',
+        'max_version': '3.latest'},
+}
+SERVICES = ('nova', 'placement', 'keystone')
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register all options of nova-reaper with conf."""
+    for group, opts in OPTIONS.items():
+        conf.register_opts(opts, group=group)
+    conf.register_opt(STATE_PATH)
+    db_options.set_defaults(conf, connection=CONNECTION)
+    loading.register_auth_conf_options(conf, AUTH_GROUP)
+    loading.register_session_conf_options(conf, AUTH_GROUP)
+    for group in SERVICES:
+        loading.register_adapter_conf_options(conf, group)
+    for group, defaults in DEFAULTS.items():
+        for name, default in defaults.items():
+            conf.set_default(name, default, group=group)
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """The options by group, for oslo-config-generator."""
+    auth = itertools.chain(
+        loading.get_session_conf_options(),
+        loading.get_auth_common_conf_options(),
+        loading.get_auth_plugin_conf_options('password'))
+    listed = [(group, opts + loading.get_adapter_conf_options(
+        include_deprecated=False) if group in SERVICES else opts)
+              for group, opts in OPTIONS.items()]
+    database = [opt for _, opts in db_options.list_opts() for opt in opts]
+    cfg.set_defaults(database, connection=CONNECTION)
+    listed += [('DEFAULT', [STATE_PATH]), ('database', database)]
+    listed.append((AUTH_GROUP, list({opt.dest: opt for opt in auth}.values())))
+    for group, opts in listed:
+        cfg.set_defaults(opts, **DEFAULTS.get(group, {}))
+    return listed
+
+
+class _Group(cfg.ConfigOpts.GroupAttr):
+    """``[reaper]`` as it is now, also for who has had it for a while."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conf.current, name)
+
+
+class Configuration(cfg.ConfigOpts):
+    """Every option, and those of ``[reaper]`` may change while threads read.
+
+    A ConfigOpts whose files are read again may keep an old value for good: a
+    thread that looked it up before puts it into the cache afterwards. So the
+    values come from a ConfigOpts that nobody has read before the change.
+
+    :ivar current: the group ``[reaper]`` of the newest ConfigOpts
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        register_opts(self)
+        self.current = super().__getattr__('reaper')
+        self._reaper = _Group(self, self._get_group('reaper'))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == 'reaper':
+            return self._reaper
+        return super().__getattr__(name)
+
+
+def load(arguments: list[str], files: list[str] | None = None
+         ) -> Configuration:
+    """Read the configuration and set up logging.
+
+    :param arguments: of the command line, those that oslo.config knows
+    :param files: configuration files, None for those of the usual places
+    :raises: oslo_config.cfg.Error where a value is none; ValueError where the
+        log cannot be set up so
+    """
+    conf = Configuration()
+    log.register_options(conf)
+    # Nobody wants to see each request twice; keystoneauth hides the tokens.
+    log.set_defaults(default_log_levels=log.get_default_log_levels() + [
+        'keystoneauth=WARNING', 'tooz=WARNING'])
+    conf(arguments, project='nova-reaper', prog='nova-reaper',
+         default_config_files=files)
+    check(conf)
+    if not (conf.log_file or conf.log_dir or conf.use_journal):
+        # Otherwise oslo.log writes to where the commands print.
+        conf.set_override('use_stderr', True)
+    try:
+        log.setup(conf, 'nova-reaper')
+    except log.LogConfigError as error:
+        raise ValueError(str(error)) from error
+    return conf
+
+
+def check(conf: cfg.ConfigOpts) -> None:
+    """See that each value is one; oslo.config looks when one is used.
+
+    :raises: oslo_config.cfg.Error where it is none
+    """
+    for group, opts in OPTIONS.items():
+        for opt in opts:
+            value = getattr(conf[group], opt.dest)
+            if value is None and opt.default is not None:
+                raise cfg.ConfigFileValueError(
+                    f'[{group}] {opt.dest} is empty: write a value, or leave '
+                    f'it out for {opt.default!r}')
+            if isinstance(value, float) and not math.isfinite(value):
+                raise cfg.ConfigFileValueError(
+                    f'[{group}] {opt.dest} has to be a number, not {value}')
+    try:
+        sa.make_url(conf.database.connection or '')
+    except sa.exc.ArgumentError:
+        # Its text has the password.
+        raise cfg.ConfigFileValueError(
+            '[database] connection has to be a URL as SQLAlchemy reads it, '
+            'like mysql+pymysql://USER:PASSWORD@HOST/nova_reaper') from None
+    if conf.reaper.hook_secret:
+        hook_key(conf.reaper.hook_secret)
+    if conf.http.private_key and not conf.http.certificate:
+        raise cfg.ConfigFileValueError(
+            '[http] private_key is nothing without certificate')
+
+
+def check_login(conf: cfg.ConfigOpts) -> None:
+    """See that it is said how to log in to Keystone.
+
+    :raises: oslo_config.cfg.Error where it is not
+    """
+    group = conf[AUTH_GROUP]
+    if not group.auth_type and not group.auth_section:
+        read = ', '.join(conf.config_file or ()) or 'no file was found'
+        raise cfg.ConfigFileValueError(
+            f'[{AUTH_GROUP}] auth_type is not set, so nobody can log in to '
+            f'Keystone ({read})')
+
+
+def mutate(conf: Configuration) -> None:
+    """Take over what may change of the configuration files.
+
+    :raises: oslo_config.cfg.Error where a value is none; nothing has changed
+        then
+    """
+    wanted = Configuration()
+    log.register_options(wanted)
+    wanted([], default_config_files=conf.config_file,
+           default_config_dirs=conf.config_dir)
+    check(wanted)
+    for opt in OPTIONS['reaper']:
+        if not opt.mutable:
+            wanted.set_override(opt.dest, conf.reaper[opt.dest], 'reaper')
+    conf.current = wanted.current
+    try:
+        conf.mutate_config_files()
+    except log.LogConfigError as error:
+        LOG.error('The log is written as before: %s', error)
+
+
+def options(conf: cfg.ConfigOpts) -> model.Options:
+    """What of the configuration the queue and the choice need."""
+    return model.Options(**{
+        name: type(default)(conf.reaper[name])
+        for name, default in dataclasses.asdict(_CHOICE).items()})

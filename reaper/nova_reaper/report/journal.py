@@ -1,0 +1,544 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""The journal: what was done to which server, for whom, and why.
+
+Each record is told on a bus and by a web hook, too. Who has something to tell
+does not wait until it is told: a bus that is away would hold up the end of
+servers, and the engine with all that wait.
+
+A thread of its own writes the records of the threads that act: a database
+that is slow or gone holds up neither the engine nor a server. What cannot be
+written waits, in memory and so many records at the most, and is written when
+the database is back.
+
+A record of what is about to be done can be waited for. It is in the database
+then before the deed, so that a process that is killed in between has not
+ended a server of which nothing is known. It is waited for only while the
+database keeps up. A reaper that is killed between a deed and its record leaves
+a notice or a build open, of which no record says what became of it. Nova
+knows.
+
+A reaper keeps in memory whom it has ended and built for whom: caps by the
+hour, the protection of servers that came back, exclusions, misses and the
+fair share follow from it. The next one, after a restart or on another
+machine, reads it here.
+"""
+
+import base64
+import collections
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Sequence
+import dataclasses
+import datetime
+import hmac
+import itertools
+import json
+import queue
+import socket
+import threading
+import time
+from typing import Any
+
+from oslo_config import cfg
+from oslo_db import exception as db_exception
+from oslo_log import log
+import oslo_messaging
+from oslo_utils import timeutils
+from oslo_utils import uuidutils
+import requests
+
+from nova_reaper.clients import nova
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper import conf as reaper_conf
+from nova_reaper.report import store as store_module
+from nova_reaper.report.store import Kind
+from nova_reaper.report.store import LEFT
+from nova_reaper.report.store import Record
+
+LOG = log.getLogger(__name__)
+# So many records wait to be written; what comes then is lost.
+WAITING = 10000
+# Of one transaction.
+BATCH = 100
+# Seconds that a record is waited for.
+PATIENCE = 1.0
+# Seconds between two looks whether the reaper is to pause.
+POLL = 2.0
+# Seconds between two tries of a database that fails, at the most.
+LONGEST = 30.0
+# Seconds between two purges.
+PURGE = 3600.0
+# What is wrong with a record, and not with the database.
+UNFIT = (db_exception.DBDataError, db_exception.DBInvalidUnicodeParameter,
+         ValueError, TypeError)
+# Of a post to the web hook.
+HOOK_TIMEOUT = 5
+# Seconds for which a record is posted again, and the longest pause between.
+RETRY_FOR = 900.0
+LONGEST_PAUSE = 60.0
+# Of a notification; None would be for ever.
+RETRIES = 2
+# So much may wait to be told; what comes then is dropped.
+UNTOLD = 1000
+# Seconds that the end of the process waits for what has not been told.
+AT_THE_END = 3.0
+_HOUR = datetime.timedelta(hours=1)
+# After so many half-lives what was given counts next to nothing.
+HALF_LIVES = 4
+# So many builds tell the fair share well enough.
+MOST = 10000
+# Notices and builds that are older were closed long ago, or never will be.
+OPEN_FOR = datetime.timedelta(days=7)
+# What is younger may be under way, or about to be written.
+YOUNG = datetime.timedelta(seconds=60)
+
+
+class _Outbox:
+    """Makes calls in a thread of its own, one after the other.
+
+    :param name: of the thread
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: queue.Queue[Callable[[], None]] = queue.Queue(UNTOLD)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def put(self, what: str, call: Callable[[], None]) -> None:
+        """Have a call made, or dropped if too many wait already.
+
+        :param what: for the log
+        :param call: raises nothing
+        """
+        with self._lock:
+            if self._thread is None:
+                # A daemon: the process does not wait for it to end.
+                self._thread = threading.Thread(
+                    target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        try:
+            self._calls.put_nowait(call)
+        except queue.Full:
+            LOG.warning('%s is not sent: %d others wait to be.', what,
+                        UNTOLD)
+
+    def _run(self) -> None:
+        while True:
+            self._calls.get()()
+            self._calls.task_done()
+
+    def flush(self, timeout: float) -> int:
+        """Wait until all calls are made, at most so many seconds.
+
+        :returns: how many are not
+        """
+        done = self._calls.all_tasks_done
+        with done:
+            done.wait_for(lambda: not self._calls.unfinished_tasks, timeout)
+            return self._calls.unfinished_tasks
+
+
+class Announcer:
+    """Tells each record of the journal; failures are logged only.
+
+    Notifications go where [oslo_messaging_notifications] says, nowhere unless
+    a driver is set there.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf
+        self._notifier: Any = None
+        self._bus = _Outbox('notifications')
+        self._hook = _Outbox('web hook')
+
+    def tell(self, told: Record) -> None:
+        """Have a record told; nobody waits for it."""
+        payload = told.to_dict(True)
+        what = f'reaper.{told.kind.value} of server {told.server}'
+        self._bus.put(what, lambda: self._send(told.kind.value, payload))
+        if self._conf.reaper.hook_url:
+            self._hook.put(f'{what} by the web hook',
+                           lambda: self._deliver(what, payload))
+
+    def flush(self) -> None:
+        """Wait a moment until all is told; the rest is dropped."""
+        end = time.monotonic() + AT_THE_END
+        left = sum(box.flush(max(0.0, end - time.monotonic()))
+                   for box in (self._bus, self._hook))
+        if left:
+            LOG.warning('%d notifications are not sent: the service ends.',
+                        left)
+
+    def _send(self, kind: str, payload: dict[str, Any]) -> None:
+        event_type = f'reaper.{kind}'
+        try:
+            if self._notifier is None:
+                transport = oslo_messaging.get_notification_transport(
+                    self._conf, url=self._conf.notifications.transport_url)
+                self._notifier = oslo_messaging.Notifier(
+                    transport, retry=RETRIES,
+                    publisher_id=f'nova-reaper:{socket.gethostname()}')
+            self._notifier.info({}, event_type, payload)
+        except Exception as error:
+            LOG.warning('%s was not sent: %s', event_type,
+                        type(error).__name__)
+
+    def _deliver(self, what: str, payload: dict[str, Any]) -> None:
+        """Post a record until that succeeds, or has no sense any more."""
+        end, pause = time.monotonic() + RETRY_FOR, 1.0
+        while self._conf.reaper.hook_url:
+            why, again = self._post(payload)
+            if not why:
+                return
+            if not again or time.monotonic() + pause > end:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        else:
+            why = 'it was turned off'
+        LOG.warning('The web hook was not told of %s: %s', what, why)
+
+    def _post(self, payload: dict[str, Any]) -> tuple[str, bool]:
+        """Post a record once.
+
+        :returns: why it did not succeed, '' if it did; whether to try again
+        """
+        body = json.dumps(payload).encode()
+        try:
+            answer = requests.post(
+                self._conf.reaper.hook_url, data=body, timeout=HOOK_TIMEOUT,
+                allow_redirects=False, headers={
+                    'content-type': 'application/json'} | signed(
+                        payload['id'], int(time.time()), body,
+                        self._conf.reaper.hook_secret))
+        except Exception as error:
+            # Its text could hold the URL, and that a secret.
+            return type(error).__name__, True
+        if answer.status_code < 300:
+            return '', False
+        return (f'HTTP {answer.status_code}', answer.status_code >= 500 or
+                answer.status_code in (408, 425, 429))
+
+
+def signed(uuid: str, at: int, body: bytes, secret: str | None
+           ) -> dict[str, str]:
+    """The headers of a web hook, by the Standard Webhooks specification.
+
+    A receiver that sees the same ID again has the record already; one that
+    checks the time cannot be sent an old one again by others.
+    """
+    headers = {'webhook-id': uuid, 'webhook-timestamp': str(at)}
+    if secret:
+        code = hmac.digest(reaper_conf.hook_key(secret),
+                           f'{uuid}.{at}.'.encode() + body, 'sha256')
+        headers['webhook-signature'] = f'v1,{base64.b64encode(code).decode()}'
+    return headers
+
+
+class Journal:
+    """Writes records, and knows whether the reaper is to pause.
+
+    :param tell: is told of each record, and does not wait; an Announcer tells
+        it by default
+    :ivar error: why the database could not be used last, None if it could
+    :ivar lost: how many records were not written, and never will be
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts,
+                 tell: Callable[[Record], None] | None = None) -> None:
+        self._conf = conf.journal
+        self.store = store_module.Store(conf)
+        self._announcer = Announcer(conf)
+        self._tell = tell or self._announcer.tell
+        self._rows: collections.deque[Record] = collections.deque()
+        self._changed = threading.Condition()
+        self._written = 0
+        self._late = False
+        self._size = BATCH
+        self._failures = 0
+        self._look_at = self._purge_at = 0.0
+        self._stopping = threading.Event()
+        self._switch: Record | None = None
+        self._thread: threading.Thread | None = None
+        self.error: str | None = None
+        self.lost = 0
+        #: Set when it is known whether the reaper is to pause.
+        self.asked = threading.Event()
+
+    def start(self) -> None:
+        """Begin to write, in a thread that the process does not wait for."""
+        self._thread = threading.Thread(target=self._run, name='journal',
+                                        daemon=True)
+        self._thread.start()
+
+    @property
+    def pause(self) -> Record | None:
+        """The pause that is in force, None if there is none."""
+        switch = self._switch
+        return switch if switch and switch.kind is Kind.PAUSE else None
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait to be written."""
+        return len(self._rows)
+
+    def write(self, *records: Record, wait: bool = False) -> None:
+        """Have records written, and others told of them.
+
+        :param wait: whether to wait a moment until they are written. A thread
+            that owns the engine does not.
+        """
+        for record in records:
+            self._tell(record)
+        with self._changed:
+            for record in records:
+                if len(self._rows) >= WAITING:
+                    self._lose(record, f'{WAITING} others wait to be')
+                else:
+                    self._rows.append(record)
+            last = self._written + len(self._rows)
+            self._changed.notify_all()
+            if not (wait and self._thread) or self._late or self.error:
+                return
+            if not self._changed.wait_for(lambda: self._written >= last,
+                                          PATIENCE):
+                # One that waits tells enough, until all is written.
+                self._late = True
+
+    def switch(self, kind: Kind, by: str, why: str) -> Record:
+        """Pause or resume, for this reaper at once; returns what stands.
+
+        :raises: what the database does; nothing has changed then
+        """
+        before = self.store.switch()
+        if (before.kind if before else Kind.RESUME) is not kind:
+            before = Record(kind, detail={'by': by, 'why': why})
+            self.store.add([before])
+            LOG.warning('%s by %s: %s', kind.value.capitalize(), by, why)
+        self._switch = before
+        return before or Record(kind)
+
+    def flush(self, timeout: float) -> int:
+        """Wait until all is written, at most so many seconds.
+
+        :returns: how many records are not
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not self._rows, timeout)
+            return len(self._rows)
+
+    def leave(self) -> None:
+        """Wait a moment until all is written and told; the rest is dropped.
+
+        To be called when the process is about to end.
+        """
+        self.flush(AT_THE_END)
+        self._announcer.flush()
+
+    def stop(self) -> None:
+        """End the thread; what is not written is lost."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread:
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.work()
+            if self.error:
+                self._stopping.wait(min(LONGEST, 0.5 * 2 ** min(
+                    self._failures, 10)))
+                continue
+            with self._changed:
+                if not self._rows and not self._stopping.is_set():
+                    self._changed.wait(POLL)
+
+    def work(self) -> None:
+        """Write what waits, look for a pause, delete what is old; once."""
+        with self._changed:
+            batch = list(itertools.islice(self._rows, self._size))
+        try:
+            if batch:
+                self.store.add(batch)
+            if time.monotonic() >= self._look_at:
+                self._switch = self.store.switch()
+                self._purge()
+                self._look_at = time.monotonic() + POLL
+                self.asked.set()
+        except Exception as error:
+            # Libraries raise what they like for a wrong URL.
+            self._failed(batch, error)
+        else:
+            self._take(len(batch))
+            self._size, self._failures = BATCH, 0
+            if self.error:
+                LOG.info('The journal is written again.')
+            self.error = None
+
+    def _take(self, count: int) -> None:
+        with self._changed:
+            for _ in range(count):
+                self._rows.popleft()
+            self._written += count
+            self._late = self._late and bool(self._rows)
+            self._changed.notify_all()
+
+    def _failed(self, batch: list[Record], error: Exception) -> None:
+        # It may hold the password of the URL.
+        why = (str(error) if isinstance(error, ImportError)
+               else type(error).__name__)
+        if isinstance(error, UNFIT) and len(batch) == 1:
+            self._lose(batch[0], why)
+            self._take(1)
+            return
+        if not self.error:
+            LOG.error('The journal cannot be written or read at the moment '
+                      '(%s); its database is [database] connection. The '
+                      'reaper goes on.', why)
+            LOG.debug('The journal: %s', error)
+        self.error, self._size, self._look_at = why, 1, 0.0
+        self._failures += 1
+
+    def _lose(self, record: Record, why: str) -> None:
+        self.lost += 1
+        LOG.error('The journal is without this record: %s of server %s for '
+                  '%s: %s', record.kind.value, record.server, record.waiting,
+                  why)
+
+    def _purge(self) -> None:
+        days = self._conf.retention_days
+        if not days or time.monotonic() < self._purge_at:
+            return
+        gone = self.store.purge(
+            timeutils.utcnow(True) - datetime.timedelta(days=days),
+            self._conf.purge_batch)
+        # The next batch is deleted with the next look.
+        if gone < self._conf.purge_batch:
+            self._purge_at = time.monotonic() + PURGE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Memory:
+    """Records of before a time that bear on what is decided now.
+
+    :ivar until: that time
+    :ivar exclusion: seconds for which stuck victims are left alone
+    :ivar ends: by the reaper, within an hour
+    :ivar returns: of servers that may still be protected for it
+    :ivar stuck: withdrawals for which a server may still be left alone
+    :ivar missed: builds that failed though others had been ended for them
+    :ivar builds: of servers that run since, for the fair share
+    """
+
+    until: datetime.datetime
+    exclusion: int
+    ends: Sequence[Record] = ()
+    returns: Sequence[Record] = ()
+    stuck: Sequence[Record] = ()
+    missed: Sequence[Record] = ()
+    builds: Sequence[Record] = ()
+
+
+def read(store: store_module.Store, until: datetime.datetime,
+         options: model.Options, exclusion: int) -> Memory:
+    """Read what bears on decisions from now on.
+
+    :param until: since when the reaper that reads remembers itself
+    :param exclusion: seconds for which stuck victims are left alone, and
+        misses remembered
+    """
+    def find(seconds: float, *kinds: Kind) -> list[Record]:
+        if not seconds:
+            return []
+        return store.find(store_module.Query(
+            kinds=kinds, since=until - datetime.timedelta(seconds=seconds),
+            until=until, limit=MOST))
+
+    built = find(HALF_LIVES * options.fair_share_half_life, Kind.BUILD,
+                 Kind.RETURN)
+    return Memory(
+        until, exclusion,
+        [end for end in find(_HOUR.total_seconds(), Kind.END)
+         if end.result != LEFT],
+        [back for back in find(options.repeat_protection, Kind.RETURN)
+         if back.result == 'active'],
+        [stuck for stuck in find(exclusion, Kind.WITHDRAWAL)
+         if stuck.result == 'stuck'],
+        [build for build in find(exclusion, Kind.BUILD, Kind.RETURN)
+         if build.detail.get('missed')],
+        [build for build in built if build.result == 'active'])
+
+
+def close(store: store_module.Store,
+          find: Callable[[str], nova.NovaServer | None],
+          busy: Collection[str]) -> list[Record]:
+    """What became of notices and builds of which the journal does not tell.
+
+    :param find: gives a server as it is, None if it is gone
+    :param busy: IDs of servers that attempts are under way for
+    """
+    now = timeutils.utcnow(True)
+    found = []
+    for record in store.open(now - OPEN_FOR, now - YOUNG):
+        if record.waiting in busy:
+            continue
+        server = find(record.server)
+        result = (_of_notice(record, server, now)
+                  if record.kind is Kind.NOTICE else _of_build(server))
+        if result is None:
+            continue
+        kind = record.kind
+        if kind is Kind.NOTICE:
+            kind = Kind.END if result else Kind.WITHDRAWAL
+        found.append(dataclasses.replace(
+            record, kind=kind, result=result, at=now,
+            id=uuidutils.generate_uuid(), detail={
+                'why': 'It was found so later: the reaper that did it could '
+                'not write it down.'}))
+    return found
+
+
+def _of_notice(record: Record, server: nova.NovaServer | None,
+               now: datetime.datetime) -> str | None:
+    """How a victim was ended, '' if it lives on, None if that is open."""
+    if server is None:
+        # Nobody ends a server before its notice has run out.
+        until = record.detail.get('terminate_at') or ''
+        early = bool(until) and timeutils.parse_isotime(until) > now
+        return LEFT if early else model.Action.DELETE.value
+    if server.status == 'DELETED':
+        # Nova says so before the delete is done, which may still fail.
+        return None
+    if server.status in shapes.OFF_HOST:
+        return (model.Action.SHELVE.value
+                if shapes.SHELVED_AT in server.metadata else LEFT)
+    if server.metadata.get(shapes.FOR) == record.waiting:
+        return None
+    return ''
+
+
+def _of_build(server: nova.NovaServer | None) -> str | None:
+    """How a build ended, None if it goes on."""
+    if server is None:
+        return model.Result.GONE.value
+    if server.status in ('ACTIVE', 'SHUTOFF'):
+        return model.Result.ACTIVE.value
+    if server.waits or server.shelved:
+        return model.Result.PENDING.value
+    if server.status == 'ERROR' and not server.task_state:
+        return model.Result.ERROR.value
+    return None
