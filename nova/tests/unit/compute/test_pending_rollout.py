@@ -94,4 +94,6 @@ class DriftTestCase(test.NoDBTestCase):
             found = list(nova_pending_check.drift())
         self.assertNotEqual([], found)
         for sentence in found:
-            self.assertIn('nova.compute.manager.ComputeManager.', sentence)
+            self.assertRegex(
+                sentence, r'nova\.(compute\.manager\.ComputeManager|'
+                r'objects\.build_request\.BuildRequest)\.')
