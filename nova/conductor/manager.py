@@ -64,7 +64,6 @@ class ComputeTaskManager:
                 admin_password, injected_files, requested_networks,
                 block_device_mapping, tags=tags)
         except objects.build_request.LeaseLost:
-            context.builds = ()
             for build_request in build_requests:
                 lost_claims.delete(
                     context, self.report_client, build_request.instance_uuid)

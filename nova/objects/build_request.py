@@ -160,7 +160,7 @@ class BuildRequest:
     @api_db_api.context_manager.writer
     def _destroy_in_db(context, instance_uuid):
         row = api_models.BuildRequest
-        # Whoever has the lease has the server.
+        # The owner of a lease has the server: nobody else deletes the row.
         if not context.session.query(row).filter(
                 row.instance_uuid == instance_uuid, ~_is_rebuild(row)).delete(
                     synchronize_session=False):

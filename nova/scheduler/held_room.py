@@ -168,14 +168,6 @@ def _clear(context, client, hold):
                     instance_uuid=hold['instance_uuid'])
 
 
-def was_claimed(selection):
-    """Whether a Selection of schedule() is a hold that claim() has made one.
-
-    Nothing but that is allocated to the server then.
-    """
-    return selection.allocation_request_version == VERSION
-
-
 def _put(context, client, hold, allocations, consumer_type, project_id,
          user_id):
     for _attempt in range(_ATTEMPTS):

@@ -46,7 +46,7 @@ def delete(context, report_client, instance_uuid):
         place = build_request.place_of(context, instance_uuid)
         if place is None or place == build_request.Place(None, False):
             return True
-        # Somebody can hold room for a server that waits.
+        # The allocation of a server that waits can be room held for it.
         return place.cell_uuid == objects.CellMapping.CELL0_UUID and (
             not held_room.find(context, report_client, instance_uuid))
 

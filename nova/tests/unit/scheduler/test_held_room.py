@@ -207,13 +207,6 @@ class HoldTestCase(HeldRoomBase):
             self.assertFalse(report.drop_held_room(
                 self.context, uuids.server))
 
-    def test_was_claimed(self):
-        for version, claimed in ('1.38', True), ('1.36', False), (None, False):
-            self.assertEqual(claimed, held_room.was_claimed(objects.Selection(
-                allocation_request_version=version)))
-        # Or the claim of the release would be taken for that of a hold.
-        self.assertNotEqual(held_room.VERSION, report.SAME_SUBTREE_VERSION)
-
     def test_uncounted(self):
         self.assertEqual({}, held_room.uncounted(self.context, 'reaper'))
         self.context.uncounted_hold = self.hold
