@@ -125,9 +125,9 @@ class API:
                 unbuilt_instance.applies_to(instance) or
                 # Whatever is in cell0 is on no host that could rebuild it.
                 context.cell_uuid == objects.CellMapping.CELL0_UUID):
+            # The schema of this microversion takes no files.
             rebuild_in_cell0.rebuild(
-                self, context, instance, image_href, admin_password,
-                files_to_inject=files_to_inject, **kwargs)
+                self, context, instance, image_href, admin_password, **kwargs)
         else:
             if asked is not None:
                 rebuild_in_cell0.refuse_correction(asked, instance)

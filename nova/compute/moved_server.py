@@ -82,8 +82,8 @@ def delete(
                 found = _elsewhere(api, context, instance)
                 raised.reraise = found is None
         else:
-            # A record that this request has destroyed has no ID any more. The
-            # release says nothing where the record was gone already.
+            # A record that this request has destroyed has no ID any more. If
+            # the record was gone already the release raises nothing.
             if not is_record or 'id' not in instance:
                 return
             found = _elsewhere(api, context, instance)

@@ -8,14 +8,9 @@ back into what a create has made of it before it was scheduled, a build
 request and a mapping to no cell, with what the rebuild changes, and casts it
 to the conductor.
 
-1. Request.check() asks what a create asks. Nothing has changed.
-2. create_in_place_of_mapping(): one conditional UPDATE of the mapping, which
-   one of several requests does, with the INSERT of the build request.
-3. destroy_unchanged(): the record goes for good.
-4. The conductor is asked to build the server.
-
-Whoever dies after 2 or 3 leaves a build request that gets old, and
-nova.conductor.tasks.recover_builds returns the server to cell0.
+The steps are those of nova/README.rst. A nova-api that dies after step 2 or 3
+leaves a build request that gets old, and nova.conductor.tasks.recover_builds
+returns the server to cell0.
 """
 
 from oslo_db import exception as db_exc
@@ -76,14 +71,13 @@ def refuse_correction(asked, instance):
 
 
 def rebuild(api, context, instance, image_href, admin_password,
-            files_to_inject=None, **changes):
+            **changes):
     """Take a server out of its cell and have it built under the same ID.
 
     :param context: the request context, targeted at the cell, with its Asked
     :param instance: the Instance as it is in the cell
     :param image_href: the ID of the image to build from, None for the one
         that it was created with
-    :param files_to_inject: None, as API_VERSION takes no personality files
     :param changes: the attributes of the server that the request replaces
     :raises: InstanceIsLocked or InstanceInvalidState (409) and what
         rebuild_request.Request.check() raises; nothing has changed then

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Where a server that comes out of cell0 is to be built.
+"""Finds a host for a server that is rebuilt, in held room if there is any.
 
-This is a module of its own, because nova.scheduler.held_room is imported
-before nova.scheduler.utils can be.
+The function is not in nova.scheduler.held_room, because nova.scheduler.utils
+imports that module indirectly.
 """
 
 from oslo_log import log as logging
@@ -17,9 +17,9 @@ LOG = logging.getLogger(__name__)
 
 def schedule(context, client, query_client, request_spec, build_request,
              schedule_anywhere):
-    """Find a host for a server that comes out of cell0.
+    """Find a host for a server that is rebuilt.
 
-    What earlier builds have left allocated is deleted before, or Placement
+    What earlier builds have left allocated is deleted first, or Placement
     would refuse the claim of the scheduler.
 
     :param context: the request context
@@ -30,8 +30,8 @@ def schedule(context, client, query_client, request_spec, build_request,
     :param schedule_anywhere: finds a host where no room is held, a function
         without arguments
     :returns: a list of lists of Selection objects
-    :raises: LeaseLost, and what schedule_anywhere() raises. The caller gives
-        back then what is held for the server or allocated to it.
+    :raises: LeaseLost, and what schedule_anywhere() raises. What is held for
+        the server, or allocated to the server, is then left to the caller.
     """
     uuid = request_spec.instance_uuid
     body = held_room.get_allocations(context, client, uuid)

@@ -140,7 +140,7 @@ class _RebuildTaskManager(ComputeTaskManager):
 
         :param task: the RebuildInCell0Task
         """
-        # No clients of its own: a build needs those of its conductor.
+        # The constructor would make new clients of all services.
         vars(self).update(vars(manager))
         self.task = task
 
@@ -164,17 +164,17 @@ class _RebuildTaskManager(ComputeTaskManager):
                                  build_requests, request_specs,
                                  block_device_mappings, tags,
                                  cell_mapping_cache):
-        """Leave it to the rollback of the task, which the release goes to."""
+        """Do nothing: the rollback of the task cleans up after the build."""
 
     def _recheck_quota(self, *args, **kwargs):
         super()._recheck_quota(*args, **kwargs)
-        # All that follows is written by the UUID of the server. Somebody who
-        # has taken the build over may have a record of the server there.
+        # All that follows is written by the UUID of the server. A process
+        # that has taken the build over may have a record in the same cell.
         self.task.build_request.renew()
 
     def _create_block_device_mapping(self, cell, flavor, instance_uuid,
                                      block_device_mapping):
-        # The release has just recorded the action, as that of a create.
+        # The release has just recorded the rebuild, as a create.
         with nova_context.target_cell(self.task.context, cell) as cctxt:
             action_history.unpack(
                 cctxt, instance_uuid,
@@ -185,7 +185,7 @@ class _RebuildTaskManager(ComputeTaskManager):
 
     @staticmethod
     def _map_instance_to_cell(context, instance, cell):
-        """Leave it to _delete_build_request(): one transaction does both."""
+        """Do nothing: _delete_build_request() maps the server, too."""
 
     def _delete_build_request(self, context, build_request, instance, cell,
                               instance_bdms, instance_tags):

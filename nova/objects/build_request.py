@@ -25,7 +25,7 @@ released = nova_pending.released(__name__)
 # that column, and the release loads a TagList with the lease beside it.
 _LEASE = '{"nova_pending": '
 
-# Of a create: the server was nowhere before.
+# BuildRequest.before of a create, whose server had no record before.
 _NOTHING_BEFORE = {'vm_state': None, 'actions': [], 'reserve': False}
 
 # A build request makes up these attributes of its Instance at each load.
@@ -111,9 +111,9 @@ def _instance_diff(before, after):
 @nova_pending.over(released.BuildRequest)
 class BuildRequest:
 
-    #: Of a rebuild: who has the server (owner, None until a conductor has
-    #: it), and the UUID of the cell that may have a record of it (cell). None
-    #: for a create.
+    #: Of a rebuild: which process has the server (holder, None until a
+    #: conductor has the server), and the UUID of the cell that may have a
+    #: record of the server (cell). None for a create.
     lease = nova_pending.new(None)
 
     #: Of a rebuild: the vm_state and the packed actions that the server had
@@ -150,7 +150,8 @@ class BuildRequest:
     @api_db_api.context_manager.writer
     def _destroy_in_db(context, instance_uuid):
         row = api_models.BuildRequest
-        # The owner of a lease has the server: nobody else deletes the row.
+        # Whoever holds the lease has the server: no other process deletes the
+        # row.
         if not context.session.query(row).filter(
                 row.instance_uuid == instance_uuid, ~_is_rebuild(row)).delete(
                     synchronize_session=False):
@@ -245,16 +246,16 @@ class BuildRequest:
         caller takes the lease.
 
         :param stale_before: when the lease must have been renewed last for it
-            to be taken from its owner, a datetime. A create is taken so too.
-            By default the lease of a rebuild must be free.
+            to be taken from its holder, a datetime. A create is taken so too.
+            By default the lease of a rebuild must have no holder.
         :returns: whether it was taken
         """
         lease = self.lease or {'cell': None}
         if stale_before is None and (
-                self.lease is None or lease['owner'] is not None):
+                self.lease is None or lease['holder'] is not None):
             return False
         return self._save_lease(
-            dict(lease, owner=uuidutils.generate_uuid()), stale_before)
+            dict(lease, holder=uuidutils.generate_uuid()), stale_before)
 
     @nova_pending.new
     def renew(self, **changes):
@@ -279,7 +280,7 @@ class BuildRequest:
         :raises: InstanceMappingNotFound if the server is not mapped to the
             cell, or is being deleted
         """
-        self.lease = {'owner': None, 'cell': cell.uuid}
+        self.lease = {'holder': None, 'cell': cell.uuid}
         self._create_in_place_of_mapping(
             context, cell, request_spec, self._get_update_primitives())
 
@@ -348,14 +349,14 @@ class BuildRequest:
     def _destroy_rebuild(self):
         """Delete the server, whoever builds it.
 
-        The lease comes first: its owner finds that it is lost and stops. If
-        this process dies before the end, the server returns to cell0, and its
-        owner deletes it again.
+        The lease is taken first, so that the conductor that held the lease
+        stops. If this process dies before the end, recovery returns the server
+        to cell0, and the user deletes the server again.
 
         :raises: BuildRequestNotFound if the server has a record by now
         """
         while not self._save_lease(
-                dict(self.lease, owner=uuidutils.generate_uuid())):
+                dict(self.lease, holder=uuidutils.generate_uuid())):
             now = objects.BuildRequest.get_by_instance_uuid(
                 self._context, self.instance_uuid)
             self.id, self.lease, self.stored_tags = (

@@ -90,22 +90,18 @@ def drop(context, client, hold):
     return dropped
 
 
-def claim(context, client, hold, project_id, user_id, wanted=None):
+def claim(context, client, hold, project_id, user_id):
     """Make room that is held the allocation of its server.
 
     :param hold: what find() returned
-    :param wanted: the allocations that the server is to have, None for what
-        is held
     :returns: whether that was done. If not, placement has no such room, or
         the hold is not what was found any more.
     :raises: keystoneauth1.exceptions.ClientException
     """
     if not _stands(context, client, hold):
         return False
-    if wanted is None:
-        wanted = hold['allocations']
     for _attempt in range(_ATTEMPTS):
-        if not _put(context, client, hold, wanted, CLAIMED_TYPE,
+        if not _put(context, client, hold, hold['allocations'], CLAIMED_TYPE,
                     project_id, user_id):
             return False
         # Placement 16 repeats a write that met a deadlock without the part
@@ -125,7 +121,7 @@ def claim(context, client, hold, project_id, user_id, wanted=None):
         if (now['consumer_type'], now['project_id'], now['user_id']) == (
                 CLAIMED_TYPE, project_id, user_id):
             return True
-        if allocations.resources(now) != wanted:
+        if allocations.resources(now) != hold['allocations']:
             return False
         hold = dict(hold, consumer_generation=now['consumer_generation'])
     return False

@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 # How many build requests a run looks at.
 _LIMIT = 1000
 
-# Less than this, in seconds, undoes builds that nothing is wrong with.
+# A shorter age, in seconds, would undo builds that are under way.
 _SHORTEST = 4
 
 
@@ -84,8 +84,8 @@ def run_in_turn(
 def _take_turn(context, seconds):
     """Take the turn to recover, which one worker of all conductors has.
 
-    The time at which the mapping of cell0 was updated tells, which means
-    nothing else.
+    The turn is noted in updated_at of the mapping of cell0, which nothing
+    else reads.
 
     :returns: whether it was taken
     """

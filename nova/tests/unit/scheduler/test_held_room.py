@@ -125,16 +125,6 @@ class HoldTestCase(HeldRoomBase):
                 'project_id': 'owner', 'user_id': 'user'},
             version='1.38', global_request_id=self.context.global_id)
 
-    def test_claim_of_other_allocations(self):
-        other = {uuids.other: {'resources': RESOURCES}}
-        self.client.put.return_value = answer(204)
-        self.client.get.side_effect = [
-            self.held(), self.claimed(allocations=other)]
-        self.assertTrue(held_room.claim(
-            self.context, self.client, self.hold, 'owner', 'user', other))
-        self.assertEqual(
-            other, self.client.put.call_args.args[1]['allocations'])
-
     def test_what_was_changed_stays(self):
         for change in ({'consumer_type': 'INSTANCE'},
                        {'consumer_generation': 1}, {'project_id': 'other'},
