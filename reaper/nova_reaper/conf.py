@@ -459,7 +459,7 @@ def load(arguments: list[str], files: list[str] | None = None
     """
     conf = Configuration()
     log.register_options(conf)
-    # Nobody wants to see each request twice; keystoneauth hides the tokens.
+    # At DEBUG both would write lines for each request and each heartbeat.
     log.set_defaults(default_log_levels=log.get_default_log_levels() + [
         'keystoneauth=WARNING', 'tooz=WARNING'])
     conf(arguments, project='nova-reaper', prog='nova-reaper',
