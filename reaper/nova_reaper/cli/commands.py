@@ -307,7 +307,7 @@ def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     try:
-        found = store.Store(conf).find(query)[::-1]
+        found = store.Store(conf).find(**query)[::-1]
     except Exception as error:
         return _failed(error)
     if options.json:

@@ -147,7 +147,7 @@ class HistoryTestCase(tests.TestCase):
         self.addCleanup(hangs.set)
         asked = threading.Semaphore(0)
 
-        def find(query: store.Query) -> list[Record]:
+        def find(**query: Any) -> list[Record]:
             asked.release()
             hangs.wait(30)
             return []

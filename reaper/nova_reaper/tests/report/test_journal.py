@@ -32,7 +32,7 @@ class JournalTestCase(tests.TestCase):
         self.records = [Record(Kind.END, str(number)) for number in range(9)]
 
     def written(self) -> list[str]:
-        found = self.book.store.find(store.Query())
+        found = self.book.store.find()
         return [item.server for item in found[::-1]]
 
     def fails(self, error: Exception) -> Any:
