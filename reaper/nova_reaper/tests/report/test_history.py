@@ -15,7 +15,6 @@ from nova_reaper.cloud import model
 from nova_reaper.report import answers
 from nova_reaper.report import http
 from nova_reaper.report import journal
-from nova_reaper.report import store
 from nova_reaper.report.store import Kind
 from nova_reaper.report.store import Record
 from nova_reaper import tests

@@ -13,7 +13,6 @@ from oslo_db import exception
 from oslo_utils import timeutils
 
 from nova_reaper.report import journal
-from nova_reaper.report import store
 from nova_reaper.report.store import Kind
 from nova_reaper.report.store import Record
 from nova_reaper import tests
