@@ -302,10 +302,10 @@ class Journal:
             self._changed.notify_all()
             if not (wait and self._thread) or self._late or self.error:
                 return
-            # Once a record was waited for in vain, no thread waits until all
-            # records are written.
-            self._late = not self._changed.wait_for(
-                lambda: self._written >= last, PATIENCE)
+            if not self._changed.wait_for(lambda: self._written >= last,
+                                          PATIENCE):
+                # No other thread waits until all records are written.
+                self._late = True
 
     def switch(self, kind: Kind, by: str, why: str) -> Record:
         """Pause or resume, for this reaper at once; returns what stands.
@@ -321,7 +321,7 @@ class Journal:
         return before or Record(kind)
 
     def flush(self, timeout: float) -> int:
-        """Wait until all is written, at most so many seconds.
+        """Wait until all records are written, at most so many seconds.
 
         :returns: how many records are not
         """
@@ -330,15 +330,15 @@ class Journal:
             return len(self._rows)
 
     def leave(self) -> None:
-        """Wait a moment until all is written and told; the rest is dropped.
+        """Wait a moment until all records are written and told.
 
-        To be called when the process is about to end.
+        The process is about to end: the others are dropped.
         """
         self.flush(AT_THE_END)
         self._announcer.flush()
 
     def stop(self) -> None:
-        """End the thread; what is not written is lost."""
+        """End the thread; records that are not written are lost."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
@@ -357,7 +357,7 @@ class Journal:
                     self._changed.wait(POLL)
 
     def work(self) -> None:
-        """Write what waits, look for a pause, delete what is old; once."""
+        """Write a batch of records, look for a pause, and purge."""
         with self._changed:
             batch = list(itertools.islice(self._rows, self._size))
         try:
