@@ -268,7 +268,8 @@ def _unique(items: str, key: str, found: Iterable[str], seen: dict[str, str]
 
     :param items: the key of the list of what has the names
     :param key: that of the name
-    :param seen: the paths by name; those that were there before, too
+    :param seen: the paths of names that are taken already, by name
+    :returns: the paths of all names, by name
     """
     for at, text in enumerate(found):
         path = f'{items}[{at}].{key}'
@@ -501,7 +502,7 @@ _WAITING: Table = {
     'refused_by': (_dict_of(_name), {})}
 
 
-# What is written where it is not the default.
+# Keys that a document has only where the value is not the default.
 _OF_SERVER = [name for name in _SERVER
               if name not in ('id', 'host', 'resources')]
 _OF_WAITING = [name for name in _WAITING if name not in (
