@@ -172,6 +172,9 @@ def _once_done(conf: cfg.ConfigOpts, services: service.Services,
     book.leave()
     if engine.guard.reason:
         return _refuse(engine.guard.reason, 1)
+    if book.pause:
+        return _refuse('The reaper is paused: nothing is begun before '
+                       '"nova-reaper resume".', 1)
     if calm < 3:
         return _refuse('It was not done in time; the next start goes on with '
                        'it.', 1)

@@ -364,7 +364,10 @@ class Journal:
             if batch:
                 self.store.add(batch)
             if time.monotonic() >= self._look_at:
-                self._switch = self.store.switch()
+                known, found = self._switch, self.store.switch()
+                if self._switch is known:
+                    # switch() was not called meanwhile.
+                    self._switch = found
                 self._purge()
                 self._look_at = time.monotonic() + POLL
                 self.asked.set()

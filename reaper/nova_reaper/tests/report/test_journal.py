@@ -139,6 +139,19 @@ class JournalTestCase(tests.TestCase):
             self.book.work()
             self.assertEqual(paused, self.book.pause is not None)
 
+    def test_a_pause_while_the_thread_looks_for_one(self) -> None:
+        look = self.book.store.switch
+
+        def looked() -> Record | None:
+            found = look()
+            with mock.patch.object(self.book.store, 'switch', look):
+                self.book.switch(Kind.PAUSE, 'u', 'x')
+            return found
+
+        with mock.patch.object(self.book.store, 'switch', looked):
+            self.book.work()
+        self.assertTrue(self.book.pause)
+
     def test_a_pause_holds_while_the_database_is_gone(self) -> None:
         self.book.switch(Kind.PAUSE, 'u', 'x')
         with mock.patch.object(self.book.store, 'switch',
