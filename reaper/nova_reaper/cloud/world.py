@@ -46,7 +46,7 @@ class World:
         self.servers: dict[str, nova.NovaServer] = {}
         # Those whose owners have not asked to wait are in no queue.
         self.not_asked: dict[str, model.Waiting] = {}
-        self.told = answers.Record(meters)
+        self.told = answers.Decisions(meters)
         self.history: dict[str, queue_module.History] = (
             collections.defaultdict(queue_module.History))
         self.misses = queue_module.Misses()
