@@ -309,7 +309,7 @@ class Waiting:
 class Options:
     """What the operator allows, each as the option of its name says.
 
-    The help of the options is in conf/reaper.py; times are in seconds.
+    The help of the options is in nova_reaper.conf; times are in seconds.
     """
 
     mode: Mode = Mode.OBSERVE
