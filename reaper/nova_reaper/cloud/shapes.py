@@ -375,8 +375,7 @@ class Shapes:
             answer = Answer(
                 _shape(requests, key, hosts, classes, shared,
                        pending.reason == model.Reason.NOTHING_FITS), requests,
-                {item.host: item.refused_by for item in pending.hosts
-                 if item.refused_by},
+                {host: name for host, name in pending.hosts.items() if name},
                 pending.reason, pending.message, pending.advice, asked_at)
         with self._lock:
             known = self._answers.get(key)

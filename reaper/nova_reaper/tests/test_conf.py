@@ -163,7 +163,7 @@ class FactsTestCase(tests.TestCase):
                **metadata: str) -> nova.NovaServer:
         now = timeutils.utcnow(True)
         return nova.NovaServer(
-            's', 'n', 'p', 'u', 'ACTIVE', 'active', None, 'h', flavor, image,
+            's', 'n', 'p', 'u', 'ACTIVE', None, 'h', flavor, image,
             now, now, None, {key.replace('__', ':'): value
                              for key, value in metadata.items()}, False)
 

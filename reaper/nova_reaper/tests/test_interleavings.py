@@ -472,7 +472,7 @@ class ReaderTestCase(tests.TestCase):
                ) -> nova.NovaServer:
         now = timeutils.utcnow(True)
         return nova.NovaServer(
-            uuid, uuid, 'p', 'u', status, '', None, 'h', self.flavor, 'i',
+            uuid, uuid, 'p', 'u', status, None, 'h', self.flavor, 'i',
             now, now, None, metadata, False)
 
     def test_newer_answers_than_those_of_a_list_stay(self) -> None:
@@ -541,7 +541,7 @@ class ShapesTestCase(tests.TestCase):
         def answer(refused: str | None) -> mock.Mock:
             return mock.Mock(
                 requests=('resources=VCPU:1',), message='', advice='',
-                hosts=[mock.Mock(host='h', refused_by=refused)],
+                hosts={'h': refused},
                 reason=model.Reason.NO_ROOM)
 
         def late(uuid: str) -> mock.Mock:
@@ -567,7 +567,7 @@ class ShapesTestCase(tests.TestCase):
             forms.forget(server)
             return mock.Mock(
                 requests=('resources=VCPU:1',), message='', advice='',
-                hosts=[], reason=model.Reason.NO_ROOM)
+                hosts={}, reason=model.Reason.NO_ROOM)
 
         service.pending.side_effect = late
         forms.ask(server, {}, {'VCPU'})

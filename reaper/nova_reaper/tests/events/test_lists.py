@@ -98,14 +98,13 @@ class ManyKindsTestCase(tests.TestCase):
     def pending(self, server: str) -> nova.Pending:
         self.asked.append(server)
         self.offset += lists.ASKING / 10
-        return nova.Pending(
-            NOW, 1, NOW, model.Reason.NO_ROOM, '', '',
-            requests=('resources=VCPU:1',), hosts=())
+        return nova.Pending(1, model.Reason.NO_ROOM, '', '',
+                            requests=('resources=VCPU:1',))
 
     def wait(self, *servers: tuple[str, str]) -> None:
         self.nova.servers.return_value = [
             nova.NovaServer(
-                name, name, project, 'u', 'PENDING', 'pending', None, '',
+                name, name, project, 'u', 'PENDING', None, '',
                 nova.Flavor('m1', 1, 512, 1), 'img', NOW, NOW, None, {},
                 False, kind=name) for name, project in servers]
 
