@@ -13,7 +13,6 @@ from collections.abc import Mapping
 import dataclasses
 import datetime
 import enum
-import functools
 import re
 import threading
 import time
@@ -196,6 +195,14 @@ class CellDown(rest.Unavailable):
     """Nova cannot reach the cell of a server, and knows little of it."""
 
 
+def _action(name: str, body: Any = None) -> Callable[['Nova', str], None]:
+    """A method that asks Nova for an action with a server."""
+    def act(self: 'Nova', uuid: str) -> None:
+        self.client.request('POST', f'/servers/{uuid}/action',
+                            json={name: body})
+    return act
+
+
 class Nova:
     """Nova, as far as the reaper needs it.
 
@@ -314,29 +321,25 @@ class Nova:
                 item['id'], item['service']['host'], item['state'] == 'up',
                 item['status'] == 'enabled')
 
-    def _act(self, uuid: str, action: str, body: Any = None) -> None:
-        self.client.request('POST', f'/servers/{uuid}/action',
-                            json={action: body})
-
     # Have a server that waits built, as it was asked for.
-    rebuild = functools.partialmethod(_act, action='rebuild', body={})
+    rebuild = _action('rebuild', {})
     # Have the guest shut down, and run a server that was stopped.
-    stop = functools.partialmethod(_act, action='os-stop')
-    start = functools.partialmethod(_act, action='os-start')
+    stop = _action('os-stop')
+    start = _action('os-start')
     # Delete a server, also where a delete only marks it as deleted.
-    force_delete = functools.partialmethod(_act, action='forceDelete')
+    force_delete = _action('forceDelete')
     # Take a server off its host and keep it; the second does so where the
     # host still has the disk of a shelved one.
-    shelve = functools.partialmethod(_act, action='shelve')
-    shelve_offload = functools.partialmethod(_act, action='shelveOffload')
+    shelve = _action('shelve')
+    shelve_offload = _action('shelveOffload')
 
     def unshelve(self, uuid: str, host: str) -> None:
         """Bring a shelved server back, on this host."""
-        self._act(uuid, 'unshelve', {'host': host})
+        _action('unshelve', {'host': host})(self, uuid)
 
     def reset_state(self, uuid: str, state: str) -> None:
         """Set a server's state, "active" or "error", and end its task."""
-        self._act(uuid, 'os-resetState', {'state': state})
+        _action('os-resetState', {'state': state})(self, uuid)
 
     def set_metadata(self, uuid: str, items: Mapping[str, str]) -> None:
         """Add to a server's metadata."""
