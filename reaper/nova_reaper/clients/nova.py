@@ -266,24 +266,18 @@ class Nova:
         :raises: rest.NotFound if it does not wait, rest.Conflict while
             it is being rebuilt
         """
-        path = f'/servers/{uuid}/pending'
-        page: str | None = rest.with_query(path, host=list(hosts) or None)
-        verdicts: dict[str, str | None] = {}
-        first: dict[str, Any] = {}
-        while page:
-            answer = self.client.request('GET', page)
-            first = first or answer['pending']
-            verdicts |= {item['host']: item['refused_by'] for item
-                         in answer['pending'].get('hosts') or ()}
-            # Beside the answer or in it, as "servers_links" is elsewhere.
-            page = rest.next_page(path, answer.get('hosts_links') or
-                                  answer['pending'].get('hosts_links'))
+        pages = list(self.client.pages(
+            f'/servers/{uuid}/pending', 'hosts', within='pending',
+            host=list(hosts) or None))
+        first = pages[0]
         known = first['reason'] in set(model.Reason)
         return Pending(
             first['attempts'],
             model.Reason(first['reason'] if known else 'unknown'),
             first['message'] or '', first['advice'] or '',
-            tuple(first.get('requests') or ()), verdicts,
+            tuple(first.get('requests') or ()),
+            {item['host']: item['refused_by'] for page in pages
+             for item in page.get('hosts') or ()},
             first.get('unavailable') or '',
             'rebuild_forbidden' in first or None)
 
