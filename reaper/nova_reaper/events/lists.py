@@ -13,7 +13,6 @@ from collections.abc import Mapping
 import dataclasses
 import datetime
 import math
-import operator
 import time
 
 from oslo_config import cfg
@@ -34,8 +33,9 @@ ROOM = 'list of servers that wait and of hosts that have changed'
 SHAPES = 'list of what filters say'
 # Of the changes, before everything is read; of servers of one kind in a list.
 TRIES = 3
-# Seconds in which what servers ask for is asked for one list, and how many may
-# fail, and none be answered, before it is Nova that fails.
+# Seconds in which what servers ask for, and then how often a host was looked
+# for, is asked for one list; and how many of the first may fail, and none be
+# answered, before it is Nova that fails.
 ASKING = 60.0
 FAILURES = 5
 # Servers whose tries are asked for in one list, and the time in which a server
@@ -121,10 +121,9 @@ class Lists:
         """
         begun = time.monotonic()
         read_at = timeutils.utcnow(True)
-        servers = {server.id: server for server
-                   in self._reader.nova.servers(status='PENDING')
-                   if server.waits}
-        servers |= {server.id: server for server in self._reader.shelved()}
+        servers = {server.id: server for server in (
+            *self._reader.nova.servers(status='PENDING'),
+            *self._reader.shelved()) if server.waits or server.shelved}
         servers |= self._read_failed()
         answers = self._answers(servers.values(), classes)
         self._shapes.keep_only({self._shapes.key(server)
@@ -162,13 +161,14 @@ class Lists:
                     ) -> dict[str, nova.Tries]:
         """The tries of servers that were rebuilt since they were looked at.
 
-        Of so many as are LOOKS: one request for each.
+        Of so many as are LOOKS, as far as there is time: one request for each.
         """
         self._tried = {server: at for server, at in self._tried.items()
                        if server in servers}
         found: dict[str, nova.Tries] = {}
+        end = time.monotonic() + ASKING
         for server in servers.values():
-            if len(found) == LOOKS:
+            if len(found) == LOOKS or time.monotonic() >= end:
                 break
             if tries := self.read_tries(server):
                 found[server.id] = tries
@@ -188,7 +188,7 @@ class Lists:
         self._tried[server.id] = server.updated_at
         return tries
 
-    def _answers(self, servers: Iterable[nova.NovaServer],
+    def _answers(self, servers: Collection[nova.NovaServer],
                  classes: Collection[str]) -> dict[str, shapes.Answer]:
         """What servers ask for, as far as Nova says so in the time there is.
 
@@ -196,31 +196,36 @@ class Lists:
         Nova fails must not keep all others from being known: what is left
         over has the answer of before, if any, until the next list.
 
-        :raises: clients.RequestFailed where Nova fails over one after another,
+        :raises: rest.RequestFailed where Nova fails over one after another,
             and over none not
         """
-        answers, unknown = {}, []
+        answers = {server.id: known for server in servers
+                   if (known := self._shapes.fresh(server))}
+        # First those nothing is known of; of each project one after another.
+        # Those over which Nova has failed come after all others.
+        turns: collections.Counter[str] = collections.Counter()
+        places = {}
         for server in servers:
-            known = self._shapes.fresh(server)
-            if known:
-                answers[server.id] = known
-            else:
-                unknown.append(server)
+            if server.id not in answers:
+                turns[server.project] += 1
+                places[server.id] = (
+                    server.id in self._failing,
+                    self._shapes.known(server) is not None,
+                    turns[server.project])
         end = time.monotonic() + ASKING
         told = False
         failed: set[str] = set()
         of_kind: collections.Counter[str] = collections.Counter()
-        for server in self._by_turns(unknown):
-            if time.monotonic() >= end or (
-                    failed and of_kind[self._shapes.key(server)] >= TRIES):
-                answer = self._shapes.known(server)
-            else:
+        for server in sorted((server for server in servers
+                              if server.id in places),
+                             key=lambda server: places[server.id]):
+            answer, kind = self._shapes.known(server), self._shapes.key(server)
+            if time.monotonic() < end and of_kind[kind] < TRIES:
                 try:
                     answer, told = self.answer(server, classes), True
                 except (rest.RequestFailed, ValueError) as error:
-                    answer = self._shapes.known(server)
                     failed.add(server.id)
-                    of_kind[self._shapes.key(server)] += 1
+                    of_kind[kind] += 1
                     LOG.warning('What server %s asks for is looked at later: '
                                 '%s', server.id, error)
                     if len(failed) == FAILURES and not told:
@@ -230,22 +235,6 @@ class Lists:
                 answers[server.id] = answer
         self._failing = failed
         return answers
-
-    def _by_turns(self, servers: Collection[nova.NovaServer]
-                  ) -> list[nova.NovaServer]:
-        """First those nothing is known of; of each project one after another.
-
-        Those over which Nova has failed come after all others.
-        """
-        turns: collections.Counter[str] = collections.Counter()
-        places = []
-        for server in servers:
-            turns[server.project] += 1
-            places.append((server.id in self._failing,
-                           self._shapes.known(server) is not None,
-                           turns[server.project]))
-        return [server for _place, server in sorted(
-            zip(places, servers), key=operator.itemgetter(0))]
 
     def read_one(self, uuid: str, classes: Collection[str]
                  ) -> tuple[nova.NovaServer, shapes.Answer,
@@ -286,11 +275,10 @@ class Lists:
     def read_all(self) -> FullList:
         """Everything.
 
-        :raises: clients.RequestFailed if any part cannot be read: half a
+        :raises: rest.RequestFailed if any part cannot be read: half a
             list is none
         """
-        begun = time.monotonic()
-        read_at = timeutils.utcnow(True)
+        begun, read_at = time.monotonic(), timeutils.utcnow(True)
         self._reader.nova.client.look_again()
         hypervisors = self._reader.read_hypervisors()
         if not self._reader.hypervisors:
@@ -300,17 +288,15 @@ class Lists:
         self._reader.read_having(self._shapes.expressions(), again=True)
         self._reader.read_shared(hypervisors)
         hosts = self._reader.read_hosts(hypervisors)
-        classes = reader.classes(hosts.values())
         self._shapes.forget()
         # Afterwards each of them is read by itself.
         self._failed = {
             server.id for server in self._reader.nova.servers(status='ERROR')
             if self._is_kept(server)}
-        waiting = self.read_waiting(classes)
+        waiting = self.read_waiting(reader.classes(hosts.values()))
         if not waiting.servers:
             self._look_for_those_in_error()
-        return FullList(hypervisors, self._complete(hosts), waiting, read_at,
-                        time.monotonic() - begun)
+        return self._full(hypervisors, hosts, waiting, read_at, begun)
 
     def _look_for_those_in_error(self) -> None:
         """Nobody waits: does Nova let anybody wait at all?"""
@@ -334,21 +320,19 @@ class Lists:
         :param views: the hosts as they were read then
         :param anew: whether traits, aggregates and what filters say are to be
             asked for again, too
-        :raises: clients.RequestFailed
+        :raises: rest.RequestFailed
         """
-        begun = time.monotonic()
-        read_at = timeutils.utcnow(True)
+        begun, read_at = time.monotonic(), timeutils.utcnow(True)
         known = dict(self._reader.hypervisors)
         hypervisors = self._reader.read_hypervisors()
         self._reader.read_properties()
         # A notice does not count as a change of the server.
         self._reader.read_preemptible()
         changed = self._reader.read_changed(since - SKEW)
-        gone = frozenset(changed)
-        names = {server.host for server in changed.values()}
-        names |= {server.host for server in self._reader.under_notice()}
+        names = {server.host for server in (*changed.values(),
+                                            *self._reader.under_notice())}
         names |= {name for name, view in views.items()
-                  if not view.consumers.isdisjoint(gone)}
+                  if not view.consumers.isdisjoint(changed)}
         names |= {name for name, item in hypervisors.items()
                   if name not in views or known.get(name) != item}
         if anew:
@@ -359,14 +343,17 @@ class Lists:
         waiting = self.read_waiting(reader.classes(views.values()))
         LOG.info('Of %d hosts %d have changed since %s.', len(hypervisors),
                  len(hosts), since)
-        return FullList(hypervisors, self._complete(hosts), waiting, read_at,
-                        time.monotonic() - begun)
+        return self._full(hypervisors, hosts, waiting, read_at, begun)
 
-    def _complete(self, hosts: Mapping[str, reader.HostView | None]
-                  ) -> dict[str, reader.HostView | None]:
-        """Traits that only the servers on the list asked for come later."""
-        return {name: view and self._reader.with_traits(view)
-                for name, view in hosts.items()}
+    def _full(self, hypervisors: Mapping[str, nova.Hypervisor],
+              hosts: Mapping[str, reader.HostView | None],
+              waiting: WaitingList, read_at: datetime.datetime, begun: float
+              ) -> FullList:
+        # Traits that only the servers on the list asked for come later.
+        whole = {name: view and self._reader.with_traits(view)
+                 for name, view in hosts.items()}
+        return FullList(hypervisors, whole, waiting, read_at,
+                        time.monotonic() - begun)
 
 
 class Calendar:
