@@ -62,7 +62,7 @@ class World:
         self.max_misses = 0
         # The least that one of those that wait asks for, by resource class.
         self._least: dict[str, int] = {}
-        self._learned = 0
+        self._learned = source.learned
 
     def use(self, options: model.Options, attempts: Collection[str]) -> None:
         """Plan by other options from now on; what is planned stays so.
@@ -102,9 +102,10 @@ class World:
 
         Which are asked for is known only when a server asks for them.
         """
-        if self._learned == self._reader.learned:
+        learned = self._reader.learned
+        if self._learned is learned:
             return
-        self._learned = self._reader.learned
+        self._learned = learned
         for name, view in self.views.items():
             known = self._reader.with_traits(view)
             if known is not view:

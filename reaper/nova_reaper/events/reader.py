@@ -18,6 +18,7 @@ import functools
 import queue
 import threading
 import time
+from typing import Any
 from typing import TypeVar
 
 from oslo_config import cfg
@@ -74,8 +75,9 @@ class Reader:
         self._ended_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
         self.shared: frozenset[str] = frozenset()
-        # Grows with each change of what is known of traits and aggregates.
-        self.learned = 0
+        # Another one after each change of what is known of traits and
+        # aggregates, which several threads learn.
+        self.learned = object()
         self._having: dict[str, set[str]] = {}
         self._locked: dict[str, tuple[datetime.datetime, bool]] = {}
         self._doubled: set[str] = set()
@@ -85,17 +87,15 @@ class Reader:
 
         It keeps nothing: whoever asks may not believe it.
         """
-        found: dict[str, nova.Hypervisor] = {}
-        doubled: set[str] = set()
+        found: dict[str, list[nova.Hypervisor]] = {}
         for item in self.nova.hypervisors():
-            if item.host in found:
-                doubled.add(item.host)
-            found[item.host] = item
+            found.setdefault(item.host, []).append(item)
+        doubled = {name for name, items in found.items() if len(items) > 1}
         if doubled - self._doubled:
             LOG.info('Hosts with several nodes (bare metal) are left alone: '
                      '%s', ', '.join(sorted(doubled)))
         self._doubled = doubled
-        return {name: item for name, item in found.items()
+        return {name: items[0] for name, items in found.items()
                 if name not in doubled}
 
     def keep_hypervisors(self, found: Mapping[str, nova.Hypervisor]) -> None:
@@ -109,20 +109,18 @@ class Reader:
 
     def read_preemptible(self) -> dict[str, nova.NovaServer]:
         """All servers that may be ended, and those shelved for others."""
-        found: dict[str, nova.NovaServer] = {}
         with self._lock:
             self._meanwhile = {}
         marked = self._marked_flavors()
-        for flavor in marked:
-            for server in self.nova.servers(flavor=flavor.id):
-                # The one it was made with counts as well.
-                if shapes.is_preemptible(server.flavor):
-                    found[server.id] = server
-        # Who was shelved for others comes back, whatever became of its flavor.
-        for server in self.nova.servers(status='SHELVED_OFFLOADED'):
-            if shapes.SHELVED_AT in server.metadata and (
-                    shapes.is_preemptible(server.flavor)):
-                found[server.id] = server
+        # The flavor that a server was made with counts as well. Who was
+        # shelved for others comes back, whatever became of its flavor.
+        found = {server.id: server for server in (
+            *(server for flavor in marked
+              for server in self.nova.servers(flavor=flavor.id)),
+            *(server for server
+              in self.nova.servers(status='SHELVED_OFFLOADED')
+              if shapes.SHELVED_AT in server.metadata))
+            if shapes.is_preemptible(server.flavor)}
         with self._lock:
             self._marked = frozenset(flavor.name for flavor in marked)
             for server_id, newer in self._meanwhile.items():
@@ -130,12 +128,11 @@ class Reader:
                 if newer and self._counts(newer):
                     found[server_id] = newer
             self.preemptible, self._meanwhile = found, {}
-            self._ended_at = {uuid: time for uuid, time
-                              in self._ended_at.items() if uuid in found}
-            self._locked = {uuid: known for uuid, known
-                            in self._locked.items() if uuid in found}
-            self._avoided = {uuid: until for uuid, until
-                             in self._avoided.items() if uuid in found}
+            # Other threads write to these at the same time.
+            kept: dict[str, Any]
+            for kept in (self._ended_at, self._locked, self._avoided):
+                for uuid in kept.keys() - found.keys():
+                    del kept[uuid]
         return found
 
     def _marked_flavors(self) -> list[nova.Flavor]:
@@ -203,17 +200,24 @@ class Reader:
         """
         # Another job may learn of more.
         before = dict(self._having)
-        names = set(_names(expressions))
+        names = {name for expression in expressions for name
+                 in expression.removeprefix('!').removeprefix('in:').split(
+                     ',')}
         if again:
             for name in before.keys() - names:
                 del self._having[name]
         changed = False
-        for name in sorted(names):
-            if name in self._having and not again:
-                continue
-            self._having[name] = self._read_one(name)
-            changed |= before.get(name) != self._having[name]
-        self.learned += changed
+        for name in sorted(names if again else names - before.keys()):
+            try:
+                self._having[name] = self._placement.providers(**{
+                    'member_of' if _is_aggregate(name) else 'required': name})
+            except rest.BadRequest:
+                # A trait that nobody has made.
+                self._having[name] = set()
+            if before.get(name) != self._having[name]:
+                changed = True
+        if changed:
+            self.learned = object()
 
     def read_shared(self, among: Mapping[str, nova.Hypervisor]) -> None:
         """Which resource classes sharing providers have.
@@ -226,15 +230,6 @@ class Reader:
         except rest.BadRequest:
             # A trait that this Placement does not know.
             self.shared = frozenset()
-
-    def _read_one(self, name: str) -> set[str]:
-        try:
-            if _is_aggregate(name):
-                return self._placement.providers(member_of=name)
-            return self._placement.providers(required=name)
-        except rest.BadRequest:
-            # A trait that nobody has made.
-            return set()
 
     def read_host(self, name: str, among: Mapping[str, nova.Hypervisor] |
                   None = None, before: HostView | None = None
@@ -292,7 +287,7 @@ class Reader:
                    ) -> dict[str, HostView | None]:
         """Several hosts at the same time.
 
-        :raises: clients.RequestFailed as soon as one cannot be read
+        :raises: rest.RequestFailed as soon as one cannot be read
         """
         read = functools.partial(self.read_host, among=among)
         return dict(zip(among, self._pool.map(read, among)))
@@ -379,11 +374,6 @@ def _is_aggregate(name: str) -> bool:
     return '-' in name
 
 
-def _names(expressions: Iterable[str]) -> Iterable[str]:
-    for expression in expressions:
-        yield from expression.removeprefix('!').removeprefix('in:').split(',')
-
-
 class Jobs:
     """Runs jobs in other threads, of a pool; one of a name at a time.
 
@@ -402,6 +392,8 @@ class Jobs:
         self._failed = failed
         self._at_once = at_once
         self._running: set[str] = set()
+        # What begins the jobs that stand in line; names of those that stood
+        # there and run; what begins those that are to follow one that runs.
         self._in_line: dict[str, Callable[[], bool]] = {}
         self._from_line: set[str] = set()
         self._again: dict[str, Callable[[], bool]] = {}
@@ -498,9 +490,9 @@ class Hosts:
     decided by an old view of a host is found out by Placement, which is asked
     before anything is done.
 
-    :param views: the hosts as they were read last
     :ivar freed: when it was heard that room on a host may be free, by the
         monotonic clock
+    :param views: the hosts as they were read last
     :param apply: is told what was read, None for a host that is gone
     :param at_once: how many of those that have time are read at the same time
         while nothing else is to be done
@@ -515,8 +507,11 @@ class Hosts:
         self._jobs = running
         self._apply = apply
         self._at_once = at_once
-        # Whether their inventory is to be read, too.
+        # Hosts to be read once more after the read that runs, and whether
+        # their inventory is to be read, too.
         self._again: dict[str, bool] = {}
+        # Hosts to be read when there is time, and those of them that are read
+        # now; when to read those that could not be read.
         self._later: dict[str, None] = {}
         self._slow: set[str] = set()
         self._failed: dict[str, float] = {}
@@ -550,10 +545,9 @@ class Hosts:
         for host in [host for host, at in self._failed.items() if at <= now]:
             del self._failed[host]
             self.read_later(host)
-        at_once = 1 if busy else self._at_once
         self._slow = {host for host in self._slow
                       if f'host {host}' in self._jobs}
-        while self._later and len(self._slow) < at_once:
+        while self._later and len(self._slow) < (1 if busy else self._at_once):
             host = next(iter(self._later))
             self._slow.add(host)
             self.read(host)

@@ -507,10 +507,12 @@ class ReaderTestCase(tests.TestCase):
         class Kept(dict[str, datetime.datetime]):
             """One returns when what is kept of it has been looked at."""
 
-            def items(self) -> Any:
-                yield from list(super().items())
-                returns.start()
-                returns.join(0.2)
+            def keys(self) -> Any:
+                known = set(super().keys())
+                if not returns.ident:
+                    returns.start()
+                    returns.join(0.2)
+                return known
 
         self.reader._ended_at = Kept()
         self.reader.read_preemptible()
@@ -518,6 +520,17 @@ class ReaderTestCase(tests.TestCase):
         self.assertEqual({'x': now}, self.reader._ended_at)
         self.reader.read_preemptible()
         self.assertEqual({'x': now}, self.reader._ended_at)
+
+    def test_another_asks_who_has_locked_a_server(self) -> None:
+        self.nova.servers.return_value = [self.server('x')]
+        now = timeutils.utcnow(True)
+        kept = self.reader._locked
+        kept.update((f's{number}', (now, True)) for number in range(5))
+        with another_thread(reader, lambda times: (
+                kept.setdefault(f'o{times}', (now, True)))):
+            self.reader.read_preemptible()
+        self.assertNotIn('s0', kept)
+        self.assertIs(kept, self.reader._locked)
 
     def test_another_asks_for_more_traits(self) -> None:
         self.reader._having = {f'T{number}': {'u'} for number in range(5)}
