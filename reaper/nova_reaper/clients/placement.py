@@ -111,8 +111,12 @@ class Placement:
         if inventory is None:
             answer = self.client.request(
                 'GET', f'/resource_providers/{uuid}/inventories')
-            inventory = {name: _inventory(item) for name, item
-                         in answer['inventories'].items()}
+            fields = [field.name
+                      for field in dataclasses.fields(model.Inventory)]
+            inventory = {
+                name: model.Inventory(**{field: item[field]
+                                         for field in fields})
+                for name, item in answer['inventories'].items()}
         allocations = self.client.request(
             'GET', f'/resource_providers/{uuid}/allocations')
         return Provider(
@@ -168,10 +172,9 @@ class Placement:
         :param elsewhere: resource classes that sharing providers may have
         :returns: None if there is no room
         """
-        pairs = [(key, value) for key, value in parse.parse_qsl(query)
-                 if key != 'limit']
-        tree = [(key, value) for key, value in pairs if key != 'in_tree']
-        queries = [tree + [('in_tree', provider)]]
+        pairs = parse.parse_qsl(query)
+        queries = [[(key, value) for key, value in pairs if key != 'in_tree'] +
+                   [('in_tree', provider)]]
         if elsewhere:
             queries.append(_with_anchor(pairs, provider, elsewhere))
         for asked in queries:
@@ -190,9 +193,7 @@ class Placement:
         :param query: as Nova gives it in ``requests``
         :returns: None if there may be more than are looked at
         """
-        answer = self._candidates([
-            (key, value) for key, value in parse.parse_qsl(query)
-            if key != 'limit'], MOST)
+        answer = self._candidates(parse.parse_qsl(query), MOST)
         if len(answer['allocation_requests']) >= MOST:
             return None
         summaries = answer['provider_summaries']
@@ -202,9 +203,10 @@ class Placement:
 
     def _candidates(self, pairs: list[tuple[str, str]], limit: int
                     ) -> dict[str, Any]:
+        query = [(key, value) for key, value in pairs if key != 'limit']
         return self.client.request(
             'GET', '/allocation_candidates?' + parse.urlencode(
-                pairs + [('limit', str(limit))]))
+                query + [('limit', str(limit))]))
 
     def write(self, consumers: Iterable[Consumer]) -> None:
         """Write what the consumers have from now on, all or nothing.
@@ -255,11 +257,3 @@ def _with_anchor(pairs: list[tuple[str, str]], provider: str,
     if 'group_policy' not in dict(pairs):
         result.append(('group_policy', 'none'))
     return result
-
-
-def _inventory(item: Mapping[str, Any]) -> model.Inventory:
-    return model.Inventory(
-        total=item['total'], reserved=item['reserved'],
-        allocation_ratio=item['allocation_ratio'],
-        min_unit=item['min_unit'], max_unit=item['max_unit'],
-        step_size=item['step_size'])

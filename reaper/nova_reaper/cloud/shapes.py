@@ -20,6 +20,7 @@ import functools
 import hashlib
 import threading
 import time
+from typing import Any
 from urllib import parse
 import uuid
 
@@ -38,9 +39,6 @@ PENDING_TIMEOUT = 'reaper:pending_timeout'
 ACTION = 'reaper:action'
 WAIT = 'reaper:wait'
 
-# What no provider has: Placement stores no larger amount.
-LARGEST = 2 ** 31 - 1
-
 # Of a victim's metadata: the notice that its guest can read.
 TERMINATE_AT = 'reaper:terminate_at'
 FOR = 'reaper:for'
@@ -51,6 +49,7 @@ SHELVED_AT = 'reaper:shelved_at'
 ENDABLE = frozenset({'ACTIVE', 'PAUSED', 'SUSPENDED', 'SHUTOFF'})
 OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
 
+_ACTIONS = frozenset(model.Action)
 # What a query says for the values of a trait that Nova knows.
 _TRAIT = {'required': '', 'forbidden': '!'}
 
@@ -136,13 +135,13 @@ def action(server: nova.NovaServer, most: int) -> model.Action:
 
     :param most: of how many GB on the host's disk owners may have shelved
     """
-    value = server.flavor.extra_specs.get(ACTION)
-    if value not in (model.Action.DELETE, model.Action.SHELVE):
-        value = server.metadata.get(ACTION)
-        if value == model.Action.SHELVE and local_disk(server) > most:
-            value = None
-    if value in (model.Action.DELETE, model.Action.SHELVE):
-        return model.Action(value)
+    said = server.flavor.extra_specs.get(ACTION)
+    if said not in _ACTIONS:
+        said = server.metadata.get(ACTION)
+        if said == model.Action.SHELVE and local_disk(server) > most:
+            said = None
+    if said in _ACTIONS:
+        return model.Action(said)
     return model.Action.DELETE if server.image else model.Action.SHELVE
 
 
@@ -195,7 +194,7 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
         # Nova takes no notice of what is no class.
         if key.startswith('resources:') and value.isdecimal() and (
                 name in orc.STANDARDS or orc.is_custom(name)):
-            wanted[name] = min(int(value), LARGEST)
+            wanted[name] = min(int(value), model.MAX_INT)
     return {name: amount for name, amount in wanted.items() if amount}
 
 
@@ -252,7 +251,7 @@ def shape(request: str, key: str, hosts: Mapping[str, str]) -> model.Shape:
         if name == 'resources':
             for item in value.split(','):
                 resource, amount = item.split(':')
-                amounts[resource] = min(int(amount), LARGEST)
+                amounts[resource] = min(int(amount), model.MAX_INT)
         elif name in ('required', 'root_required'):
             required |= ({value} if value.startswith('in:')
                          else set(value.split(',')))
@@ -321,8 +320,10 @@ class Shapes:
         self._nova = compute
         self._lock = threading.Lock()
         self._answers: dict[str, Answer] = {}
+        # Keys of servers that are asked for by themselves.
         self._own: dict[str, str] = {}
-        # Since when, by the monotonic clock.
+        # Since when answers have to be asked for again, by the monotonic
+        # clock.
         self._stale: dict[str, float] = {}
 
     def key(self, server: nova.NovaServer) -> str:
@@ -339,8 +340,7 @@ class Shapes:
 
     def known(self, server: nova.NovaServer) -> Answer | None:
         """The last answer for a server, None if there was none."""
-        with self._lock:
-            return self._answers.get(self.key(server))
+        return self._answers.get(self.key(server))
 
     def fresh(self, server: nova.NovaServer) -> Answer | None:
         """The answer for a server, None if it has to be asked for."""
@@ -356,27 +356,29 @@ class Shapes:
         :param hosts: names of hosts by the UUID of their provider
         :param classes: the resource classes that some host has
         :param shared: the resource classes that sharing providers have
-        :raises: clients.NotFound, clients.Conflict if it waits no more
+        :raises: rest.NotFound, rest.Conflict if it waits no more
         """
         key, asked_at = self.key(server), time.monotonic()
-        if server.shelved or server.failed or (
-                not self._nova.has_pending_route):
-            requests: tuple[str, ...] = (query(server),)
-            shape = _shape(requests, key, hosts, classes, shared)
-            if server.shelved or server.failed:
-                # A shelved server was ended to make room, and of a server in
-                # ERROR Nova does not tell which hosts refuse it.
-                shape = dataclasses.replace(shape, fill_only=True)
-            answer = Answer(shape, requests, asked_at=asked_at)
-        else:
+        pending = None
+        if self._nova.has_pending_route and not (
+                server.shelved or server.failed):
             pending = self._nova.pending(server.id)
-            # Where the scheduler cannot be asked, the flavor has to do.
-            requests = pending.requests or (query(server),)
-            answer = Answer(
-                _shape(requests, key, hosts, classes, shared,
-                       pending.reason == model.Reason.NOTHING_FITS), requests,
-                {host: name for host, name in pending.hosts.items() if name},
-                pending.reason, pending.message, pending.advice, asked_at)
+        # Where the scheduler cannot be asked, the flavor has to do.
+        requests = pending and pending.requests or (query(server),)
+        shape = _shape(requests, key, hosts, classes, shared,
+                       pending is not None and
+                       pending.reason == model.Reason.NOTHING_FITS)
+        if server.shelved or server.failed:
+            # A shelved server was ended to make room, and of a server in
+            # ERROR Nova does not tell which hosts refuse it.
+            shape = dataclasses.replace(shape, fill_only=True)
+        answer = Answer(shape, requests, asked_at=asked_at)
+        if pending:
+            answer = dataclasses.replace(
+                answer, reason=pending.reason, message=pending.message,
+                advice=pending.advice, refused={
+                    host: name for host, name in pending.hosts.items()
+                    if name})
         with self._lock:
             known = self._answers.get(key)
             if known and known.asked_at > asked_at:
@@ -410,14 +412,13 @@ class Shapes:
             self._stale.update(dict.fromkeys(keys, time.monotonic()))
 
     def keep_only(self, keys: set[str], servers: set[str]) -> None:
-        """Forget what nobody waits with any more."""
+        """Keep what is known by these keys, and of these servers, alone."""
         with self._lock:
-            self._answers = {key: answer for key, answer
-                             in self._answers.items() if key in keys}
-            self._stale = {key: since for key, since in self._stale.items()
-                           if key in keys}
-            self._own = {server: key for server, key in self._own.items()
-                         if server in servers}
+            kept: dict[str, Any]
+            for kept, wanted in ((self._answers, keys), (self._stale, keys),
+                                 (self._own, servers)):
+                for name in kept.keys() - wanted:
+                    del kept[name]
 
 
 def _shape(requests: tuple[str, ...], key: str, hosts: Mapping[str, str],

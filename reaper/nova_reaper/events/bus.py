@@ -50,8 +50,8 @@ class Hint:
     at: float = dataclasses.field(default=0.0, compare=False)
 
 
-# What the notifications of servers, without "instance.", hint at: the first kind
-# is of the server, the second of the room on its host.
+# What the notifications of servers, without "instance.", hint at: the first
+# kind is of the server, the second of the room on its host.
 _EVENTS: dict[str, tuple[Kind, Kind | None]] = {
     # With the allocation gone and the host's record saved when they are sent.
     **dict.fromkeys(('delete.end', 'shelve_offload.end'),
