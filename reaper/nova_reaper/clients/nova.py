@@ -33,11 +33,12 @@ NEWEST = '2.107'
 PENDING_ROUTE = '2.107'
 # From 2.88 on Nova asks each nova-compute for the uptime of its host.
 HYPERVISORS = '2.87'
-# Projects of which the token is kept: the last that one was asked for.
+# Of how many projects a token is kept: those for which one was asked for last.
 KEPT = 500
-# Seconds after which a project is asked for again that gave no token.
+# Seconds after which Keystone is asked again for a token that it refused.
 AGAIN = 300.0
-# Servers kept in mind that were refused for their volumes or secrets.
+# How many servers are kept in mind that Nova did not rebuild for their volumes
+# or secrets.
 REMEMBERED = 10000
 
 
@@ -438,7 +439,7 @@ class Owners:
         :raises: rest.Unavailable if Keystone does not answer
         """
         if needed is None:
-            # A further volume or a secret that is made shows in no answer.
+            # No answer shows further volumes or secrets that are to be made.
             needed = server.id in self._refused or not (
                 server.image or server.volumes)
         if not needed or server.project == self._project:
@@ -452,7 +453,7 @@ class Owners:
         login = self._login(server.project)
         if login.auth:
             try:
-                # One of an hour ago may have been revoked since.
+                # The token of an hour ago may have been revoked since.
                 self._nova.with_auth(login.auth).server(server.id)
             except rest.Forbidden:
                 self._forget(server.project)

@@ -21,7 +21,7 @@ NEWEST = '1.39'
 HOLD = 'NOVA_PENDING'
 INSTANCE = 'INSTANCE'
 SHARES = 'MISC_SHARES_VIA_AGGREGATE'
-# A suffix that no group of Nova's has.
+# The suffix of a group in a request; no group of Nova's has it.
 ANCHOR = '_NOVA_REAPER_HOST'
 # As many candidates as the scheduler asks for, by default.
 MOST = 1000
@@ -140,7 +140,8 @@ class Placement:
         if not amounts:
             return Consumer(uuid, {})
         kind = answer['consumer_type']
-        # Nova writes none, which Placement shows and does not take back.
+        # Nova writes no type: Placement shows that as "unknown", which it does
+        # not take back.
         return Consumer(uuid, amounts, answer['project_id'],
                         answer['user_id'],
                         INSTANCE if kind == 'unknown' else kind,
@@ -249,7 +250,7 @@ def _with_anchor(pairs: list[tuple[str, str]], provider: str,
             own = [item for item in items
                    if item.partition(':')[0] not in elsewhere]
             if own and len(items) > 1:
-                # Those that are left keep the traits of the query.
+                # The classes that are left keep the traits of the query.
                 value = ','.join(item for item in items if item != own[0])
                 result += [(f'resources{ANCHOR}', own[0]),
                            (f'in_tree{ANCHOR}', provider)]

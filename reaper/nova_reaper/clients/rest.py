@@ -31,7 +31,7 @@ LOG = log.getLogger(__name__)
 PAGE = 1000
 PREFIX = 'reaper:'
 
-# service, HTTP status or None for no answer, seconds
+# It is told the service, the HTTP status (None for no answer) and the seconds.
 Observer = Callable[[str, int | None, float], None]
 
 
@@ -168,7 +168,7 @@ class Client:
             # In some catalogues a project is part of the URL.
             url = data.url.rstrip('/').removesuffix(
                 self._adapter.get_project_id() or '')
-            # The session keeps for good what it was told before.
+            # The session keeps for good what the service offered before.
             found = discover.Discover(self._adapter.session, url)
         except exceptions.ClientException as error:
             LOG.info('The newest microversion of %s is not known: %s',
@@ -226,7 +226,7 @@ class Client:
             status = response.status_code
             self._compare_clocks(response.headers.get('Date'), sent_at)
         except exceptions.HTTPClientError as error:
-            # Of Keystone, which gives no token any more.
+            # Keystone gives no token any more.
             status = error.http_status
             raise _kind(status)(self.name, what, str(error), status) from error
         except exceptions.ClientException as error:
@@ -243,7 +243,7 @@ class Client:
         except ValueError:
             body = None
         if not isinstance(body, dict):
-            # A page of a proxy, that says nothing of what was done.
+            # A page of a proxy says nothing of what was done.
             raise Unavailable(
                 self.name, what, 'the answer is no JSON object; something '
                 'else may answer at this address', status)
@@ -258,7 +258,7 @@ class Client:
             made_at = utils.parsedate_to_datetime(date or '').timestamp()
         except ValueError:
             return
-        # It has no fractions of a second.
+        # The header has no fractions of a second.
         self.clock_off = made_at - min(max(made_at, sent_at - 1),
                                        time.time() + 1)
 
@@ -314,8 +314,8 @@ def _failure(service: str, what: str, response: requests.Response
         pass
     kind = _kind(response.status_code)
     if kind in (NotFound, Conflict) and not isinstance(body, dict):
-        # A page of a proxy or of a server that does not have the service:
-        # nobody may be taken for gone by it.
+        # A proxy, or a web server without the service, has answered: nothing
+        # may be taken for gone by that.
         kind = Unavailable
     return kind(service, what, message, response.status_code)
 

@@ -134,7 +134,7 @@ class Slots:
         self.endable[start:start + count] = False
         self.preemptible[start:start + count] = False
         for server in self.servers[start:start + count]:
-            # It may be known on another host by now.
+            # A server that has moved may be known on another host by now.
             if server is not None and self.row_of.get(server.id) == row:
                 del self.row_of[server.id]
         if len(servers) > size:
@@ -184,7 +184,7 @@ class Slots:
             self.row_of[server.id] = row
 
     def _kind(self, server: model.Server) -> int:
-        # What a scorer looks at besides the age belongs in here.
+        # All that a scorer looks at besides the age has to be part of it.
         kind = (tuple(sorted((name, amount) for name, amount
                              in server.resources.items() if amount)),
                 server.priority, server.action)

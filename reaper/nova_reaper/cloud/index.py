@@ -90,8 +90,8 @@ class Index:
         self._least: list[arrays.Ints] = []
         self._most: list[arrays.Ints] = []
         self._step: list[arrays.Ints] = []
-        # What has an array for each resource class, and what an empty row of
-        # it has.
+        # The lists with an array for each resource class, and what stands in
+        # empty rows of them.
         self._columns = (
             (self.capacity, NONE), (self.free, NONE), (self.endable, 0),
             (self.largest, 0), (self._least, 1), (self._most, model.MAX_INT),
@@ -178,7 +178,7 @@ class Index:
             for row in set(self._fit_changes[mask.seen:]):
                 mask.fits[row] = self._fits(shape, slice(row, row + 1))[0]
         mask.seen = len(self._fit_changes)
-        # The last one that was used stands last.
+        # The masks stand in the order in which they were used last.
         self._masks[shape] = mask
         if len(self._masks) > _MASKS:
             del self._masks[next(iter(self._masks))]
@@ -194,7 +194,8 @@ class Index:
         fits = self._fits(shape, only)
         not_offered = self.exclusions.not_offered(shape)
         if not_offered is not None and not_offered[row]:
-            # Only Placement knows that it has no room where it seems to.
+            # Placement has no room where the index sees some; where the index
+            # sees none, ends may make some.
             return bool(fits[0] and not self.has_room(shape, fits, only)[0])
         return bool(fits[0])
 
@@ -209,7 +210,7 @@ class Index:
         for name, amount in shape.resources:
             column = self.classes.get(name)
             if column is None:
-                # All that fits gets it elsewhere.
+                # The hosts that fit get the class from other providers.
                 continue
             free = self.free[column][rows]
             enough = free >= amount

@@ -39,10 +39,11 @@ PENDING_TIMEOUT = 'reaper:pending_timeout'
 ACTION = 'reaper:action'
 WAIT = 'reaper:wait'
 
-# Of a victim's metadata: the notice that its guest can read.
+# Keys of a victim's metadata: the notice that its guest can read.
 TERMINATE_AT = 'reaper:terminate_at'
 FOR = 'reaper:for'
-# Of one that was shelved for another: it is to come back.
+# Key in the metadata of a server that was shelved for another, and is to come
+# back.
 SHELVED_AT = 'reaper:shelved_at'
 
 # Statuses in which Nova takes metadata, a stop and a delete.
@@ -53,8 +54,8 @@ _ACTIONS = frozenset(model.Action)
 # What a query says for the values of a trait that Nova knows.
 _TRAIT = {'required': '', 'forbidden': '!'}
 
-# What a host's own provider has; others are on nested or sharing providers as
-# a rule.
+# The classes that a host's own provider has; others are on nested or sharing
+# providers as a rule.
 OWN = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB',
                  'MEM_ENCRYPTION_CONTEXT'})
 
@@ -167,7 +168,7 @@ def waits_since(server: nova.NovaServer) -> datetime.datetime:
             server.metadata[SHELVED_AT])
         return min(max(begun, shelved), now)
     except (LookupError, ValueError, TypeError):
-        # The mark is no time, or no time with a zone.
+        # The mark may be no time, or one without a zone.
         return max(begun, server.updated_at)
 
 
@@ -191,7 +192,7 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
               'DISK_GB': local_disk(server)}
     for key, value in specs.items():
         name = key.partition(':')[2]
-        # Nova takes no notice of what is no class.
+        # Nova ignores extra specs whose name is no resource class.
         if key.startswith('resources:') and value.isdecimal() and (
                 name in orc.STANDARDS or orc.is_custom(name)):
             wanted[name] = min(int(value), model.MAX_INT)
@@ -258,7 +259,7 @@ def shape(request: str, key: str, hosts: Mapping[str, str]) -> model.Shape:
         elif name == 'member_of':
             member_of.add(value)
         elif name == 'in_tree':
-            # A provider that no host has leaves none.
+            # Where no host has the provider, no host has its UUID for a name.
             host = hosts.get(value, value)
         elif name not in ('limit', 'group_policy', 'same_subtree'):
             fill_only = True

@@ -70,8 +70,8 @@ class World:
         :param attempts: IDs of the servers that attempts go on for
         """
         self.options = options
-        # It may have been by a list that nobody believed: nobody is given up
-        # for it before it is decided again.
+        # That no host could take a server may have been decided by a list that
+        # is not believed: nobody is given up before it is decided again.
         self.told.forget(model.NEVER)
         self.index.slots.use(options)
         self.planner.use(options)
@@ -140,17 +140,17 @@ class World:
         if server.failed and any(queue_module.expired(
                 [self._waiting(server, answer)], self.options,
                 timeutils.utcnow(True))):
-            # It is in ERROR already: nothing more is done for it.
+            # The server is in ERROR already: nothing more is done for it.
             self.discard(server.id)
             return False
         new = server.id not in self.servers
         self.servers[server.id] = server
         waiting = self.waiting(server.id)
-        # Its shape may be another while nobody is ended for it.
+        # A server for which nobody is ended has a shape of its own.
         said = self.index.exclusions
         for shape in {answer.shape, waiting.shape if waiting
                       else answer.shape}:
-            # Of those of one shape all but the first have the same object.
+            # All servers of one shape bring the same object.
             if said.given(shape) is not answer.refused:
                 changed = said.refusals(shape) != answer.refused
                 said.refuse(shape, answer.refused)
@@ -267,7 +267,7 @@ class World:
         if cause not in (queue_module.Cause.SERVER, queue_module.Cause.HOST):
             return False
         if cause is queue_module.Cause.HOST:
-            # More room would not help it.
+            # More room would not help a server whose build fails on hosts.
             self.not_built.add(waiting.id)
         count = self.misses.add(waiting.shape.key, queue_module.Miss(
             timeutils.utcnow(True), why))

@@ -53,7 +53,8 @@ class Hint:
 # What the notifications of servers, without "instance.", hint at: the first
 # kind is of the server, the second of the room on its host.
 _EVENTS: dict[str, tuple[Kind, Kind | None]] = {
-    # With the allocation gone and the host's record saved when they are sent.
+    # Nova sends these when the allocation is gone and the host's record is
+    # saved.
     **dict.fromkeys(('delete.end', 'shelve_offload.end'),
                     (Kind.ENDED, Kind.HOST)),
     **dict.fromkeys((
@@ -77,7 +78,8 @@ def hints(event_type: str, publisher_id: str, payload: Mapping[str, Any]
     try:
         found = _hints(event_type, publisher_id, payload['nova_object.data'])
     except (AttributeError, KeyError, TypeError):
-        # Unversioned, or of a release that says it otherwise: a list tells.
+        # An unversioned notification, or one of another release: a list finds
+        # what it told.
         found = []
     return found or [Hint(Kind.IGNORED)]
 
@@ -111,7 +113,8 @@ def _hints(event_type: str, publisher_id: str, data: Mapping[str, Any]
         return []
     found = [Hint(kind, host, server, preemptible)]
     if room:
-        # After a move the one that speaks is not the one that has it.
+        # After a move the host that sends the notification is not the one
+        # that has the server.
         service, _, speaker = publisher_id.partition(':')
         hosts = {host, speaker if service == 'nova-compute' else ''}
         found += [Hint(room, name) for name in sorted(filter(None, hosts))]
@@ -199,10 +202,9 @@ class Listening:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
         self._lock = threading.Lock()
-        # What tells one time of listening from the next, None between them.
+        # An object for each time of listening, None while nobody listens.
         self._time: object | None = None
-        # There is none before it has connected: until then it cannot be
-        # stopped.
+        # The listener once it has connected: until then it cannot be stopped.
         self._listener: oslo_messaging.MessageHandlingServer | None = None
 
     def listen(self, mailbox: Mailbox,
@@ -221,10 +223,10 @@ class Listening:
                observe: Callable[[Kind], None]) -> None:
         try:
             made = listener(self._conf, mailbox, observe)
-            # Without a bus this goes on for ever.
+            # A listener tries to connect for ever.
             made.start()
         except Exception as error:
-            # The text may hold the URL with its password.
+            # The text of the error may hold the URL with its password.
             LOG.error('No notifications are listened to: %s. The reaper lives '
                       'from its lists.', type(error).__name__)
             return
@@ -241,7 +243,7 @@ class Listening:
             made, self._listener, self._time = self._listener, None, None
         if made is None:
             return None
-        # A bus that hangs must not hold up who stands by.
+        # A bus that hangs must not hold up a reaper that stands by.
         thread = threading.Thread(target=self._end, args=(made,),
                                   name='leaves', daemon=True)
         thread.start()

@@ -31,22 +31,24 @@ WAITING = 'list of servers that wait'
 CHANGES = 'list of what has changed'
 ROOM = 'list of servers that wait and of hosts that have changed'
 SHAPES = 'list of what filters say'
-# Of the changes, before everything is read; of servers of one kind in a list.
+# How often the list of changes is tried before everything is read, and how
+# many servers of one kind Nova may fail over in one list.
 TRIES = 3
 # Seconds in which what servers ask for, and then how often a host was looked
 # for, is asked for one list; and how many of the first may fail, and none be
 # answered, before it is Nova that fails.
 ASKING = 60.0
 FAILURES = 5
-# Servers whose tries are asked for in one list, and the time in which a server
-# that was created comes to wait: it was not rebuilt before.
+# For how many servers one list asks how often a host was looked for. A server
+# comes to wait in so long after its create, and is not rebuilt before.
 LOOKS = 50
 BURIAL = datetime.timedelta(seconds=10)
-PAUSE = 10.0  # a flood of changes of aggregates is one
-# Between two of them so many times as long as the first has taken: Nova's
-# schedulers are asked about all hosts, and have others to serve.
+PAUSE = 10.0  # seconds in which a flood of changes of aggregates is one
+# Between two lists of what filters say is a pause of so many times what the
+# first has taken: Nova's schedulers are asked about all hosts, and have others
+# to serve.
 REST = 5
-# The clocks of Nova's hosts may be so much behind, and a write on its way.
+# By so much the clocks of Nova's hosts may be behind, and writes be late.
 SKEW = datetime.timedelta(seconds=60)
 HOUR = datetime.timedelta(hours=1)
 NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
@@ -105,9 +107,10 @@ class Lists:
     def __init__(self, source: reader.Reader, forms: shapes.Shapes) -> None:
         self._reader = source
         self._shapes = forms
-        # IDs of servers over which Nova failed last: their turn is the last.
+        # IDs of servers over which Nova failed in the last list: their turn is
+        # the last.
         self._failing: set[str] = set()
-        # When servers had changed last whose tries are known.
+        # The last change of each server when its tries were read.
         self._tried: dict[str, datetime.datetime] = {}
         # IDs of servers in ERROR that keep their places, and of those that
         # the reaper has rebuilt.
@@ -201,8 +204,8 @@ class Lists:
         """
         answers = {server.id: known for server in servers
                    if (known := self._shapes.fresh(server))}
-        # First those nothing is known of; of each project one after another.
-        # Those over which Nova has failed come after all others.
+        # Servers of which nothing is known come first, of each project one
+        # after another, and those over which Nova has failed come last.
         turns: collections.Counter[str] = collections.Counter()
         places = {}
         for server in servers:
@@ -289,7 +292,7 @@ class Lists:
         self._reader.read_shared(hypervisors)
         hosts = self._reader.read_hosts(hypervisors)
         self._shapes.forget()
-        # Afterwards each of them is read by itself.
+        # The lists until the next one of all read each of these by itself.
         self._failed = {
             server.id for server in self._reader.nova.servers(status='ERROR')
             if self._is_kept(server)}
@@ -349,7 +352,8 @@ class Lists:
               hosts: Mapping[str, reader.HostView | None],
               waiting: WaitingList, read_at: datetime.datetime, begun: float
               ) -> FullList:
-        # Traits that only the servers on the list asked for come later.
+        # Traits that only servers on the list ask for are read after the
+        # hosts.
         whole = {name: view and self._reader.with_traits(view)
                  for name, view in hosts.items()}
         return FullList(hypervisors, whole, waiting, read_at,
@@ -427,7 +431,7 @@ class Calendar:
     def failed(self, name: str) -> None:
         """A list could not be read: it is not waited for until the next."""
         if name == FULL and self._last == CHANGES and self._resumed < TRIES:
-            # One error is no reason to read all hosts of a large cloud.
+            # One error is no reason to read all hosts of a large cloud anew.
             self.resume = True
             self._resume_at = time.monotonic() + PAUSE
         elif self._last != ROOM:

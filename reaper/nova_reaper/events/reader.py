@@ -32,7 +32,7 @@ from nova_reaper.cloud import shapes
 
 LOG = log.getLogger(__name__)
 T = TypeVar('T')
-# Seconds until a host is read again that could not be.
+# Seconds after which a host that could not be read is read again.
 AGAIN = 10.0
 GONE = ('DELETED', 'SOFT_DELETED')
 
@@ -70,13 +70,13 @@ class Reader:
         # Names of the flavors that bear the mark now.
         self._marked: frozenset[str] = frozenset()
         self.properties: Mapping[str, Mapping[str, str]] = {}
-        # What was read of one server while a list of all was.
+        # Servers that were read one by one while a list of all was read.
         self._meanwhile: dict[str, nova.NovaServer | None] = {}
         self._ended_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
         self.shared: frozenset[str] = frozenset()
-        # Another one after each change of what is known of traits and
-        # aggregates, which several threads learn.
+        # Several threads learn of traits and aggregates: each change of what
+        # is known of them makes this another object.
         self.learned = object()
         self._having: dict[str, set[str]] = {}
         self._locked: dict[str, tuple[datetime.datetime, bool]] = {}
@@ -112,8 +112,9 @@ class Reader:
         with self._lock:
             self._meanwhile = {}
         marked = self._marked_flavors()
-        # The flavor that a server was made with counts as well. Who was
-        # shelved for others comes back, whatever became of its flavor.
+        # The mark has to be on the flavor that a server was made with as well.
+        # A server that was shelved for others comes back, whatever became of
+        # its flavor.
         found = {server.id: server for server in (
             *(server for flavor in marked
               for server in self.nova.servers(flavor=flavor.id)),
@@ -169,7 +170,7 @@ class Reader:
 
     def _keep(self, uuid: str, server: nova.NovaServer | None
               ) -> nova.NovaServer | None:
-        # A list that is being read may find its flavor marked by now.
+        # A list that is being read may find that the flavor is marked by now.
         self._meanwhile[uuid] = server
         if server and self._counts(server):
             self.preemptible[uuid] = server
@@ -198,7 +199,7 @@ class Reader:
         :param again: whether to ask also for those that are known, and forget
             those that nobody asks for any more: owners make names up
         """
-        # Another job may learn of more.
+        # Another job may learn of more traits at the same time.
         before = dict(self._having)
         names = {name for expression in expressions for name
                  in expression.removeprefix('!').removeprefix('in:').split(
@@ -212,7 +213,7 @@ class Reader:
                 self._having[name] = self._placement.providers(**{
                     'member_of' if _is_aggregate(name) else 'required': name})
             except rest.BadRequest:
-                # A trait that nobody has made.
+                # Nobody has made such a trait.
                 self._having[name] = set()
             if before.get(name) != self._having[name]:
                 changed = True
@@ -228,7 +229,7 @@ class Reader:
             self.shared = frozenset(self._placement.shared(
                 {item.uuid for item in among.values()}))
         except rest.BadRequest:
-            # A trait that this Placement does not know.
+            # This Placement does not know the trait of sharing providers.
             self.shared = frozenset()
 
     def read_host(self, name: str, among: Mapping[str, nova.Hypervisor] |
@@ -358,7 +359,7 @@ class Reader:
         return [server for server in self._known() if shapes.is_back(server)]
 
     def _known(self) -> list[nova.NovaServer]:
-        # Another thread may learn of more.
+        # Another thread may learn of more servers at the same time.
         with self._lock:
             return list(self.preemptible.values())
 
@@ -370,7 +371,7 @@ def classes(views: Iterable[HostView | None]) -> frozenset[str]:
 
 
 def _is_aggregate(name: str) -> bool:
-    # A UUID; no trait has a hyphen.
+    # An aggregate is named by its UUID, and no trait has a hyphen.
     return '-' in name
 
 
