@@ -366,14 +366,19 @@ class Shapes:
             pending = self._nova.pending(server.id)
         # Where the scheduler cannot be asked, the flavor has to do.
         requests = pending and pending.requests or (query(server),)
-        shape = _shape(requests, key, hosts, classes, shared,
-                       pending is not None and
-                       pending.reason == model.Reason.NOTHING_FITS)
+        asked = [shape(request, key, hosts) for request in requests]
+        if pending is None or pending.reason != model.Reason.NOTHING_FITS:
+            # Where Nova says that nothing fits it has asked Placement for all
+            # providers of each host: then nothing is elsewhere.
+            asked = [elsewhere(one, classes, shared) for one in asked]
+        # The first of the queries that some host could answer.
+        chosen = next((one for one in asked if all(
+            name in classes for name, _ in one.resources)), asked[-1])
         if server.shelved or server.failed:
             # A shelved server was ended to make room, and of a server in
             # ERROR Nova does not tell which hosts refuse it.
-            shape = dataclasses.replace(shape, fill_only=True)
-        answer = Answer(shape, requests, asked_at=asked_at)
+            chosen = dataclasses.replace(chosen, fill_only=True)
+        answer = Answer(chosen, requests, asked_at=asked_at)
         if pending:
             answer = dataclasses.replace(
                 answer, reason=pending.reason, message=pending.message,
@@ -420,22 +425,6 @@ class Shapes:
                                  (self._own, servers)):
                 for name in kept.keys() - wanted:
                     del kept[name]
-
-
-def _shape(requests: tuple[str, ...], key: str, hosts: Mapping[str, str],
-           classes: Collection[str], shared: Collection[str],
-           nothing_fits: bool = False) -> model.Shape:
-    """The first of the queries that some host could answer.
-
-    :param nothing_fits: whether Nova says so, which has asked Placement for
-        the providers of each host: then nothing is elsewhere
-    """
-    shapes = [shape(request, key, hosts) for request in requests]
-    if not nothing_fits:
-        shapes = [elsewhere(shape, classes, shared) for shape in shapes]
-    return next((shape for shape in shapes
-                 if all(name in classes for name, _ in shape.resources)),
-                shapes[-1])
 
 
 def waiting(server: nova.NovaServer, answer: Answer,

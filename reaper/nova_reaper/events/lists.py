@@ -297,19 +297,13 @@ class Lists:
             server.id for server in self._reader.nova.servers(status='ERROR')
             if self._is_kept(server)}
         waiting = self.read_waiting(reader.classes(hosts.values()))
-        if not waiting.servers:
-            self._look_for_those_in_error()
-        return self._full(hypervisors, hosts, waiting, read_at, begun)
-
-    def _look_for_those_in_error(self) -> None:
-        """Nobody waits: does Nova let anybody wait at all?"""
-        found = self._reader.nova.count_not_placed(
-            timeutils.utcnow(True) - HOUR)
-        if found:
+        if not waiting.servers and (
+                found := self._reader.nova.count_not_placed(read_at - HOUR)):
             LOG.warning(
                 'No server waits, but %d that were created within the hour '
                 'found no host and are in ERROR: nova-conductor seems to run '
                 'without "use_pending_state = true".', found)
+        return self._full(hypervisors, hosts, waiting, read_at, begun)
 
     def read_changes(self, since: datetime.datetime,
                      views: Mapping[str, reader.HostView],
