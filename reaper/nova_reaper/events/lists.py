@@ -112,9 +112,9 @@ class Lists:
         self._failing: set[str] = set()
         # The last change of each server when its tries were read.
         self._tried: dict[str, datetime.datetime] = {}
-        # IDs of servers in ERROR that keep their places, and of those that
-        # the reaper has rebuilt.
-        self._failed: set[str] = set()
+        # The servers in ERROR that keep their places, as they were read last,
+        # and the IDs of those that the reaper has rebuilt.
+        self._failed: dict[str, nova.NovaServer] = {}
         self._rebuilt: set[str] = set()
 
     def read_waiting(self, classes: Collection[str]) -> WaitingList:
@@ -147,17 +147,21 @@ class Lists:
 
     def _read_failed(self) -> dict[str, nova.NovaServer]:
         found = {}
-        for uuid in self._failed | self._rebuilt:
+        for uuid in self._failed.keys() | self._rebuilt:
             try:
                 server = self._reader.nova.server(uuid)
             except rest.NotFound:
                 self._rebuilt.discard(uuid)
                 continue
+            except nova.CellDown:
+                if uuid in self._failed:
+                    found[uuid] = self._failed[uuid]
+                continue
             if self._is_kept(server):
                 found[uuid] = server
             elif server.launched_at:
                 self._rebuilt.discard(uuid)
-        self._failed &= found.keys()
+        self._failed = found
         return found
 
     def _read_tries(self, servers: Mapping[str, nova.NovaServer]
@@ -206,22 +210,20 @@ class Lists:
                    if (known := self._shapes.fresh(server))}
         # Servers of which nothing is known come first, of each project one
         # after another, and those over which Nova has failed come last.
+        unknown = [server for server in servers if server.id not in answers]
         turns: collections.Counter[str] = collections.Counter()
         places = {}
-        for server in servers:
-            if server.id not in answers:
-                turns[server.project] += 1
-                places[server.id] = (
-                    server.id in self._failing,
-                    self._shapes.known(server) is not None,
-                    turns[server.project])
+        for server in unknown:
+            turns[server.project] += 1
+            places[server.id] = (
+                server.id in self._failing,
+                self._shapes.known(server) is not None,
+                turns[server.project])
         end = time.monotonic() + ASKING
         told = False
         failed: set[str] = set()
         of_kind: collections.Counter[str] = collections.Counter()
-        for server in sorted((server for server in servers
-                              if server.id in places),
-                             key=lambda server: places[server.id]):
+        for server in sorted(unknown, key=lambda server: places[server.id]):
             answer, kind = self._shapes.known(server), self._shapes.key(server)
             if time.monotonic() < end and of_kind[kind] < TRIES:
                 try:
@@ -293,8 +295,10 @@ class Lists:
         hosts = self._reader.read_hosts(hypervisors)
         self._shapes.forget()
         # The lists until the next one of all read each of these by itself.
-        self._failed = {
-            server.id for server in self._reader.nova.servers(status='ERROR')
+        # Nova leaves out those of cells that are down.
+        self._failed |= {
+            server.id: server
+            for server in self._reader.nova.servers(status='ERROR')
             if self._is_kept(server)}
         waiting = self.read_waiting(reader.classes(hosts.values()))
         if not waiting.servers and (
