@@ -398,7 +398,7 @@ class Jobs:
         self._in_line: dict[str, Callable[[], bool]] = {}
         self._from_line: set[str] = set()
         self._again: dict[str, Callable[[], bool]] = {}
-        self._results: queue.SimpleQueue[Callable[[], None]] = (
+        self._results: queue.SimpleQueue[tuple[str, Callable[[], None]]] = (
             queue.SimpleQueue())
         self.stopping = False
 
@@ -456,17 +456,8 @@ class Jobs:
             elif not self.stopping:
                 LOG.exception('%s failed.', name)
             result = functools.partial(self._failed, name, str(error))
-        self._results.put(functools.partial(self._finish, name, result))
+        self._results.put((name, result))
         self._wake()
-
-    def _finish(self, name: str, result: Callable[[], None]) -> None:
-        self._running.discard(name)
-        again = self._again.pop(name, None)
-        try:
-            result()
-        finally:
-            if again:
-                again()
 
     def _go_on(self) -> None:
         """Begin what stands in line, as long as it is its turn."""
@@ -479,7 +470,14 @@ class Jobs:
     def take(self) -> None:
         """Make the calls for all results that there are."""
         while not self._results.empty():
-            self._results.get()()
+            name, result = self._results.get()
+            self._running.discard(name)
+            again = self._again.pop(name, None)
+            try:
+                result()
+            finally:
+                if again:
+                    again()
         self._go_on()
 
 
