@@ -471,10 +471,12 @@ class Owners:
                 self._nova.with_auth(login.auth).rebuild(server)
                 return
             except (rest.Forbidden, rest.Conflict) as error:
-                # The reaper may rebuild one that is locked.
-                if not (Refusal.of(error) == Refusal.RIGHTS
-                        if isinstance(error, rest.Forbidden)
-                        else 'is locked' in error.message):
+                # What a lock or a policy keeps from the project's token the
+                # reaper's own may do.
+                may = ('is locked' in error.message
+                       if isinstance(error, rest.Conflict)
+                       else Refusal.of(error) == Refusal.RIGHTS)
+                if not may:
                     raise
                 if error.status == 401:
                     self._forget(project)
