@@ -456,7 +456,7 @@ class Owners:
                 # The token of an hour ago may have been revoked since.
                 self._nova.with_auth(login.auth).server(server.id)
             except rest.Forbidden:
-                self._forget(server.project)
+                self._logins.pop(server.project, None)
                 login = self._login(server.project)
         return login.refusal
 
@@ -479,7 +479,7 @@ class Owners:
                 if not may:
                     raise
                 if error.status == 401:
-                    self._forget(project)
+                    self._logins.pop(project, None)
                 LOG.info('Server %s is rebuilt with the token of the reaper, '
                          'since that of project %s may not: %s', server,
                          project, error)
@@ -498,16 +498,11 @@ class Owners:
             if len(kept) > most:
                 del kept[next(iter(kept))]
 
-    def _forget(self, project: str) -> None:
-        with self._lock:
-            self._logins.pop(project, None)
-
     def _login(self, project: str) -> _Login:
         if project == self._project:
             return _Login(None, '', 0.0)
         now = time.monotonic()
-        with self._lock:
-            kept = self._logins.get(project)
+        kept = self._logins.get(project)
         if kept and (kept.auth or now - kept.at < AGAIN):
             return kept
         try:
