@@ -59,13 +59,12 @@ def _refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
     if answer.requests != current.requests:
         return Outcome(current, Result.CONFLICT, 'It asks for something '
                        'else than others of its flavor.', apart=True)
-    for host in answer.hosts:
-        if host.host == current.host and host.refused_by:
-            return Outcome(
-                current, Result.REFUSED, f'{host.refused_by} refuses '
-                'the host.', model.Reason.REFUSED,
-                refused_by=host.refused_by)
-    if not any(host.host == current.host for host in answer.hosts):
+    refused_by = answer.hosts.get(current.host)
+    if refused_by:
+        return Outcome(current, Result.REFUSED, f'{refused_by} refuses '
+                       'the host.', model.Reason.REFUSED,
+                       refused_by=refused_by)
+    if current.host not in answer.hosts:
         return Outcome(current, Result.REFUSED, 'Nova does not know '
                        'the host.', model.Reason.REFUSED)
     return None

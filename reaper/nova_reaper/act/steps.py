@@ -305,8 +305,7 @@ class Actor(preempt.Preempt):
                 elif reason is model.Reason.UNKNOWN:
                     # Neither hosts nor filters have refused it.
                     why = queue.Cause.SERVICE
-                keeps = keeps and not any(
-                    item.refused_by for item in answer.hosts)
+                keeps = keeps and not any(answer.hosts.values())
             except rest.RequestFailed as error:
                 LOG.info('Why server %s waits again is not known: %s',
                          current.id, error)

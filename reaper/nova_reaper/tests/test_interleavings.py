@@ -472,7 +472,7 @@ class ReaderTestCase(tests.TestCase):
                ) -> nova.NovaServer:
         now = timeutils.utcnow(True)
         return nova.NovaServer(
-            uuid, uuid, 'p', 'u', status, '', None, 'h', self.flavor, 'i',
+            uuid, uuid, 'p', 'u', status, None, 'h', self.flavor, 'i',
             now, now, None, metadata, False)
 
     def test_newer_answers_than_those_of_a_list_stay(self) -> None:
@@ -507,10 +507,12 @@ class ReaderTestCase(tests.TestCase):
         class Kept(dict[str, datetime.datetime]):
             """One returns when what is kept of it has been looked at."""
 
-            def items(self) -> Any:
-                yield from list(super().items())
-                returns.start()
-                returns.join(0.2)
+            def keys(self) -> Any:
+                known = set(super().keys())
+                if not returns.ident:
+                    returns.start()
+                    returns.join(0.2)
+                return known
 
         self.reader._ended_at = Kept()
         self.reader.read_preemptible()
@@ -518,6 +520,17 @@ class ReaderTestCase(tests.TestCase):
         self.assertEqual({'x': now}, self.reader._ended_at)
         self.reader.read_preemptible()
         self.assertEqual({'x': now}, self.reader._ended_at)
+
+    def test_another_asks_who_has_locked_a_server(self) -> None:
+        self.nova.servers.return_value = [self.server('x')]
+        now = timeutils.utcnow(True)
+        kept = self.reader._locked
+        kept.update((f's{number}', (now, True)) for number in range(5))
+        with another_thread(reader, lambda times: (
+                kept.setdefault(f'o{times}', (now, True)))):
+            self.reader.read_preemptible()
+        self.assertNotIn('s0', kept)
+        self.assertIs(kept, self.reader._locked)
 
     def test_another_asks_for_more_traits(self) -> None:
         self.reader._having = {f'T{number}': {'u'} for number in range(5)}
@@ -541,7 +554,7 @@ class ShapesTestCase(tests.TestCase):
         def answer(refused: str | None) -> mock.Mock:
             return mock.Mock(
                 requests=('resources=VCPU:1',), message='', advice='',
-                hosts=[mock.Mock(host='h', refused_by=refused)],
+                hosts={'h': refused},
                 reason=model.Reason.NO_ROOM)
 
         def late(uuid: str) -> mock.Mock:
@@ -567,7 +580,7 @@ class ShapesTestCase(tests.TestCase):
             forms.forget(server)
             return mock.Mock(
                 requests=('resources=VCPU:1',), message='', advice='',
-                hosts=[], reason=model.Reason.NO_ROOM)
+                hosts={}, reason=model.Reason.NO_ROOM)
 
         service.pending.side_effect = late
         forms.ask(server, {}, {'VCPU'})

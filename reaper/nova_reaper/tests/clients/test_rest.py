@@ -197,7 +197,7 @@ class ClientTestCase(tests.TestCase):
         self.requests.get(f'{URL}/servers/s/pending?marker=h1',
                           json=answer('h2'))
         found = self.nova.pending('s')
-        self.assertEqual(['h1', 'h2'], [host.host for host in found.hosts])
+        self.assertEqual(['h1', 'h2'], list(found.hosts))
         self.assertEqual('unknown', found.reason)
 
     def test_hosts_are_not_asked_for_their_uptime(self) -> None:

@@ -426,6 +426,18 @@ class FailedTestCase(test_engine.EngineTestCase):
         self.assertNotIn(waiting, self.engine.world.servers)
         self.assertEqual([], self.actions())
 
+    def test_its_cell_is_down(self) -> None:
+        self.nova.add_server('o', 4, 'h1')
+        waiting = self.add_failed()
+        self.turns(3)
+        self.nova.cell_down.add(waiting)
+        other = self.nova.add_server('v', 2)
+        # The second list is one of all.
+        for turns in 4, 12:
+            self.turns(turns, 61)
+            self.assertEqual({waiting, other},
+                             self.engine.world.servers.keys())
+
     def test_nobody_is_ended_for_it(self) -> None:
         self.conf.set_override('mode', 'preempt', 'reaper')
         victim = self.nova.add_server('s', 4, 'h1', preemptible=True)
