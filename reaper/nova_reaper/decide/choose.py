@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import datetime
-import fractions
-import functools
 
 import numpy as np
 
@@ -216,16 +214,8 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
         for name, amount in shape.resources])
     asked = [amount for _name, amount in shape.resources]
     shares = (lacking.T / asked).sum(axis=1)
-    # Sums of floats are not exact: what is as good as equal is compared so.
-    nearest = np.flatnonzero(shares <= shares.min() + 1e-9)
-
-    @functools.cache
-    def share(*missing: int) -> fractions.Fraction:
-        return sum((fractions.Fraction(part, whole) for part, whole
-                    in zip(missing, asked)), fractions.Fraction())
-
-    best = min(nearest, key=lambda at: share(*lacking[:, at].tolist()))
-    return _name(index, int(rows[best]))
+    # Sums of floats are not exact: what is as good as equal is equal.
+    return _name(index, int(rows[shares.round(9).argmin()]))
 
 
 def _wait(waiting: model.Waiting, reason: model.Reason, detail: str,
