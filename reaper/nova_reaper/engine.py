@@ -417,7 +417,9 @@ class Engine:
             # Those that end others take their turn apart, and slowly.
             if tally.checks > group.max_rebuilds:
                 return
-            self.world.queue.close(tally.full(group.max_rebuilds_per_project))
+            self.world.queue.close(
+                {project for project, count in tally.projects.items()
+                 if count >= group.max_rebuilds_per_project})
             begun = time.perf_counter()
             found = self.world.planner.next(
                 timeutils.utcnow(True),
