@@ -369,9 +369,9 @@ class Engine:
             self.guard.mode), functools.partial(self._take_sweep, self._term))
 
     def _end_notices(self) -> None:
-        if self._recovery.notices.is_late:
+        if self._recovery.is_late:
             self.jobs.start('notices', functools.partial(
-                self._recovery.notices.withdraw_late,
+                self._recovery.withdraw_late,
                 list(self.attempts.under_way.values())), lambda _: None)
 
     def _take_sweep(self, term: int, found: recovery.Found) -> None:

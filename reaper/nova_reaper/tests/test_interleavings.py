@@ -580,8 +580,9 @@ class NoticeTestCase(tests.TestCase):
 
     def test_it_is_looked_at_anew(self) -> None:
         ends, room = mock.Mock(later=set()), mock.Mock()
-        finder = recovery.Notices(fakes.configuration(), room, ends,
-                                 mock.Mock())
+        finder = recovery.Recovery(
+            fakes.configuration(), mock.Mock(), room, mock.Mock(), ends,
+            mock.Mock(), mock.Mock(), mock.Mock())
         ends.find.return_value = mock.Mock(
             id='s', task_state='powering-off', status='ACTIVE', metadata={
                 shapes.TERMINATE_AT: '2020-01-01T00:00:00Z',

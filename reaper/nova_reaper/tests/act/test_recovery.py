@@ -499,7 +499,7 @@ class SweepTestCase(test_engine.EngineTestCase):
         self.assertEqual({}, metadata)
         self.assertEqual('ACTIVE', self.status(victim))
         self.assertEqual(1, self.value('notices_total', result='withdrawn'))
-        self.assertFalse(self.engine._recovery.notices.is_late)
+        self.assertFalse(self.engine._recovery.is_late)
 
     def test_a_notice_is_given_anew(self) -> None:
         _victim, metadata = self.noticed()
@@ -538,7 +538,7 @@ class SweepTestCase(test_engine.EngineTestCase):
         current = mock.Mock(victims=(mock.Mock(id=victim),), id=waiting)
         for attempts in ([current], [current], []):
             self.assertIn('reaper:for', metadata)
-            self.engine._recovery.notices.withdraw_late(attempts)
+            self.engine._recovery.withdraw_late(attempts)
             self.offset += 60
         self.assertEqual({}, metadata)
 
