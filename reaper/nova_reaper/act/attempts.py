@@ -149,6 +149,11 @@ class Attempt:
         return self.waiting.id
 
     @property
+    def has(self) -> Mapping[str, int]:
+        """What is held on the host's own provider."""
+        return self.held.amounts.get(self.provider, {}) if self.held else {}
+
+    @property
     def shown(self) -> str:
         """The step in the words of /v1/pending."""
         if self.step == Step.CHECK and self.victims:
@@ -389,8 +394,12 @@ class Attempts:
             # A step finds out what becomes of a server that waits no more.
             return current
         why = ''
+        view = self._world.views.get(current.host)
+        # What is held before the swap counts as far as the host shows it.
+        shows = view and 0 < current.held_at <= view.read_at
         found = self._world.planner.better(
-            waiting, before, self._shown_hold(current), timeutils.utcnow(True))
+            waiting, before, current.has if shows else {},
+            timeutils.utcnow(True))
         if waiting.demand != current.waiting.demand:
             why = 'the server asks for something else by now'
         elif found and found.verdict is not model.Verdict.ROOM:
@@ -400,15 +409,6 @@ class Attempts:
         elif found:
             why = 'there is room without its end'
         return current.but(needless=why or current.needless)
-
-    def _shown_hold(self, current: Attempt) -> dict[str, int]:
-        """What is held before the swap, as far as the host as read shows it.
-        """
-        view = self._world.views.get(current.host)
-        if not current.held or not current.held_at or view is None or (
-                view.read_at < current.held_at):
-            return {}
-        return dict(current.held.amounts.get(current.provider, {}))
 
     def _advanced(self, result: Attempt | Outcome) -> None:
         if isinstance(result, Outcome):
@@ -590,9 +590,8 @@ class Attempts:
                 shown = True
             elif current and current.held and (
                     0 < current.held_at <= view.read_at):
-                held = current.held.amounts.get(current.provider, {})
                 index.plan(dataclasses.replace(planned, resources={
-                    name: amount - held.get(name, 0) for name, amount
+                    name: amount - current.has.get(name, 0) for name, amount
                     in current.waiting.shape.resources}))
         return shown
 

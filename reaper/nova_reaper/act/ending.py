@@ -27,6 +27,7 @@ from nova_reaper.report.store import LEFT
 from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
+TIME = '%Y-%m-%dT%H:%M:%SZ'
 # Seconds for which a task goes on whose host may not have been told of it.
 PATIENCE = 10.0
 
@@ -55,8 +56,8 @@ class Victims:
 
     Each method can be repeated: it looks at what Nova says first.
 
-    :param source: tells who has locked a server, and which flavors bear the
-        mark
+    :param source: tells who has locked a server
+    :ivar marked: gives the names of the flavors that bear the mark now
     """
 
     def __init__(self, conf: cfg.ConfigOpts, service: nova.Nova,
@@ -68,6 +69,7 @@ class Victims:
         self._book = book
         self._metrics = meters
         self._reader = source
+        self.marked = source.marked
         self._clock = clock
         #: IDs of those whose notice has to stay until their guest is off.
         self.later: set[str] = set()
@@ -78,10 +80,6 @@ class Victims:
             return self._nova.server(uuid)
         except rest.NotFound:
             return None
-
-    def marked(self) -> frozenset[str]:
-        """Names of the flavors that bear the mark now."""
-        return self._reader.marked()
 
     def objection(self, server: nova.NovaServer, host: str, told: bool,
                   marked: Collection[str]) -> str | None:
@@ -121,7 +119,7 @@ class Victims:
         """
         victims, waiting = current.victims, current.id
         told: list[Victim] = []
-        until = terminate_at.strftime('%Y-%m-%dT%H:%M:%SZ')
+        until = f'{terminate_at:{TIME}}'
         try:
             for victim in victims:
                 self._nova.set_metadata(victim.id, {
@@ -172,8 +170,11 @@ class Victims:
                     # that somebody has to.
                     self.later.add(victim.id)
                     continue
-                # The notice is what tells that it was stopped.
-                self._resume(victim)
+                stopped = victim.stage in (Stage.STOPPING, Stage.ENDING)
+                if stopped and server and server.status == 'SHUTOFF' and (
+                        not server.task_state):
+                    # Before the notice goes, which tells that it was stopped.
+                    self._nova.start(victim.id)
                 if server and server.metadata.get(
                         shapes.FOR, waiting) != waiting and shapes.is_id(
                             server.metadata[shapes.FOR]):
@@ -205,14 +206,6 @@ class Victims:
         finally:
             if in_error:
                 self._nova.reset_state(uuid, 'error')
-
-    def _resume(self, victim: Victim) -> None:
-        """Start a guest again that was stopped, and lives on."""
-        if victim.stage not in (Stage.STOPPING, Stage.ENDING):
-            return
-        server = self.find(victim.id)
-        if server and server.status == 'SHUTOFF' and not server.task_state:
-            self._nova.start(victim.id)
 
     def look(self, victim: Victim, current: attempts.Attempt) -> Victim:
         """The victim of an attempt, ended if it has left its host."""
@@ -304,13 +297,11 @@ class Victims:
             self._nova.force_delete(victim.id)
         elif server.status == 'SHELVED':
             self._nova.shelve_offload(victim.id)
-        elif shapes.SHELVED_AT not in server.metadata:
-            # Before it is shelved: offloaded it takes no metadata.
-            self._nova.set_metadata(victim.id, {
-                shapes.SHELVED_AT: timeutils.utcnow(True).strftime(
-                    '%Y-%m-%dT%H:%M:%SZ')})
-            self._nova.shelve(victim.id)
         else:
+            if shapes.SHELVED_AT not in server.metadata:
+                # Before it is shelved: offloaded it takes no metadata.
+                self._nova.set_metadata(victim.id, {
+                    shapes.SHELVED_AT: f'{timeutils.utcnow(True):{TIME}}'})
             self._nova.shelve(victim.id)
         return dataclasses.replace(victim, stage=Stage.ENDING, since=now)
 

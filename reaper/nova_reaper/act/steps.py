@@ -8,7 +8,7 @@ which to go on, or its outcome. What was done for an attempt that does not go
 on is undone by the step that finds out.
 """
 
-import dataclasses
+from collections.abc import Callable
 
 from oslo_log import log
 
@@ -46,7 +46,7 @@ class Actor(preempt.Preempt):
         asked again: nothing is undone for it, since nothing may be possible.
         """
         try:
-            return self._do(dataclasses.replace(current, stalled=False))
+            return STEPS[current.step](self, current.but(stalled=False))
         except rest.RequestFailed as error:
             now = self._clock()
             LOG.warning('Server %s stays at the step %s: %s', current.id,
@@ -59,45 +59,24 @@ class Actor(preempt.Preempt):
                     current, Result.CONFLICT, error.message
                     if isinstance(error, rest.Unavailable) and error.status
                     else 'It cannot be looked at.', model.Reason.UNKNOWN)
-            return dataclasses.replace(
-                current, wake_at=now + attempts.AGAIN,
-                stalled=isinstance(error, nova.CellDown))
-
-    def _do(self, current: Attempt) -> Attempt | Outcome:
-        match current.step:
-            case Step.CHECK:
-                return self._check(current)
-            case Step.HOLD:
-                return self._hold(current)
-            case Step.NOTICE:
-                return self._notice(current)
-            case Step.GRACE:
-                return self._grace(current)
-            case Step.SWAP:
-                return self._swap(current)
-            case Step.END:
-                return self._end(current)
-            case Step.REBUILD:
-                return self._rebuild(current)
-            case Step.WATCH:
-                return self._watch(current)
+            return current.but(wake_at=now + attempts.AGAIN,
+                               stalled=isinstance(error, nova.CellDown))
 
     def _check(self, current: Attempt) -> Attempt | Outcome:
         """Look at the server itself, and ask Nova about the host."""
         found = self._find(current)
         if isinstance(found, Outcome):
             return found
-        if current.waiting.shelved:
-            return current.at(Step.HOLD, self._clock())
-        refusal = self._ask(
-            current, lambda: found,
-            lambda why: Outcome(current, Result.GONE, f'It {why}.'),
-            has_route=self._nova.has_pending_route and (
-                not current.waiting.failed))
-        if refusal:
-            return refusal
-        if current.victims:
-            return self._check_victims(current)
+        if not current.waiting.shelved:
+            refusal = self._ask(
+                current, lambda: found,
+                lambda why: Outcome(current, Result.GONE, f'It {why}.'),
+                has_route=self._nova.has_pending_route and (
+                    not current.waiting.failed))
+            if refusal:
+                return refusal
+            if current.victims:
+                return self._check_victims(current)
         return current.at(Step.HOLD, self._clock())
 
     def _find(self, current: Attempt) -> nova.NovaServer | Outcome:
@@ -124,7 +103,7 @@ class Actor(preempt.Preempt):
         if current.held:
             # A part, of before the victims had ended: it is in the way.
             self._holds.release(current.id)
-            current = dataclasses.replace(current, held=None)
+            current = current.but(held=None)
         for request in current.requests:
             try:
                 amounts = self._placement.candidate(
@@ -161,10 +140,9 @@ class Actor(preempt.Preempt):
                     self._holds.release(current.id)
                     return Outcome(current, Result.CONFLICT, 'No room can be '
                                    'held for it.', model.Reason.UNKNOWN)
-                return dataclasses.replace(
-                    current, unsure=True,
-                    wake_at=self._clock() + attempts.AGAIN)
-            current = dataclasses.replace(current, held=held)
+                return current.but(unsure=True,
+                                   wake_at=self._clock() + attempts.AGAIN)
+            current = current.but(held=held)
         return current.at(Step.REBUILD, self._clock())
 
     def _no_room(self, current: Attempt) -> Outcome:
@@ -195,7 +173,7 @@ class Actor(preempt.Preempt):
     def _rebuild(self, current: Attempt) -> Attempt | Outcome:
         """Have Nova build it."""
         if not current.asked_at:
-            current = dataclasses.replace(current, asked_at=self._clock())
+            current = current.but(asked_at=self._clock())
             self._book.write(attempts.record_of(current, store.ASKED),
                              wait=True)
         try:
@@ -207,45 +185,42 @@ class Actor(preempt.Preempt):
             # It may have been done all the same.
             LOG.info('Whether server %s is being rebuilt is looked at: %s',
                      current.id, error)
-            return current.at(Step.WATCH, self._clock(),
-                              wake_at=self._clock() + attempts.AGAIN)
+            now = self._clock()
+            return current.at(Step.WATCH, now, now + attempts.AGAIN)
         except rest.RequestFailed as error:
             return self._refused(current, error)
+        now = self._clock()
         if current.freed_at:
-            self._metrics.freed_to_issued.observe(
-                self._clock() - current.freed_at)
+            self._metrics.freed_to_issued.observe(now - current.freed_at)
         LOG.info('Server %s (%s) is being %s on %s.', current.id,
                  current.waiting.name,
                  'unshelved' if current.waiting.shelved else 'rebuilt',
                  current.host)
-        return current.at(Step.WATCH, self._clock(), sent=True,
-                          wake_at=self._clock() + WATCH[0])
+        return current.at(Step.WATCH, now, now + WATCH[0], sent=True)
 
     def _refused(self, current: Attempt, error: rest.RequestFailed
                  ) -> Attempt | Outcome:
+        reason, hindrance = model.Reason.REFUSED, None
         if isinstance(error, rest.Conflict):
             self._metrics.conflicts.labels('rebuild').inc()
             if isinstance(self._find(current), Outcome):
                 # What it has allocated is that of its build by now, of
                 # whatever type a Nova has left it; should it wait again, it
                 # is a hold as before.
-                return current.at(Step.WATCH, self._clock(), sent=True,
-                                  wake_at=self._clock() + WATCH[0])
-            self._release(current)
-            return Outcome(current, Result.REFUSED, error.message,
-                           model.Reason.UNKNOWN)
+                now = self._clock()
+                return current.at(Step.WATCH, now, now + WATCH[0], sent=True)
+            reason = model.Reason.UNKNOWN
         self._release(current)
         if isinstance(error, rest.NotFound):
             return Outcome(current, Result.GONE, 'It has been deleted.')
-        kind = (nova.Refusal.of(error) if isinstance(error, rest.Forbidden)
-                else None)
-        if kind == nova.Refusal.VOLUMES:
-            return Outcome(current, Result.REFUSED, error.message,
-                           model.Reason.REFUSED,
-                           model.Hindrance.NEEDS_OWNER)
-        return Outcome(
-            current, Result.REFUSED, error.message, model.Reason.QUOTA
-            if kind == nova.Refusal.QUOTA else model.Reason.REFUSED)
+        if isinstance(error, rest.Forbidden):
+            kind = nova.Refusal.of(error)
+            if kind == nova.Refusal.VOLUMES:
+                hindrance = model.Hindrance.NEEDS_OWNER
+            elif kind == nova.Refusal.QUOTA:
+                reason = model.Reason.QUOTA
+        return Outcome(current, Result.REFUSED, error.message, reason,
+                       hindrance)
 
     def _watch(self, current: Attempt) -> Attempt | Outcome:
         """Look whether it runs, or waits again."""
@@ -256,15 +231,16 @@ class Actor(preempt.Preempt):
             return Outcome(current, Result.GONE,
                            'It was deleted while it was built.')
         if server.status in ('ACTIVE', 'SHUTOFF'):
-            self._returned(current)
+            if current.waiting.shelved:
+                self._unmark(current)
             if current.held:
                 self._holds.judge(True)
             return Outcome(current, Result.ACTIVE, 'It runs.')
-        if server.waits or server.shelved or (
-                server.failed and not current.sent):
-            if not current.sent:
-                # The answer that never came: nothing had been done.
-                return self._ask_again(current)
+        if not current.sent and (
+                server.waits or server.shelved or server.failed):
+            # The answer that never came: nothing had been done.
+            return self._ask_again(current)
+        if server.waits or server.shelved:
             return self._waits_again(current)
         if server.status == 'ERROR' and not server.task_state:
             self._release(current)
@@ -279,7 +255,7 @@ class Actor(preempt.Preempt):
                            f'It is {server.status} for too long.')
         waited = now - current.since
         pause = next((step for step in WATCH if waited < 4 * step), WATCH[-1])
-        return dataclasses.replace(current, wake_at=now + pause)
+        return current.but(wake_at=now + pause)
 
     def _ask_again(self, current: Attempt) -> Attempt | Outcome:
         """Nova has failed over the rebuild, which it may do for ever."""
@@ -315,10 +291,8 @@ class Actor(preempt.Preempt):
             self._holds.judge(False)
         return Outcome(current, Result.PENDING, detail, reason, why=why)
 
-    def _returned(self, current: Attempt) -> None:
+    def _unmark(self, current: Attempt) -> None:
         """A shelved one is back: it is to be shelved no more by its mark."""
-        if not current.waiting.shelved:
-            return
         try:
             self._nova.delete_metadata(current.id, (
                 shapes.SHELVED_AT, shapes.TERMINATE_AT, shapes.FOR))
@@ -356,3 +330,11 @@ class Actor(preempt.Preempt):
             LOG.warning('What is held for server %s, which was given up, '
                         'stays until a sweep: %s', waiting.id, error)
         return True
+
+
+STEPS: dict[Step, Callable[[Actor, Attempt], Attempt | Outcome]] = {
+    Step.CHECK: Actor._check, Step.HOLD: Actor._hold,
+    Step.NOTICE: Actor._notice, Step.GRACE: Actor._grace,
+    Step.SWAP: Actor._swap, Step.END: Actor._end,
+    Step.REBUILD: Actor._rebuild, Step.WATCH: Actor._watch,
+}
