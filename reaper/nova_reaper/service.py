@@ -99,22 +99,17 @@ def build(conf: cfg.ConfigOpts, services: Services,
     :param readers: a pool of their own for hosts: a job of the first pool
         waits for it
     """
-    def clock() -> float:
-        return time.monotonic()
-
     source = reader.Reader(services.nova, services.placement,
                            services.keystone, readers, conf)
     forms = shapes.Shapes(services.nova)
     held = holds.Holds(services.placement, services.project, services.user)
-    ends = ending.Victims(conf, services.nova, book, meters,
-                          source, clock)
+    ends = ending.Victims(conf, services.nova, book, meters, source)
     safe = guard.Guard(conf, services.nova, held, meters, book)
     known = world.World(reaper_conf.options(conf), source, forms, meters)
     actor = steps.Actor(conf, services.nova, services.placement, held, ends,
-                        services.owners, meters, book, lambda: safe.mode,
-                        clock)
+                        services.owners, meters, book, lambda: safe.mode)
     finder = recovery.Recovery(conf, services.nova, services.placement, held,
-                               ends, source, meters, known.waiting, clock)
+                               ends, source, meters, known.waiting)
     return engine_module.Engine(
         conf, source, forms, actor, finder, safe, known,
         meters, pool, book)

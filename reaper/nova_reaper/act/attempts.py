@@ -171,10 +171,15 @@ class Attempt:
         """The same with some changes."""
         return dataclasses.replace(self, **changes)
 
-    def at(self, step: Step, now: float, wake_at: float = 0.0,
-           **changes: Any) -> 'Attempt':
-        """The same at the begin of another step."""
-        return self.but(step=step, since=now, wake_at=wake_at, **changes)
+    def later(self, seconds: float, **changes: Any) -> 'Attempt':
+        """The same, to go on after so many seconds."""
+        return self.but(wake_at=time.monotonic() + seconds, **changes)
+
+    def at(self, step: Step, seconds: float = 0.0, **changes: Any
+           ) -> 'Attempt':
+        """The same at the begin of a step, to go on after so many seconds."""
+        return self.later(seconds, step=step, since=time.monotonic(),
+                          **changes)
 
 
 def record_of(current: Attempt, result: str, why: str = '',
@@ -405,7 +410,7 @@ class Attempts:
         elif found and found.verdict is not model.Verdict.ROOM:
             why = 'others are ended at a lower price'
         elif found and found.host == current.host:
-            return current.at(Step.SWAP, time.monotonic())
+            return current.at(Step.SWAP)
         elif found:
             why = 'there is room without its end'
         return current.but(needless=why or current.needless)

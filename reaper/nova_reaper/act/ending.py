@@ -2,11 +2,11 @@
 
 """Notice to preemptible servers, its withdrawal, and their end."""
 
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import time
 
 from oslo_config import cfg
 from oslo_log import log
@@ -62,15 +62,13 @@ class Victims:
 
     def __init__(self, conf: cfg.ConfigOpts, service: nova.Nova,
                  book: journal.Journal, meters: metrics.Metrics,
-                 source: reader.Reader,
-                 clock: Callable[[], float]) -> None:
+                 source: reader.Reader) -> None:
         self._conf = conf.reaper
         self._nova = service
         self._book = book
         self._metrics = meters
         self._reader = source
         self.marked = source.marked
-        self._clock = clock
         #: IDs of those whose notice has to stay until their guest is off.
         self.later: set[str] = set()
 
@@ -125,7 +123,7 @@ class Victims:
                 self._nova.set_metadata(victim.id, {
                     shapes.TERMINATE_AT: until, shapes.FOR: waiting})
                 told.append(dataclasses.replace(
-                    victim, stage=Stage.NOTICED, since=self._clock()))
+                    victim, stage=Stage.NOTICED, since=time.monotonic()))
         except rest.RequestFailed as error:
             if isinstance(error, rest.Unavailable):
                 # It may have been told all the same.
@@ -246,7 +244,7 @@ class Victims:
                 return self._free(victim, server)
             if server.status == 'DELETED' or server.status == 'ERROR' and (
                     victim.stage == Stage.ENDING and
-                    self._clock() - victim.since < PATIENCE):
+                    time.monotonic() - victim.since < PATIENCE):
                 # The end that was asked for is under way, or has failed just
                 # now and is asked for again.
                 return victim
@@ -255,7 +253,7 @@ class Victims:
         except rest.Unavailable as error:
             LOG.warning('Whether server %s is being ended is looked at: %s',
                         victim.id, error)
-            return dataclasses.replace(victim, failed_at=self._clock())
+            return dataclasses.replace(victim, failed_at=time.monotonic())
         except rest.RequestFailed as error:
             # Its state or a policy does not allow it, or its metadata are as
             # many as there may be: the others go on, and it has its time.
@@ -272,7 +270,7 @@ class Victims:
         asked for then.
         """
         if not victim.failed_at or (
-                self._clock() - victim.failed_at < PATIENCE):
+                time.monotonic() - victim.failed_at < PATIENCE):
             return victim
         LOG.info('Server %s is still %s after Nova failed over that: its '
                  'state is reset, to ask again.', victim.id,
@@ -282,7 +280,7 @@ class Victims:
 
     def _end(self, victim: Victim, server: nova.NovaServer,
              only_stop: bool) -> Victim:
-        now = self._clock()
+        now = time.monotonic()
         timeout = self._conf.stop_timeout
         if victim.stage == Stage.NOTICED and timeout and (
                 server.status == 'ACTIVE'):

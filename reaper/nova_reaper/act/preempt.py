@@ -75,15 +75,13 @@ class Preempt:
     """Does the steps with victims.
 
     :param allowed: the mode that is in force at the moment
-    :param clock: monotonic seconds
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
                  ends: ending.Victims, named: nova.Owners,
                  meters: metrics.Metrics, book: journal.Journal,
-                 allowed: Callable[[], model.Mode],
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 allowed: Callable[[], model.Mode]) -> None:
         self._conf = conf.reaper
         self._nova = compute
         self._placement = room
@@ -93,7 +91,6 @@ class Preempt:
         self._metrics = meters
         self._book = book
         self._allowed = allowed
-        self._clock = clock
 
     def _check_victims(self, current: Attempt) -> Attempt | Outcome:
         """Read the host and the victims again; is the decision still right?"""
@@ -105,7 +102,7 @@ class Preempt:
                 'provider of a host: nobody is ended for it.',
                 model.Reason.NO_ROOM)
         if holds.fits(request, host.free, host.inventory):
-            return current.at(Step.HOLD, self._clock(), victims=())
+            return current.at(Step.HOLD, victims=())
         objection = self._objection(current, current.victims, told=False)
         if objection:
             why, victim = objection
@@ -116,9 +113,8 @@ class Preempt:
             return Outcome(current, Result.CONFLICT, 'The host would not '
                            'have room enough any more.',
                            model.Reason.NO_ROOM)
-        return current.at(
-            Step.NOTICE, self._clock(), victims=tuple(
-                victim for victim in current.victims if victim.id in needed))
+        return current.at(Step.NOTICE, victims=tuple(
+            victim for victim in current.victims if victim.id in needed))
 
     def _notice(self, current: Attempt) -> Attempt | Outcome:
         """Tell the victims when they end, and for whom."""
@@ -142,10 +138,9 @@ class Preempt:
             LOG.info('Nobody is ended for server %s: %s', current.id, error)
             self._metrics.conflicts.labels('notice').inc()
             return outcome
-        now = self._clock()
         return current.at(
-            Step.GRACE, now, victims=told, terminate_at=until,
-            wake_at=now + min(self._conf.grace_period, GRACE_POLL))
+            Step.GRACE, min(self._conf.grace_period, GRACE_POLL),
+            victims=told, terminate_at=until)
 
     def _grace(self, current: Attempt) -> Attempt | Outcome:
         """Wait, and hold what becomes free of the host meanwhile."""
@@ -157,10 +152,9 @@ class Preempt:
         left = (current.terminate_at - timeutils.utcnow(True)).total_seconds()
         if left > 0:
             current = self._hold_free(current)
-        now = self._clock()
         if left <= 0 or all(victim.ended for victim in current.victims):
-            return current.at(Step.SWAP, now)
-        return current.but(wake_at=now + min(left, GRACE_POLL))
+            return current.at(Step.SWAP)
+        return current.later(min(left, GRACE_POLL))
 
     def _needless(self, current: Attempt) -> Outcome | None:
         """What follows if the victims need not end, or may not any more."""
@@ -193,7 +187,7 @@ class Preempt:
             LOG.warning('Whether room is held for server %s is not known: %s',
                         current.id, error)
             return current.but(unsure=True)
-        return current.but(held=hold, held_at=self._clock())
+        return current.but(held=hold, held_at=time.monotonic())
 
     def _with_lost_hold(self, current: Attempt) -> Attempt:
         """With what is held, if the answer to a write of it was lost."""
@@ -244,9 +238,8 @@ class Preempt:
             # taken from it.
             return self._undo(current, 'a server that was to make room for '
                               'it is moving', Result.CONFLICT)
-        now = self._clock()
         if self._conf.strict_accounting and taken:
-            return current.at(Step.END, now)
+            return current.at(Step.END)
         try:
             held = self._holds.swap(
                 current.id, {current.provider: dict(request)}, current.held,
@@ -264,9 +257,9 @@ class Preempt:
             # It may have been done all the same, and is looked at.
             LOG.warning('Whether room is held for server %s is not known: %s',
                         current.id, error)
-            return current.but(unsure=True, wake_at=now + POLL)
-        return current.at(Step.END if taken else Step.REBUILD, now,
-                          held=held, held_at=self._clock(), swapped=True)
+            return current.later(POLL, unsure=True)
+        return current.at(Step.END if taken else Step.REBUILD, held=held,
+                          held_at=time.monotonic(), swapped=True)
 
     def _done(self, current: Attempt) -> Attempt | None:
         """What follows a swap whose answer was lost, or another reaper's.
@@ -298,7 +291,7 @@ class Preempt:
             return None
         self._victims.withdraw(others, current.id,
                                'there is room without its end')
-        return current.at(Step.END, self._clock(), victims=tuple(taken),
+        return current.at(Step.END, victims=tuple(taken),
                           held=has if has.is_hold else None, swapped=True)
 
     def _end(self, current: Attempt) -> Attempt | Outcome:
@@ -317,7 +310,7 @@ class Preempt:
             self._victims.end(victim, current,
                               first and victim is not turn[0])
             if victim in turn else victim for victim in current.victims)
-        now = self._clock()
+        now = time.monotonic()
         left = [victim for victim in after if not victim.ended]
         current = current.but(
             victims=after, ended=len(after) - len(left),
@@ -325,14 +318,13 @@ class Preempt:
             since=now if len(left) < len(before) else current.since)
         if not left:
             # With strict accounting the room is held only now.
-            return current.at(
-                Step.REBUILD if current.swapped else Step.HOLD, now)
+            return current.at(Step.REBUILD if current.swapped else Step.HOLD)
         limit = self._conf.end_timeout + self._conf.stop_timeout
         if now - current.since > limit:
             return self._stuck(current, left)
         progress = any(one.stage != other.stage
                        for one, other in zip(before, left))
-        return current.but(wake_at=now + (POLL / 4 if progress else POLL))
+        return current.later(POLL / 4 if progress else POLL)
 
     @staticmethod
     def _turn(victims: Sequence[Victim]) -> list[Victim]:

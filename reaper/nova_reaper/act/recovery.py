@@ -88,15 +88,13 @@ class Recovery:
 
     :ivar find: gives a server as it is now, None if it is gone
     :param waiting: gives a server that waits, as far as it is known
-    :param clock: monotonic seconds
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
                  ends: ending.Victims, source: reader.Reader,
                  meters: metrics.Metrics,
-                 waiting: Callable[[str], model.Waiting | None],
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 waiting: Callable[[str], model.Waiting | None]) -> None:
         self._conf = conf.reaper
         self._nova = compute
         self._placement = room
@@ -106,7 +104,6 @@ class Recovery:
         self._reader = source
         self._metrics = meters
         self._waiting = waiting
-        self._clock = clock
         # The consumer that was looked at last of those without a server.
         self._last = ''
         self._seen: dict[str, float] = {}
@@ -132,7 +129,7 @@ class Recovery:
         held, in_error = self._find_held(set(consumers), set(pending),
                                          set(busy), set(marked), age)
         # One that is busy at the moment is not younger for it.
-        now, begun = self._clock(), held | in_error | marked.keys()
+        now, begun = time.monotonic(), held | in_error | marked.keys()
         self._seen = {
             server: self._seen.get(server, now)
             for server in begun | self._seen.keys() & set(busy)}
@@ -239,7 +236,7 @@ class Recovery:
             return None
         if item is not None and not waits and item.status in (
                 'BUILD', 'REBUILD', 'ACTIVE') and (
-                    self._clock() - self._seen[server] <=
+                    time.monotonic() - self._seen[server] <=
                     self._conf.rebuild_timeout):
             # A build is about to take it, unless it hangs.
             return None
@@ -286,8 +283,8 @@ class Recovery:
     def is_late(self) -> bool:
         """Whether a notice has run out that was kept."""
         while self._ends.later:
-            self._late[self._ends.later.pop()] = self._clock() + SOON
-        now = self._clock()
+            self._late[self._ends.later.pop()] = time.monotonic() + SOON
+        now = time.monotonic()
         return any(at <= now for at in list(self._late.values()))
 
     def withdraw_late(self, attempts: Iterable[Attempt]) -> None:
@@ -298,9 +295,9 @@ class Recovery:
         own = {victim.id for current in attempts
                for victim in current.victims}
         for uuid, at in list(self._late.items()):
-            if at > self._clock():
+            if at > time.monotonic():
                 continue
-            self._late[uuid] = self._clock() + LATE
+            self._late[uuid] = time.monotonic() + LATE
             if uuid in own:
                 continue
             try:
@@ -315,7 +312,7 @@ class Recovery:
             except rest.RequestFailed as error:
                 LOG.warning('The notice to server %s is looked at later: %s',
                             uuid, error)
-                self._late[uuid] = self._clock() + LATE
+                self._late[uuid] = time.monotonic() + LATE
 
     def _keep(self, server: nova.NovaServer) -> bool:
         """Whether a reaper may wait at the moment for a notice to run out.
@@ -333,7 +330,7 @@ class Recovery:
         if self._conf.strict_accounting:
             # It has its allocation until it has ended.
             left += self._conf.stop_timeout + self._conf.end_timeout
-        self._late[server.id] = self._clock() + left + LATE
+        self._late[server.id] = time.monotonic() + left + LATE
         return True
 
     def _with_victims(self, server: str, consumer: placement.Consumer,
@@ -410,7 +407,7 @@ class Recovery:
             server.id, server.name, server.project,
             self._reader.action(server),
             holds.allocation(server, provider) if provider else None,
-            stage, self._clock())
+            stage, time.monotonic())
 
     def _attempt(self, server: str, consumer: placement.Consumer, step: Step,
                  victims: tuple[Victim, ...]) -> Attempt | None:
@@ -428,7 +425,7 @@ class Recovery:
         return Attempt(
             waiting, names[provider], provider, step, victims=victims,
             held=consumer if self._holds.is_one(consumer) else None,
-            swapped=bool(victims), since=self._clock())
+            swapped=bool(victims), since=time.monotonic())
 
     def _hosts_of(self, consumer: placement.Consumer) -> set[str]:
         """The names of the hosts on which a consumer has something."""

@@ -9,6 +9,7 @@ on is undone by the step that finds out.
 """
 
 from collections.abc import Callable
+import time
 
 from oslo_log import log
 
@@ -48,19 +49,18 @@ class Actor(preempt.Preempt):
         try:
             return STEPS[current.step](self, current.but(stalled=False))
         except rest.RequestFailed as error:
-            now = self._clock()
             LOG.warning('Server %s stays at the step %s: %s', current.id,
                         current.step, error)
             if current.step in (Step.CHECK, Step.HOLD) and (
                     not current.ended and not current.unsure and
-                    now - current.since > PATIENCE):
+                    time.monotonic() - current.since > PATIENCE):
                 # Where none answered, what a library says names the service.
                 return Outcome(
                     current, Result.CONFLICT, error.message
                     if isinstance(error, rest.Unavailable) and error.status
                     else 'It cannot be looked at.', model.Reason.UNKNOWN)
-            return current.but(wake_at=now + attempts.AGAIN,
-                               stalled=isinstance(error, nova.CellDown))
+            return current.later(attempts.AGAIN,
+                                 stalled=isinstance(error, nova.CellDown))
 
     def _check(self, current: Attempt) -> Attempt | Outcome:
         """Look at the server itself, and ask Nova about the host."""
@@ -77,7 +77,7 @@ class Actor(preempt.Preempt):
                 return refusal
             if current.victims:
                 return self._check_victims(current)
-        return current.at(Step.HOLD, self._clock())
+        return current.at(Step.HOLD)
 
     def _find(self, current: Attempt) -> nova.NovaServer | Outcome:
         """The server; why nothing is to be done for it any more."""
@@ -136,14 +136,13 @@ class Actor(preempt.Preempt):
                 LOG.warning('Whether room is held for server %s is not '
                             'known: %s', current.id, error)
                 if (not current.ended and
-                        self._clock() - current.since > PATIENCE):
+                        time.monotonic() - current.since > PATIENCE):
                     self._holds.release(current.id)
                     return Outcome(current, Result.CONFLICT, 'No room can be '
                                    'held for it.', model.Reason.UNKNOWN)
-                return current.but(unsure=True,
-                                   wake_at=self._clock() + attempts.AGAIN)
+                return current.later(attempts.AGAIN, unsure=True)
             current = current.but(held=held)
-        return current.at(Step.REBUILD, self._clock())
+        return current.at(Step.REBUILD)
 
     def _no_room(self, current: Attempt) -> Outcome:
         """The host has none; where there is, if the index cannot know."""
@@ -165,7 +164,7 @@ class Actor(preempt.Preempt):
         if current.provider in held.amounts and any(
                 held.covers(shapes.shape(request, '', {}).resources)
                 for request in current.requests):
-            return current.at(Step.REBUILD, self._clock(), held=held)
+            return current.at(Step.REBUILD, held=held)
         # A part, of before the victims had ended: it is in the way.
         self._holds.release(current.id)
         return None
@@ -173,7 +172,7 @@ class Actor(preempt.Preempt):
     def _rebuild(self, current: Attempt) -> Attempt | Outcome:
         """Have Nova build it."""
         if not current.asked_at:
-            current = current.but(asked_at=self._clock())
+            current = current.but(asked_at=time.monotonic())
             self._book.write(attempts.record_of(current, store.ASKED),
                              wait=True)
         try:
@@ -185,18 +184,17 @@ class Actor(preempt.Preempt):
             # It may have been done all the same.
             LOG.info('Whether server %s is being rebuilt is looked at: %s',
                      current.id, error)
-            now = self._clock()
-            return current.at(Step.WATCH, now, now + attempts.AGAIN)
+            return current.at(Step.WATCH, attempts.AGAIN)
         except rest.RequestFailed as error:
             return self._refused(current, error)
-        now = self._clock()
         if current.freed_at:
-            self._metrics.freed_to_issued.observe(now - current.freed_at)
+            self._metrics.freed_to_issued.observe(
+                time.monotonic() - current.freed_at)
         LOG.info('Server %s (%s) is being %s on %s.', current.id,
                  current.waiting.name,
                  'unshelved' if current.waiting.shelved else 'rebuilt',
                  current.host)
-        return current.at(Step.WATCH, now, now + WATCH[0], sent=True)
+        return current.at(Step.WATCH, WATCH[0], sent=True)
 
     def _refused(self, current: Attempt, error: rest.RequestFailed
                  ) -> Attempt | Outcome:
@@ -207,8 +205,7 @@ class Actor(preempt.Preempt):
                 # What it has allocated is that of its build by now, of
                 # whatever type a Nova has left it; should it wait again, it
                 # is a hold as before.
-                now = self._clock()
-                return current.at(Step.WATCH, now, now + WATCH[0], sent=True)
+                return current.at(Step.WATCH, WATCH[0], sent=True)
             reason = model.Reason.UNKNOWN
         self._release(current)
         if isinstance(error, rest.NotFound):
@@ -224,7 +221,6 @@ class Actor(preempt.Preempt):
 
     def _watch(self, current: Attempt) -> Attempt | Outcome:
         """Look whether it runs, or waits again."""
-        now = self._clock()
         try:
             server = self._nova.server(current.id)
         except rest.NotFound:
@@ -248,20 +244,20 @@ class Actor(preempt.Preempt):
                 current, Result.ERROR, server.fault or 'Its build failed.',
                 model.Reason.BUILD_FAILED, why=queue.Cause.INTERRUPTED
                 if nova.is_interrupted(server.fault) else None)
-        if now - current.since > self._conf.rebuild_timeout:
+        waited = time.monotonic() - current.since
+        if waited > self._conf.rebuild_timeout:
             # A build that takes the hold later is none the worse for it.
             self._release(current)
             return Outcome(current, Result.TIMEOUT,
                            f'It is {server.status} for too long.')
-        waited = now - current.since
         pause = next((step for step in WATCH if waited < 4 * step), WATCH[-1])
-        return current.but(wake_at=now + pause)
+        return current.later(pause)
 
     def _ask_again(self, current: Attempt) -> Attempt | Outcome:
         """Nova has failed over the rebuild, which it may do for ever."""
         limit = self._conf.rebuild_timeout if current.ended else PATIENCE
-        if self._clock() - current.asked_at <= limit:
-            return current.at(Step.REBUILD, self._clock())
+        if time.monotonic() - current.asked_at <= limit:
+            return current.at(Step.REBUILD)
         self._release(current)
         return Outcome(current, Result.CONFLICT,
                        'Nova fails over its rebuild.', model.Reason.UNKNOWN)

@@ -582,7 +582,7 @@ class NoticeTestCase(tests.TestCase):
         ends, room = mock.Mock(later=set()), mock.Mock()
         finder = recovery.Recovery(
             fakes.configuration(), mock.Mock(), room, mock.Mock(), ends,
-            mock.Mock(), mock.Mock(), mock.Mock())
+            mock.Mock(hypervisors={}), mock.Mock(), mock.Mock())
         ends.find.return_value = mock.Mock(
             id='s', task_state='powering-off', status='ACTIVE', metadata={
                 shapes.TERMINATE_AT: '2020-01-01T00:00:00Z',
