@@ -271,14 +271,19 @@ class JobsTestCase(LateTestCase):
         self.turns(5)
         waiting = self.nova.add_server('w', 8)
         self.hint(bus.Kind.WAITS, server=waiting)
-        with mock.patch.object(self.engine.attempts, '_new',
-                               return_value=None) as new:
+        known, attempts = self.engine.world, self.engine.attempts
+        answer = known.answer
+        with mock.patch.object(
+                attempts, 'begin', wraps=attempts.begin) as begin, (
+                    mock.patch.object(known, 'answer', lambda server: (
+                        None if server in known.index.plans
+                        else answer(server)))):
             self.turns(3)
-            new.assert_called_once()
+            begin.assert_called_once()
             # It does not turn and turn for it.
             self.assertFalse(self.engine.mailbox._woken)
             self.turns(6)
-            self.assertEqual(2, new.call_count)
+            self.assertEqual(2, begin.call_count)
         self.assertLess(self.until_active(waiting), 20)
 
 
