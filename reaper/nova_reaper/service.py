@@ -43,15 +43,15 @@ from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
-# Between two tries of what has to be there before anything else.
+# Seconds between two tries to find Nova, Placement and Keystone.
 AGAIN = 5.0
-# Until a port that was in use is tried again.
+# Seconds until a port that was in use is tried again.
 LISTEN_AGAIN = 30.0
-# A bus that hangs is waited for no longer when the reaper ends.
+# Seconds for which the end of the reaper waits for a bus that hangs.
 LEAVE = 5.0
 # Seconds after which a process that is told to end does so in any case.
 END = 60
-# What a thread that ends by itself says, where signals have their numbers.
+# In the place of a signal's number: the engine's thread has ended by itself.
 ENDED = 0
 # Seconds for the first try to become the active one.
 FIRST = 5.0

@@ -41,7 +41,7 @@ from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
 GIVE_UP = 'give up '  # the name of a job, before that of the server
-# What was given up is answered for so long.
+# A server that was given up is answered for so long.
 REMEMBERED = datetime.timedelta(hours=1)
 # Seconds until a step is done again after an answer that never came, and until
 # a server is given up again for which that came to nothing.
@@ -66,7 +66,8 @@ class Step(enum.StrEnum):
 SHOWN = {Step.CHECK: 'holding', Step.HOLD: 'holding', Step.NOTICE: 'notice',
          Step.GRACE: 'notice', Step.SWAP: 'notice', Step.END: 'ending',
          Step.REBUILD: 'rebuilding', Step.WATCH: 'rebuilding'}
-# While which so many may ask at a time, and so many end others.
+# Steps at which an attempt counts against max_rebuilds, and such at which one
+# with victims counts against max_preemptions.
 ASKING = frozenset({Step.HOLD, Step.REBUILD})
 ENDING = frozenset(Step) - ASKING - {Step.CHECK, Step.WATCH}
 

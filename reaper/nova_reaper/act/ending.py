@@ -28,7 +28,8 @@ from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
 TIME = '%Y-%m-%dT%H:%M:%SZ'
-# Seconds for which a task goes on whose host may not have been told of it.
+# Seconds after which a task that Nova failed over counts as one of which the
+# host was never told.
 PATIENCE = 10.0
 
 

@@ -55,11 +55,11 @@ LOG = log.getLogger(__name__)
 NOBODY = 'nobody waits for its room any more'
 # A reaper that is alive has swapped so many seconds after a notice ran out.
 LATE = 30.0
-# Of a notice; one of them is left where its withdrawal was interrupted.
+# The keys of a notice; one is left where its withdrawal was interrupted.
 MARKS = frozenset({shapes.TERMINATE_AT, shapes.FOR})
-# Between two looks at a guest that shuts down.
+# Seconds between two looks at a guest that shuts down.
 SOON = 5.0
-# So many consumers are asked for in one go.
+# A sweep asks Placement for so many consumers at most that Nova does not know.
 LOOKS = 100
 
 

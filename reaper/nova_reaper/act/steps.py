@@ -31,7 +31,7 @@ LOG = log.getLogger(__name__)
 # comes first as a rule, and thousands may be built at a time.
 WATCH = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 # Seconds in which a check has to be answered, a hold written and a rebuild
-# accepted: what is not begun, or ended nobody, gives way to others.
+# accepted; after them an attempt that has ended nobody gives way to others.
 PATIENCE = 60.0
 # Its owner reads this: it names no host, and nobody else.
 TAKEN = 'The host has no room for it any more.'

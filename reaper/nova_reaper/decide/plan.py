@@ -22,9 +22,10 @@ from nova_reaper.queue import lines
 from nova_reaper.queue import queue as queue_module
 
 _HOUR = datetime.timedelta(hours=1)
-# What may end nobody for want of a turn looks again after it.
+# A demand for which nobody may be ended yet, since as many as may be are ended
+# for others, is looked at again after this.
 _TURN = datetime.timedelta(seconds=5)
-# So many hosts are looked at faster one by one than all at once.
+# Up to so many hosts are looked at faster one by one than all at once.
 _FEW = 64
 
 

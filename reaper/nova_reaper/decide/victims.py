@@ -201,7 +201,9 @@ class Field:
             for total, later, need in zip(sums, after, self.need):
                 keep &= total + missing * later[at] >= need[at]
             if self.capped:
-                keep &= self._within_caps(paths)
+                mine = self.project[paths]
+                count = (mine == mine[:, -1:]).sum(axis=1)
+                keep &= count <= self.problem.left[mine[:, -1]]
             at, paths = at[keep], paths[keep]
             sums = [total[keep] for total in sums]
             if not missing:
@@ -231,11 +233,6 @@ class Field:
                     for total, amounts in zip(sums, self.amounts)]
             at = child
         return Sets(self.row[at].astype(np.int64), self.slot[paths])
-
-    def _within_caps(self, paths: arrays.Ints) -> arrays.Bools:
-        mine = self.project[paths]
-        count = (mine == mine[:, -1:]).sum(axis=1)
-        return np.asarray(count <= self.problem.left[mine[:, -1]], np.bool_)
 
     def sets_deep(self, size: int, steps: int) -> tuple[Sets, int]:
         """Some sets of a size that make room on the one host there is.
@@ -307,18 +304,15 @@ class _Walk:
             # The one before it, of its kind, was left out.
             if at > begin and not self.field.first[here]:
                 continue
-            if self._capped(path, here):
+            project = self.field.project[here]
+            mine = sum(self.field.project[self.order[before]] == project
+                       for before in path)
+            if mine >= self.field.problem.left[project]:
                 continue
             yield from self._from(
                 at + 1, [*path, at],
                 [rest - amounts[at]
                  for rest, amounts in zip(need, self.amounts)])
-
-    def _capped(self, path: list[int], here: int) -> bool:
-        project = self.field.project[here]
-        mine = sum(self.field.project[self.order[at]] == project
-                   for at in path)
-        return bool(mine >= self.field.problem.left[project])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -435,6 +429,19 @@ def find(scorers: Scorers, demand: model.Demand, rows: arrays.Bools,
     return search.run() if search.rows.any() else Result(None)
 
 
+def room_without(index: index_module.Index, shape: model.Shape,
+                 slots: arrays.Bools | arrays.Ints) -> arrays.Bools:
+    """The hosts on which there was room if the servers of slots were gone."""
+    host_of = index.slots.host_of[slots]
+    rows = np.ones(len(index.hosts), np.bool_)
+    for name, amount in shape.resources:
+        column = index.classes[name]
+        freed = np.bincount(host_of, index.slots.amounts[column][slots],
+                            len(rows)).astype(np.int64)
+        rows &= index.free[column] + freed >= amount
+    return rows
+
+
 def _at_least(index: index_module.Index, column: int,
               need: arrays.Ints) -> arrays.Ints:
     """A number of victims below which hosts cannot cover a need."""
@@ -493,7 +500,9 @@ class _Search:
         enough: dict[int, arrays.Bools] = {}
         low, level, high = 0, 0, len(levels) - 1
         while low < high:
-            enough[level] = self._enough(may, levels[level])
+            enough[level] = self.rows & room_without(
+                self.scorers.index, self.demand.shape, self._chosen(
+                    may & (self.table.priority <= levels[level]), self.rows))
             if enough[level].any():
                 high = level
             else:
@@ -506,16 +515,6 @@ class _Search:
             if sets is not None:
                 return Result(sets, self.exact)
         return Result(None, self.exact)
-
-    def _enough(self, may: arrays.Bools, level: int) -> arrays.Bools:
-        """The hosts on which all servers up to a priority are enough."""
-        chosen = self._chosen(may & (self.table.priority <= level), self.rows)
-        host_of = self.table.host_of[chosen]
-        rows = self.rows.copy()
-        for need, column in zip(self.problem.need, self.problem.columns):
-            rows &= np.bincount(host_of, self.table.amounts[column][chosen],
-                                len(rows)) >= need
-        return rows
 
     def _search(self, may: arrays.Bools, rows: arrays.Bools
                 ) -> Sets | None:
@@ -579,7 +578,11 @@ class _Search:
                  size: int) -> Sets | None:
         """The best of all sets of a size that make room."""
         if size == 1:
-            return self._of_one(chosen)
+            for need, column in zip(self.problem.need, self.problem.columns):
+                chosen = chosen[self.table.amounts[column][chosen] >=
+                                need[self.table.host_of[chosen]]]
+            rows = self.table.host_of[chosen].astype(np.int64)
+            return self._best(Sets(rows, chosen[:, np.newaxis]))
         if len(chosen) < size:
             return None
         field = Field(self.problem, chosen, size)
@@ -587,14 +590,6 @@ class _Search:
         if found is None:
             return self._of_size_in_parts(field, size)
         return self._best(found)
-
-    def _of_one(self, chosen: arrays.Ints) -> Sets | None:
-        for need, column in zip(self.problem.need, self.problem.columns):
-            chosen = chosen[self.table.amounts[column][chosen] >=
-                            need[self.table.host_of[chosen]]]
-        rows = self.table.host_of[chosen].astype(np.int64)
-        sets = Sets(rows, chosen[:, np.newaxis])
-        return self._best(sets)
 
     def _of_size_in_parts(self, field: Field,
                           size: int) -> Sets | None:

@@ -29,8 +29,8 @@ from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.queue import lines as lines_module
 
-# So many places that are nobody's any more may be left, and two for each
-# server.
+# Places that are nobody's any more are dropped when there are more of them
+# than this and two for each server.
 _STALE = 1000
 
 NOT_ASKED = (
@@ -439,7 +439,7 @@ class Queue:
             level.reorder(project)
 
 
-# Others are ended in vain for a kind of server: that counts for so long.
+# A miss counts for so long.
 MISS_AGE = datetime.timedelta(hours=1)
 
 
