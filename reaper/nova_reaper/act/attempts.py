@@ -399,22 +399,22 @@ class Attempts:
         if before is None or waiting is None or current.unsure:
             # A step finds out what becomes of a server that waits no more.
             return current
-        why = ''
+        if waiting.demand != current.waiting.demand:
+            return current.but(
+                needless='the server asks for something else by now')
         view = self._world.views.get(current.host)
         # What is held before the swap counts as far as the host shows it.
         shows = view and 0 < current.held_at <= view.read_at
         found = self._world.planner.better(
             waiting, before, current.has if shows else {},
             timeutils.utcnow(True))
-        if waiting.demand != current.waiting.demand:
-            why = 'the server asks for something else by now'
-        elif found and found.verdict is not model.Verdict.ROOM:
-            why = 'others are ended at a lower price'
-        elif found and found.host == current.host:
-            return current.at(Step.SWAP)
-        elif found:
-            why = 'there is room without its end'
-        return current.but(needless=why or current.needless)
+        if found is None:
+            return current
+        if found.verdict is not model.Verdict.ROOM:
+            return current.but(needless='others are ended at a lower price')
+        if found.host != current.host:
+            return current.but(needless='there is room without its end')
+        return current.at(Step.SWAP)
 
     def _advanced(self, result: Attempt | Outcome) -> None:
         if isinstance(result, Outcome):

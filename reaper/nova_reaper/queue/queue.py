@@ -234,7 +234,7 @@ class Queue:
             project, amounts, at = item.grant
             item.grant = None
             self.remember(project, {name: -amount for name, amount
-                                 in amounts.items()}, self._totals, at)
+                                    in amounts.items()}, self._totals, at)
         if item and item.out:
             item.out = False
             self._enqueue(item, now)
@@ -299,7 +299,7 @@ class Queue:
             self._token += 1
             heapq.heappush(self._alarms, (until, self._token, demand))
         if item:
-            self._line(item.waiting).parked.append(self._place(item))
+            self._line(waiting).parked.append(self._place(item))
         return True
 
     def host_changed(self, index: index_module.Index, row: int) -> int:
