@@ -31,6 +31,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import dataclasses
 import datetime
+import math
 import time
 
 from oslo_config import cfg
@@ -129,13 +130,13 @@ class Recovery:
         held, in_error = self._find_held(set(consumers), set(pending),
                                          set(busy), set(marked), age)
         # One that is busy at the moment is not younger for it.
-        now, begun = time.monotonic(), held | in_error | marked.keys()
+        now, begun = time.monotonic(), held | marked.keys()
         self._seen = {
             server: self._seen.get(server, now)
             for server in begun | self._seen.keys() & set(busy)}
         attempts: list[Attempt] = []
-        for server in sorted(begun - set(busy)):
-            if now - self._seen[server] < age and server not in in_error:
+        for server in sorted((begun | in_error) - set(busy)):
+            if server in begun and now - self._seen[server] < age:
                 continue
             try:
                 found = self._one(server, marked[server], mode)
@@ -236,7 +237,7 @@ class Recovery:
             return None
         if item is not None and not waits and item.status in (
                 'BUILD', 'REBUILD', 'ACTIVE') and (
-                    time.monotonic() - self._seen[server] <=
+                    time.monotonic() - self._seen.get(server, math.inf) <=
                     self._conf.rebuild_timeout):
             # A build is about to take it, unless it hangs.
             return None
