@@ -477,8 +477,6 @@ class _Search:
                  in zip(columns, demand.shape.resources)]
         self.rows = rows.copy()
         self.at_least = np.ones(len(rows), np.int64)
-        # How many may be ended, of the hosts that were looked at closer.
-        self.servers = np.zeros(len(rows), np.int64)
         for need, column in zip(needs, columns):
             self.rows &= need <= index.endable[column]
             np.maximum(self.at_least, _at_least(index, column, need),
@@ -519,23 +517,31 @@ class _Search:
     def _search(self, may: arrays.Bools, rows: arrays.Bools
                 ) -> Sets | None:
         """Try sets of one server on some hosts, of two, and so on."""
-        everything = self.rows, self.at_least, self.servers
-        self.rows, self.at_least = rows.copy(), self.at_least.copy()
-        self.servers = np.zeros_like(self.servers)
+        rows, at_least = rows.copy(), self.at_least.copy()
+        # How many may be ended, of the hosts that were looked at closer.
+        servers = np.zeros_like(at_least)
         found: Sets | None = None
         size = 0
-        while self.rows.any():
-            size = max(size + 1, int(self.at_least[self.rows].min()))
+        while rows.any():
+            size = max(size + 1, int(at_least[rows].min()))
             if size > 2:
-                self._bound(may, size)
-            chosen = self._chosen(may, self.rows & (self.at_least <= size))
+                # Look closer, and once, at hosts that so few victims might do.
+                near = rows & (at_least <= size) & (servers == 0)
+                at_least[near] = FAR
+                chosen = self._chosen(may, near)
+                if len(chosen):
+                    field = Field(self.problem, chosen, FAR)
+                    at_least[field.row[field.begins]] = field.at_least()
+                    servers += np.bincount(field.row, minlength=len(rows))
+                rows &= (at_least < FAR) & (
+                    (servers == 0) | (servers >= size))
+            chosen = self._chosen(may, rows & (at_least <= size))
             sets = self._of_size(chosen, size)
             if sets is not None and (
                     found is None or self._cost(sets) < self._cost(found)):
                 found = sets
                 if self.by_count:
                     break
-        self.rows, self.at_least, self.servers = everything
         return found
 
     def _cost(self, sets: Sets) -> tuple[list[list[int]], int]:
@@ -561,19 +567,6 @@ class _Search:
                 ) -> arrays.Ints:
         return np.flatnonzero(may & rows[self.table.host_of])
 
-    def _bound(self, may: arrays.Bools, size: int) -> None:
-        """Look closer, and once, at hosts of which so few victims might do."""
-        rows = self.rows & (self.at_least <= size) & (self.servers == 0)
-        chosen = self._chosen(may, rows)
-        at_least = np.full(len(rows), FAR, np.int64)
-        if len(chosen):
-            field = Field(self.problem, chosen, FAR)
-            at_least[field.row[field.begins]] = field.at_least()
-            self.servers += np.bincount(field.row, minlength=len(rows))
-        self.at_least[rows] = at_least[rows]
-        self.rows &= (self.at_least < FAR) & (
-            (self.servers == 0) | (self.servers >= size))
-
     def _of_size(self, chosen: arrays.Ints,
                  size: int) -> Sets | None:
         """The best of all sets of a size that make room."""
@@ -587,12 +580,9 @@ class _Search:
             return None
         field = Field(self.problem, chosen, size)
         found = field.sets(size, not self.by_count)
-        if found is None:
-            return self._of_size_in_parts(field, size)
-        return self._best(found)
-
-    def _of_size_in_parts(self, field: Field,
-                          size: int) -> Sets | None:
+        if found is not None:
+            return self._best(found)
+        # They are too many to be built side by side.
         hosts = int(field.rank[-1]) + 1
         if hosts == 1:
             may = max(self.steps, FEWEST_STEPS)
