@@ -25,6 +25,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -234,27 +235,15 @@ class Field:
             at = child
         return Sets(self.row[at].astype(np.int64), self.slot[paths])
 
-    def sets_deep(self, size: int, steps: int) -> tuple[Sets, int]:
-        """Some sets of a size that make room on the one host there is.
-
-        :param steps: how many may be made
-        :returns: the sets, and the number of steps. If it is larger than that
-            which may be made, there may be more
-        """
-        found = []
-        walk = _Walk(self, size, steps)
-        for path in walk.sets():
-            found.append(path)
-            if len(found) == FOUND:
-                break
-        paths = np.array(found, np.int64).reshape(len(found), size)
-        sets = Sets(np.full(len(found), self.row[0], np.int64),
-                    self.slot[paths])
-        return sets, walk.steps
-
 
 class _Walk:
-    """A search that goes deep first, bounded by the largest that are left."""
+    """A search on one host that goes deep first.
+
+    It is bounded by the largest servers that are left.
+
+    :ivar steps: how many it has made; where these are more than may be made
+        there may be more sets
+    """
 
     def __init__(self, field: Field, size: int, most_steps: int) -> None:
         weights = field.weights()
@@ -489,7 +478,12 @@ class _Search:
 
     def run(self) -> Result:
         """Find the best sets."""
-        may = self._endable()
+        may = self.table.endable & (
+            self.table.safe_until <= self.scorers.now)
+        if self.demand.below is not None:
+            may &= self.table.priority < self.demand.below
+        if self.problem.left.min() <= 0:
+            may &= self.problem.left[self.table.project] > 0
         levels = sorted(self.table.priorities)
         if not self.by_priority or len(levels) < 2:
             return Result(self._search(may, self.rows), self.exact)
@@ -553,16 +547,6 @@ class _Search:
             sets = self.problem.without_needless(sets)
         return self.scorers.best(sets) if len(sets) else None
 
-    def _endable(self) -> arrays.Bools:
-        """The slots of servers that may be ended."""
-        may = self.table.endable & (
-            self.table.safe_until <= self.scorers.now)
-        if self.demand.below is not None:
-            may &= self.table.priority < self.demand.below
-        if self.problem.left.min() <= 0:
-            may &= self.problem.left[self.table.project] > 0
-        return may
-
     def _chosen(self, may: arrays.Bools, rows: arrays.Bools
                 ) -> arrays.Ints:
         return np.flatnonzero(may & rows[self.table.host_of])
@@ -586,10 +570,13 @@ class _Search:
         hosts = int(field.rank[-1]) + 1
         if hosts == 1:
             may = max(self.steps, FEWEST_STEPS)
-            sets, steps = field.sets_deep(size, may)
-            self.steps -= steps
-            self.exact &= steps <= may or self.by_count and len(sets) > 0
-            return self._best(sets)
+            walk = _Walk(field, size, may)
+            paths = list(itertools.islice(walk.sets(), FOUND))
+            self.steps -= walk.steps
+            self.exact &= walk.steps <= may or self.by_count and bool(paths)
+            return self._best(Sets(
+                np.full(len(paths), field.row[0], np.int64),
+                field.slot[np.array(paths, np.int64).reshape(-1, size)]))
         middle = int(np.searchsorted(field.rank, hosts // 2))
         first = self._of_size(field.slot[:middle], size)
         second = self._of_size(field.slot[middle:], size)
