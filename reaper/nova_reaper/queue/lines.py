@@ -41,11 +41,14 @@ class FairShare:
         self._begin: datetime.datetime | None = None
         self._given: dict[str, dict[str, float]] = {}
         self._shares: dict[str, float] = {}
+        # By server what may be taken back, weighted: its project and amounts.
+        self._grants: dict[str, tuple[str, dict[str, float]]] = {}
 
     def forget(self) -> None:
         """Forget what was given."""
         self._given.clear()
         self._shares.clear()
+        self._grants.clear()
 
     def use(self, half_life: int, now: datetime.datetime) -> bool:
         """Forget by a half-life from now on; returns whether it is another.
@@ -53,7 +56,8 @@ class FairShare:
         if half_life == self._half_life:
             return False
         factor = 1.0 / self._weight(now)
-        for given in self._given.values():
+        for given in (*self._given.values(), *(
+                amounts for _project, amounts in self._grants.values())):
             for name in given:
                 given[name] *= factor
         for project in self._shares:
@@ -66,16 +70,37 @@ class FairShare:
         return self._shares.get(project, 0.0)
 
     def give(self, project: str, resources: Mapping[str, int],
-             totals: Mapping[str, int], at: datetime.datetime) -> None:
-        """Count what a project was given; negative amounts take it back.
+             totals: Mapping[str, int], at: datetime.datetime,
+             server: str = '') -> None:
+        """Count what a project was given.
 
         :param totals: the capacity of the cloud, by resource class
         :param at: when it was given
+        :param server: for which it may be taken back, '' for none
         """
         weight = self._weight(at)
+        amounts = {name: amount * weight for name, amount in resources.items()}
+        if server:
+            self._grants[server] = project, amounts
+        self._add(project, amounts, totals)
+
+    def take_back(self, server: str, totals: Mapping[str, int]) -> str | None:
+        """Take back what was given for a server; returns of which project."""
+        project, amounts = self._grants.pop(server, (None, {}))
+        if project is not None:
+            self._add(project, {name: -amount for name, amount
+                                in amounts.items()}, totals)
+        return project
+
+    def settle(self, server: str) -> None:
+        """What was given for a server is not taken back any more."""
+        self._grants.pop(server, None)
+
+    def _add(self, project: str, amounts: Mapping[str, float],
+             totals: Mapping[str, int]) -> None:
         given = self._given.setdefault(project, {})
-        for name, amount in resources.items():
-            given[name] = given.get(name, 0.0) + amount * weight
+        for name, amount in amounts.items():
+            given[name] = given.get(name, 0.0) + amount
         self._shares[project] = max(
             (amount / totals[name] for name, amount in given.items()
              if totals.get(name, 0) > 0), default=0.0)

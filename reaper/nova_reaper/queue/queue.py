@@ -94,14 +94,12 @@ class _Item:
     :ivar token: of the place where it stands, 0 before the first; places with
         another token are nobody's any more
     :ivar out: whether it is taken out, and not given back yet
-    :ivar grant: what its project was given for it: project, amounts and time
     """
 
     waiting: model.Waiting
     arrival: int
     token: int = 0
     out: bool = False
-    grant: tuple[str, Mapping[str, int], datetime.datetime] | None = None
 
 
 class Queue:
@@ -182,6 +180,7 @@ class Queue:
 
     def discard(self, server: str) -> None:
         """Forget a server: it runs, is gone or was given up."""
+        self.share.settle(server)
         item = self._items.pop(server, None)
         self._stale += item is not None and item.token > 0
 
@@ -229,26 +228,24 @@ class Queue:
 
     def give_back(self, server: str, now: datetime.datetime) -> None:
         """Nothing came of it: it waits again, and was given nothing."""
+        project = self.share.take_back(server, self._totals)
+        if project is not None:
+            self._reorder(project)
         item = self._items.get(server)
-        if item and item.grant:
-            project, amounts, at = item.grant
-            item.grant = None
-            self.remember(project, {name: -amount for name, amount
-                                    in amounts.items()}, self._totals, at)
         if item and item.out:
             item.out = False
             self._enqueue(item, now)
 
     def grant(self, waiting: model.Waiting, totals: Mapping[str, int],
               now: datetime.datetime) -> None:
-        """Count what a server in the queue is given, until it is given back.
+        """Count what a server is given for the fair share of its project.
 
         :param totals: the capacity of the cloud, by resource class
         """
         self._totals = totals
-        amounts = waiting.shape.amounts
-        self._items[waiting.id].grant = waiting.project, amounts, now
-        self.remember(waiting.project, amounts, totals, now)
+        self.share.give(waiting.project, waiting.shape.amounts, totals, now,
+                        waiting.id)
+        self._reorder(waiting.project)
 
     def remember(self, project: str, amounts: Mapping[str, int],
                  totals: Mapping[str, int], at: datetime.datetime) -> None:

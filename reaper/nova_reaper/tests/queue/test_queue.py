@@ -309,14 +309,11 @@ class FairShareTestCase(tests.TestCase):
 
     def test_weights_do_not_overflow(self) -> None:
         given = lines_module.FairShare(1)
-        given.give('a', {'VCPU': 1}, {'VCPU': 10}, NOW)
-        for amount in (1, -1):
-            given.give('b', {'VCPU': amount}, {'VCPU': 10},
-                       NOW + seconds(10 ** 7))
-            self.assertEqual((0.0, 0.05 + amount / 20),
-                             (given.of('a'), given.of('b')))
-        # What was given before is taken back with the weight that it had.
-        given.give('a', {'VCPU': -1}, {'VCPU': 10}, NOW)
+        given.give('a', {'VCPU': 1}, {'VCPU': 10}, NOW, 'w')
+        given.give('b', {'VCPU': 1}, {'VCPU': 10}, NOW + seconds(10 ** 7))
+        self.assertEqual((0.0, 0.1), (given.of('a'), given.of('b')))
+        # What was given before that is forgotten, and not taken back.
+        self.assertIsNone(given.take_back('w', {'VCPU': 10}))
         self.assertEqual(0.0, given.of('a'))
 
 
