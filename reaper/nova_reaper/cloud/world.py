@@ -218,7 +218,6 @@ class World:
         for waiting in self.queue:
             demands.setdefault(waiting.demand, []).append(waiting)
         shapes = {demand.shape for demand in demands}
-        self.misses.forget_old(timeutils.utcnow(True))
         self._least.clear()
         for shape in shapes:
             self._lower(shape)

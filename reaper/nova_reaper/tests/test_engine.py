@@ -289,7 +289,8 @@ class FillTestCase(EngineTestCase):
             self.nova.delete(server)
         self.turns(5, 61)
         self.assertEqual(({}, [], {}), (
-            said._refusals, list(known.queue._sleeping), known.queue._lines))
+            said._refusals, list(known.queue._sleeping.sleeps),
+            known.queue._lines))
 
     def test_one_that_is_deleted_leaves_its_room(self) -> None:
         self.nova.add_host('h1', 8)
@@ -559,7 +560,7 @@ class FillTestCase(EngineTestCase):
         known.tell(decision)
         item = known.queue.get(waiting)
         assert item is not None
-        asleep = known.queue._sleeping.get(item.demand)
+        asleep = known.queue._sleeping.sleeps.get(item.demand)
         assert asleep is not None
         asleep.decision = decision
         self.turns(10)

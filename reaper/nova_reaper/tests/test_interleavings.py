@@ -271,14 +271,19 @@ class JobsTestCase(LateTestCase):
         self.turns(5)
         waiting = self.nova.add_server('w', 8)
         self.hint(bus.Kind.WAITS, server=waiting)
-        with mock.patch.object(self.engine.attempts, '_new',
-                               return_value=None) as new:
+        known, attempts = self.engine.world, self.engine.attempts
+        answer = known.answer
+        with mock.patch.object(
+                attempts, 'begin', wraps=attempts.begin) as begin, (
+                    mock.patch.object(known, 'answer', lambda server: (
+                        None if server in known.index.plans
+                        else answer(server)))):
             self.turns(3)
-            new.assert_called_once()
+            begin.assert_called_once()
             # It does not turn and turn for it.
             self.assertFalse(self.engine.mailbox._woken)
             self.turns(6)
-            self.assertEqual(2, new.call_count)
+            self.assertEqual(2, begin.call_count)
         self.assertLess(self.until_active(waiting), 20)
 
 
@@ -593,8 +598,9 @@ class NoticeTestCase(tests.TestCase):
 
     def test_it_is_looked_at_anew(self) -> None:
         ends, room = mock.Mock(later=set()), mock.Mock()
-        finder = recovery.Notices(fakes.configuration(), room, ends,
-                                 mock.Mock())
+        finder = recovery.Recovery(
+            fakes.configuration(), mock.Mock(), room, mock.Mock(), ends,
+            mock.Mock(hypervisors={}), mock.Mock(), mock.Mock())
         ends.find.return_value = mock.Mock(
             id='s', task_state='powering-off', status='ACTIVE', metadata={
                 shapes.TERMINATE_AT: '2020-01-01T00:00:00Z',
