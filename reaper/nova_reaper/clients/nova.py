@@ -279,7 +279,9 @@ class Nova:
             tuple(first.get('requests') or ()),
             {item['host']: item['refused_by'] for page in pages
              for item in page.get('hosts') or ()},
-            first.get('unavailable') or '',
+            # A cell can fail after the first page.
+            next(filter(None, (page.get('unavailable') for page in pages)),
+                 ''),
             'rebuild_forbidden' in first or None)
 
     def actions(self, uuid: str) -> list[Action]:
