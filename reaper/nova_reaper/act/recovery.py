@@ -173,6 +173,9 @@ class Recovery:
         try:
             left = self._placement.count_holds(self._holds.project) - len(held)
         except rest.RequestFailed as error:
+            if not age:
+                # After a start all holds must be known before anything begins.
+                raise
             LOG.warning('Holds cannot be counted: %s', error)
             return held, set()
         if left > 0:

@@ -248,6 +248,18 @@ class CrashTestCase(CrashingTestCase):
         self.turns(40)
         self.assertEqual('ACTIVE', self.status(waiting))
 
+    def test_holds_cannot_be_counted_as_it_starts_again(self) -> None:
+        self.nova.add_server('w', 8)
+        self.until(Step.REBUILD)
+        self.start()
+        with mock.patch.object(
+                self.engine._recovery._placement, 'count_holds',
+                side_effect=rest.Unavailable('placement', 'GET', 'no')):
+            self.turns(3)
+            self.assertFalse(self.engine.recovered)
+        self.turns(40)
+        self.assertTrue(self.engine.recovered)
+
 
 class ShutDownTestCase(CrashingTestCase):
     """Somebody is spared while the guest shuts down, which takes a while."""
