@@ -2,6 +2,7 @@
 
 """Builds a server that nova-api has taken out of its cell."""
 
+import sys
 import time
 import typing as ty
 
@@ -9,6 +10,8 @@ from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
+from nova.compute import task_states
+from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.conductor.tasks import base
 from nova.conductor.tasks import return_to_cell0
@@ -196,14 +199,17 @@ class RebuildInCell0Task(base.TaskBase):
             self._delete_lost_allocations()
 
     def _set_error(self, exc):
-        """Leave a server in ERROR that is in its cell and on no host."""
+        """Leave a server in ERROR that is in its cell and on no host.
+
+        A message that was not confirmed may have reached its host all the
+        same. If the host has begun, nothing is changed. If the host begins
+        later, the task state lets the host begin, and keeps the server from
+        being rebuilt until an administrator resets the state.
+        """
         LOG.warning('No host was asked to build the server: %s', exc,
                     instance=self.instance)
         updates = {'vm_state': vm_states.ERROR}
         try:
-            # A message that was not confirmed may reach its host all the same.
-            # The task state keeps the server from being rebuilt, until an
-            # administrator resets the state.
             if not isinstance(exc, messaging.MessagingException):
                 updates['task_state'] = None
                 self.manager.report_client.delete_allocation_for_instance(
@@ -211,9 +217,21 @@ class RebuildInCell0Task(base.TaskBase):
         finally:
             with nova_context.target_cell(
                     self.context, self.build_request.cell) as cctxt:
-                self.manager._set_vm_state_and_notify(
-                    cctxt, self.instance.uuid, 'build_instances', updates,
-                    exc, self.arguments[0][0])
+                try:
+                    instance = objects.Instance.get_by_uuid(
+                        cctxt, self.instance.uuid)
+                    instance.update(updates)
+                    instance.save(
+                        expected_vm_state=[vm_states.BUILDING],
+                        expected_task_state=[task_states.SCHEDULING])
+                except (exception.InstanceNotFound,
+                        exception.InstanceUpdateConflict):
+                    LOG.info('The server was deleted, or its host has begun.',
+                             instance=self.instance)
+                else:
+                    compute_utils.add_instance_fault_from_exc(
+                        cctxt, instance, exc, sys.exc_info())
+                    return_to_cell0.notify_failure(cctxt, instance, exc)
 
     def _delete_lost_allocations(self):
         lost_claims.delete(

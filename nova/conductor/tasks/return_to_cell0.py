@@ -205,6 +205,20 @@ def _tell(cctxt, instance, exc):
     notifications.send_update_with_states(
         cctxt, instance, vm_states.BUILDING, instance.vm_state,
         task_states.SCHEDULING, None, service='conductor')
+    notify_failure(cctxt, instance, exc)
+
+
+def notify_failure(
+    cctxt: nova_context.RequestContext,
+    instance: 'objects.Instance',
+    exc: Exception,
+) -> None:
+    """Send the notifications of a server that was not built.
+
+    :param cctxt: a context that is targeted at the cell of the server
+    :param instance: the Instance as it is stored
+    :param exc: why the server was not built
+    """
     spec = objects.RequestSpec.get_by_instance_uuid(
         cctxt, instance.uuid).to_legacy_request_spec_dict()
     rpc.get_notifier('compute_task').error(

@@ -2,14 +2,17 @@
 
 """What stands in the way of a rebuild in cell0, elsewhere in the cloud."""
 
+import threading
 from unittest import mock
 
 from keystoneauth1 import exceptions as ks_exc
 from oslo_db import exception as db_exc
+import oslo_messaging as messaging
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import moved_server
 from nova.compute import rpcapi
+from nova.conductor.tasks import rebuild_in_cell0
 from nova import context as nova_context
 from nova import exception
 from nova import objects
@@ -95,6 +98,32 @@ class ElsewhereTestCase(rebuild_races.RacesBase):
         self.assertEqual(202, self.ask_rebuild(server))
         self.wait_for(server, 'ACTIVE')
         self.until(self.exists, server)
+
+    def test_cast_is_not_confirmed_and_the_host_builds(self):
+        server = self.waiting()
+        self.make_room()
+        cast = rpcapi.ComputeAPI.build_and_run_instance
+        rollback = rebuild_in_cell0.RebuildInCell0Task.rollback
+        is_over = threading.Event()
+
+        def unconfirmed(*args, **kwargs):
+            cast(*args, **kwargs)
+            self.wait_for(server, 'ACTIVE')
+            raise messaging.MessageDeliveryFailure()
+
+        def roll_back(*args, **kwargs):
+            rollback(*args, **kwargs)
+            is_over.set()
+
+        with mock.patch.object(
+                rpcapi.ComputeAPI, 'build_and_run_instance',
+                unconfirmed), mock.patch.object(
+                    rebuild_in_cell0.RebuildInCell0Task, 'rollback',
+                    roll_back):
+            self.assertEqual(202, self.ask_rebuild(server))
+            self.assertTrue(is_over.wait(60))
+        self.assertEqual('ACTIVE', self.exists(server)['status'])
+        self.assertNotIn('fault', self.api.get_server(server['id']))
 
     def test_host_of_no_cell(self):
         server = self.waiting()
