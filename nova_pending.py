@@ -300,6 +300,9 @@ def over(cls):
             if before is not MISSING:
                 kept.setdefault(name, before)
             setattr(cls, name, value)
+            # The class has looked for its periodic tasks when it was made.
+            if getattr(value, '_periodic_task', False):
+                cls._add_periodic_task(value)
         setattr(record.kept, cls.__name__, view)
         return cls
     return put
