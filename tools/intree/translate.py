@@ -63,7 +63,7 @@ def new_module(source):
                   LICENCE + '\n', source)
 
 
-def translate(path, layer, release, selected=lambda name: True):
+def translate(path, layer, release, selected=lambda name: True, stage=None):
     """Make the difference that a file of the layer holds.
 
     :param path: the path of the file, for sentences
@@ -71,10 +71,12 @@ def translate(path, layer, release, selected=lambda name: True):
     :param release: the source of the released module
     :param selected: whether a name of the layer, as ``function`` or
         ``Class.member``, is taken; the others are left out
+    :param stage: the source of a file that has a simpler form of some of what
+        is left out
     :returns: the source of the module
     :raises: Refused
     """
-    return _Edit(path, layer, release, selected).make()
+    return _Edit(path, layer, release, selected, stage).make()
 
 
 # What a statement is.
@@ -354,7 +356,8 @@ def _joined_elements(theirs, ours, column):
         if len(elements) == 1 and isinstance(
                 theirs, cst.List) and isinstance(
                 theirs.lbracket.whitespace_after, cst.ParenthesizedWhitespace):
-            comma = cst.Comma(whitespace_after=theirs.lbracket.whitespace_after)
+            comma = cst.Comma(
+                whitespace_after=theirs.lbracket.whitespace_after)
         # Comments between two elements are of these.
         comma = comma.with_changes(
             whitespace_after=comma.whitespace_after.with_changes(
@@ -498,14 +501,22 @@ class _References(cst.CSTTransformer):
 class _Edit:
     """The translation of one file."""
 
-    def __init__(self, path, layer, release, selected):
+    def __init__(self, path, layer, release, selected, stage=None):
         self.path = path
-        self._selected = selected
+        self._selected = self._noting(selected)
+        self._left_out = set()
+        self._at = None
         self._release_text = release
         layer = metadata.MetadataWrapper(
             cst.parse_module(layer), unsafe_skip_copy=True)
-        self._lines = layer.resolve(metadata.PositionProvider)
+        self._lines = dict(layer.resolve(metadata.PositionProvider))
         self._layer = layer.module
+        self._stage = None
+        if stage is not None:
+            stage = metadata.MetadataWrapper(
+                cst.parse_module(stage), unsafe_skip_copy=True)
+            self._lines.update(stage.resolve(metadata.PositionProvider))
+            self._stage = stage.module
         release = metadata.MetadataWrapper(
             cst.parse_module(release), unsafe_skip_copy=True)
         self._columns = release.resolve(metadata.PositionProvider)
@@ -533,8 +544,18 @@ class _Edit:
         self.inherited = set()
         self.ambiguous = set()
 
+    def _noting(self, selected):
+        """Note what is left out, for which a stage may have a form."""
+        def select(name):
+            taken = selected(name)
+            if not taken:
+                self._left_out.add(name)
+            return taken
+        return select
+
     def refuse(self, node, why):
-        line = self._lines[node].start.line if node in self._lines else 0
+        # What is made of a node has no place: that of its statement is told.
+        line = self._lines.get(node, self._at).start.line
         raise Refused('%s:%d: %s' % (self.path, line, why))
 
     # Reading the file.
@@ -542,6 +563,13 @@ class _Edit:
     def make(self):
         for statement in self._layer.body:
             self._read(statement)
+        if self._stage is not None:
+            taken, self._left_out = self._left_out, set()
+            select = self._selected
+            self._selected = lambda name: name in taken
+            for statement in self._stage.body:
+                self._read(statement)
+            self._selected = select
         self._name_what_is_called()
         body = list(self._release.body)
         before = {}
@@ -582,6 +610,8 @@ class _Edit:
         if any(root == n for kind, n, _ in self._items if kind == 'new'):
             # It changes what the file has just made: a schema, say.
             self._items.append(('new', root + '+', statement))
+            return
+        if root in self._left_out:
             return
         if m.matches(statement, m.SimpleStatementLine(body=[m.Assign(
                 targets=[m.AssignTarget(m.Subscript(m.Name()))])])):
@@ -719,19 +749,19 @@ class _Edit:
 
     def _finished(self, node, cls=None, kind=None):
         """Return a piece of the layer as it stands in the released file."""
+        original = node
         node = node.visit(_References(self, cls, kind)).visit(_Clean()).visit(
             _Sums())
         if node is not None:
             names = uses(node).names
             for name in ('released', 'nova_pending'):
                 if name in names:
-                    for found in m.findall(node, m.Name(name)):
-                        if found in self._lines:
-                            self.refuse(found, '%s is used in a way that has '
-                                        'no translation' % name)
-                    raise Refused('%s: %s of %s is used in a way that has no '
-                                  'translation' % (
-                                      self.path, name, name_of(node)))
+                    told = {id(x.value) for x in m.findall(
+                        original, m.Attribute(m.Name(name)))}
+                    alone = [x for x in m.findall(original, m.Name(name))
+                             if id(x) not in told]
+                    self.refuse((alone or [original])[0], '%s is used in a '
+                                'way that has no translation' % name)
         return node
 
     def in_one_line(self, before, call):
@@ -754,14 +784,17 @@ class _Edit:
     def _edit_in_place(self, body):
         for name, ours in self._functions.items():
             index = self._place[name]
+            self._at = self._lines[ours]
             body[index] = self._over_function(
                 body[index], without_marks(ours), marks(ours),
                 ('released', name), self.function_names.get(name), None)
         for name, ours in self._constants.items():
             index = self._place[name]
+            self._at = self._lines[ours]
             body[index] = [self._over_constant(body[index], ours, name)]
         for table, entry in self._entries:
             index = self._place[table]
+            self._at = self._lines[entry]
             now = body[index][-1] if isinstance(body[index], list) else (
                 body[index])
             rest = body[index][:-1] if isinstance(body[index], list) else []
@@ -1122,6 +1155,7 @@ class _Edit:
         return theirs.with_changes(body=theirs.body.with_changes(body=body))
 
     def _over_member(self, theirs, ours, cls, merge):
+        self._at = self._lines[ours]
         if isinstance(ours, cst.FunctionDef):
             if not isinstance(theirs, cst.FunctionDef):
                 self.refuse(ours, '%s is no method in the release'
@@ -1157,9 +1191,10 @@ class _Edit:
             theirs.decorators, decorators, endings))]
 
     def _new_member(self, member, cls, name, merge):
+        self._at = self._lines[member]
         if isinstance(member, cst.FunctionDef):
-            if 'new' not in marks(member) and not merge and not (
-                    cls, name) in self.inherited:
+            if 'new' not in marks(member) and not merge and not self._calls(
+                    member, cls, name):
                 self.refuse(member, '%s is not in the release' % name)
             return self._finished(without_marks(member), cls)
         value = assignment(member).value
@@ -1184,6 +1219,7 @@ class _Edit:
         for number, (kind, name, node) in enumerate(self._items):
             if kind == 'over':
                 continue
+            self._at = self._lines[node]
             node = self._finished(node)
             needs = uses(node).first
             lower = max([self._place[x] + 1 for x in needs

@@ -7,7 +7,6 @@ import webob
 
 from nova.api.openstack import common
 from nova.api.openstack.compute.schemas import servers as schema
-from nova.api.openstack import wsgi
 from nova.api import validation
 from nova.compute import pending
 from nova.compute import pending_reason
