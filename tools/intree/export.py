@@ -214,16 +214,22 @@ class Tree:
         return sorted((self._here / 'edits' / feature['name']).glob('*.patch'))
 
     def others(self, feature):
-        """Return the paths that the patterns of a feature match."""
-        found = []
+        """Return the paths that the patterns of a feature match.
+
+        What stands behind an exclamation mark is left out.
+        """
+        found, left_out = [], set()
         for pattern in feature.get('files', ()):
+            if pattern.startswith('!'):
+                left_out.add(pattern[1:])
+                continue
             paths = [path for path in self.root.glob(pattern)
                      if path.is_file()]
             if not paths:
                 raise ExportError('%s, of the feature %s, matches no file.'
                                   % (pattern, feature['name']))
             found += [str(path.relative_to(self.root)) for path in paths]
-        return sorted(set(found))
+        return sorted(set(found) - left_out)
 
 
 def stage_of(source, version):

@@ -1277,6 +1277,7 @@ class _Edit:
                    for x in have.get(name, ())) or name in self._place:
                 self.refuse(statement, '%s is something else in the released '
                             'module' % name)
+            have.setdefault(name, set()).add(module)
             body = _with_import(body, with_blanks(statement, 0))
         return body
 

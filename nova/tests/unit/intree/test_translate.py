@@ -395,7 +395,7 @@ def _private(first):
         self.assertIn('\n\ndef _private(first):\n    return 1\n', made)
         self.assertRefused(
             1, 'it replaces a body with the digest 0123, and the release has '
-            + found, body % '0123')
+            '%s' % found, body % '0123')
 
     def test_helper_is_before_its_use(self):
         made = self.translate('''\
