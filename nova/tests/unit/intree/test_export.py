@@ -302,3 +302,24 @@ class SeriesTestCase(testtools.TestCase):
             for entry in feature['code']:
                 path, _, name = entry.partition(':')
                 self.assertIn(name.rpartition('.')[2], tree.read(path))
+
+    def test_edits_are_the_tests_that_fail_under_the_layer(self):
+        """The list for the wheel has the modules that the branch edits."""
+        tree = export.Tree()
+        edited = set()
+        for feature in export.read_series()['features']:
+            for patch in tree.edits(feature):
+                for line in patch.read_text().split('\n'):
+                    if line.startswith('+++ b/'):
+                        edited.add(line[6:])
+        # The tests of the samples of the versions read them from doc.
+        modules = {path[:-3].replace('/', '.') for path in edited
+                   if path.startswith('nova/tests/')}
+        if any(path.startswith('doc/api_samples/versions') for path in edited):
+            modules.add('nova.tests.functional.api_sample_tests.test_versions')
+        expected = yaml.safe_load(
+            (tree.root / 'nova/tests/released/expected.yaml').read_text())
+        self.assertEqual(
+            sorted({test.rsplit('.', 2)[0]
+                    for entry in expected['by_design']
+                    for test in entry['tests']}), sorted(modules))
