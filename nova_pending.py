@@ -260,6 +260,15 @@ def replaces(digest):
     return mark
 
 
+def in_tree(decorator):
+    """Name a decorator that a function has in the branch of Nova alone.
+
+    There it takes the place of a released one, which the layer leaves on the
+    released function.
+    """
+    return lambda function: function
+
+
 def over(cls):
     """Put the members of the decorated class over a released class, in place.
 

@@ -135,9 +135,16 @@ def marks(function):
 
 
 def without_marks(function):
+    """Return a function without the decorators of nova_pending.
+
+    What in_tree() names is one in the branch.
+    """
     return function.with_changes(decorators=[
-        d for d in function.decorators
-        if not called(d).startswith('nova_pending.')])
+        d.with_changes(decorator=d.decorator.args[0].value)
+        if called(d) == 'nova_pending.in_tree' else d
+        for d in function.decorators
+        if called(d) == 'nova_pending.in_tree' or
+        not called(d).startswith('nova_pending.')])
 
 
 def kind_of(function):

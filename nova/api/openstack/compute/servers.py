@@ -7,6 +7,7 @@ import webob
 
 from nova.api.openstack import common
 from nova.api.openstack.compute.schemas import servers as schema
+from nova.api.openstack import wsgi
 from nova.api import validation
 from nova.compute import pending
 from nova.compute import pending_reason
@@ -129,6 +130,7 @@ class ServersController:
         return rebuild_correction.Correction(
             flavor_id, (zone, host, node) if names_zone else None)
 
+    @nova_pending.in_tree(wsgi.expected_errors((400, 403, 404, 409, 503)))
     @validation.schema(schema.rebuild_v2107, rebuild_correction.API_VERSION)
     @validation.schema(
         schema.rebuild_v2106, rebuild_in_cell0.API_VERSION, '2.106')
@@ -162,12 +164,16 @@ class ServersController:
                     'microversion %s or later.'
                 ) % rebuild_in_cell0.API_VERSION
             raise
-        except webob.exc.HTTPInternalServerError as error:
-            # The release takes all that it does not expect for this.
-            if isinstance(error.__context__,
-                          (rebuild_in_cell0.CellUnreachable,
-                           db_exc.DBConnectionError)) and asked_for:
-                raise webob.exc.HTTPServiceUnavailable(
-                    explanation=rebuild_in_cell0.CellUnreachable()
-                    .format_message())
-            raise
+        except (webob.exc.HTTPInternalServerError,
+                rebuild_in_cell0.CellUnreachable,
+                db_exc.DBConnectionError) as error:
+            # The release answers 500 to all that it does not expect.
+            cause = error.__context__ if isinstance(
+                error, webob.exc.HTTPInternalServerError) else error
+            if not asked_for or not isinstance(
+                    cause, (rebuild_in_cell0.CellUnreachable,
+                            db_exc.DBConnectionError)):
+                raise
+            raise webob.exc.HTTPServiceUnavailable(
+                explanation=rebuild_in_cell0.CellUnreachable()
+                .format_message())

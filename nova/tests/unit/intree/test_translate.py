@@ -560,7 +560,7 @@ class ClassTestCase(TranslateTestCase):
 
     def test_wraps(self):
         made = self.over('''\
-            @wsgi.response(200)
+            @nova_pending.in_tree(wsgi.response(200))
             @validation.schema(schema.v4, '2.3')
             @validation.schema(schema.v3, '2.1', '2.2')
             @functools.wraps(validation.ending(

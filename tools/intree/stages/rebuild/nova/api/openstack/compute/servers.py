@@ -6,6 +6,7 @@ from oslo_db import exception as db_exc
 import webob
 
 from nova.api.openstack.compute.schemas import servers as schema
+from nova.api.openstack import wsgi
 from nova.api import validation
 from nova.compute import pending
 from nova.compute import rebuild_in_cell0
@@ -28,6 +29,7 @@ class ServersController:
         schema.show_response_v2105, pending.API_VERSION)(validation.ending(
             'response_body_schema', '2.104', released.ServersController.show))
 
+    @nova_pending.in_tree(wsgi.expected_errors((400, 403, 404, 409, 503)))
     @validation.schema(schema.rebuild_v2106, rebuild_in_cell0.API_VERSION)
     @validation.response_body_schema(
         schema.rebuild_response_v2105, pending.API_VERSION)
@@ -59,12 +61,16 @@ class ServersController:
                     'microversion %s or later.'
                 ) % rebuild_in_cell0.API_VERSION
             raise
-        except webob.exc.HTTPInternalServerError as error:
-            # The release takes all that it does not expect for this.
-            if isinstance(error.__context__,
-                          (rebuild_in_cell0.CellUnreachable,
-                           db_exc.DBConnectionError)) and asked_for:
-                raise webob.exc.HTTPServiceUnavailable(
-                    explanation=rebuild_in_cell0.CellUnreachable()
-                    .format_message())
-            raise
+        except (webob.exc.HTTPInternalServerError,
+                rebuild_in_cell0.CellUnreachable,
+                db_exc.DBConnectionError) as error:
+            # The release answers 500 to all that it does not expect.
+            cause = error.__context__ if isinstance(
+                error, webob.exc.HTTPInternalServerError) else error
+            if not asked_for or not isinstance(
+                    cause, (rebuild_in_cell0.CellUnreachable,
+                            db_exc.DBConnectionError)):
+                raise
+            raise webob.exc.HTTPServiceUnavailable(
+                explanation=rebuild_in_cell0.CellUnreachable()
+                .format_message())
