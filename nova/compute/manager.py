@@ -2,8 +2,10 @@
 
 import contextlib
 
+from nova.compute import build_results
 from nova.compute import utils as compute_utils
 from nova.compute import volume_reimage
+from nova import exception
 from nova import objects
 import nova_pending
 
@@ -12,6 +14,40 @@ released = nova_pending.released(__name__)
 
 @nova_pending.over(released.ComputeManager)
 class ComputeManager:
+
+    def _do_build_and_run_instance(
+            self, context, instance, image, request_spec, filter_properties,
+            admin_password, injected_files, requested_networks,
+            security_groups, block_device_mapping, node=None, limits=None,
+            host_list=None, accel_uuids=None):
+        result = released.ComputeManager._do_build_and_run_instance(
+            self, context, instance, image, request_spec, filter_properties,
+            admin_password, injected_files, requested_networks,
+            security_groups, block_device_mapping, node=node, limits=limits,
+            host_list=host_list, accel_uuids=accel_uuids)
+        if result == build_results.FAILED and self._was_taken_out(
+                context, instance):
+            # After FAILED the release deletes whatever is allocated to the
+            # server. By now that belongs to the next build.
+            self._build_failed(node)
+            return build_results.FAILED_BY_POLICY
+        return result
+
+    @nova_pending.new
+    @staticmethod
+    def _was_taken_out(context, instance):
+        """Whether a rebuild has taken a server out of its cell.
+
+        The record is gone for good then. A user who deletes the server leaves
+        a record that is marked as deleted.
+        """
+        try:
+            now = objects.Instance.get_by_uuid(
+                context.elevated(read_deleted='yes'), instance.uuid,
+                expected_attrs=[])
+        except exception.InstanceNotFound:
+            return True
+        return now.id != instance.id
 
     def _do_rebuild_instance(
             self, context, instance, orig_image_ref, image_meta,

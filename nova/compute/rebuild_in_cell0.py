@@ -136,19 +136,20 @@ def _move(request, source):
         devices=request_spec.pack_devices(request.instance, request.bdms),
         # The create was the first attempt.
         attempts=data.get('attempts', 1) + 1)
-    build_request = objects.BuildRequest(
-        context, instance=request.instance, instance_uuid=record.uuid,
-        project_id=record.project_id, block_device_mappings=request.bdms,
-        # The server has the creation time of its build request. Recovery
-        # goes by the other time.
-        tags=record.tags, created_at=record.created_at,
-        updated_at=timeutils.utcnow())
-    build_request.before = {
-        'vm_state': record.vm_state, 'reserve': request.reserve,
-        'actions': action_history.pack(context, record.uuid)}
     try:
+        build_request = objects.BuildRequest(
+            context, instance=request.instance, instance_uuid=record.uuid,
+            project_id=record.project_id, block_device_mappings=request.bdms,
+            # The server has the creation time of its build request. Recovery
+            # goes by the other time.
+            tags=record.tags, created_at=record.created_at,
+            updated_at=timeutils.utcnow())
+        build_request.before = {
+            'vm_state': record.vm_state, 'reserve': request.reserve,
+            'actions': action_history.pack(context, record.uuid)}
         build_request.create_in_place_of_mapping(context, source, spec)
-    except (exception.InstanceMappingNotFound, db_exc.DBDuplicateEntry):
+    except (exception.InstanceNotFound, exception.InstanceMappingNotFound,
+            db_exc.DBDuplicateEntry):
         # Another rebuild or a delete has the server, or the conductor that
         # has put it into cell0 has not deleted the build request yet.
         raise unbuilt_instance.ChangedMeanwhile(instance_uuid=record.uuid)

@@ -68,9 +68,11 @@ class ComputeTaskManager:
             self, context, request_spec, exc, build_requests=build_requests,
             instances=instances, block_device_mapping=block_device_mapping,
             tags=tags)
-        if not cell0.found_no_host(exc):
-            # A scheduler that did not answer can have claimed room.
-            for build_request in build_requests or ():
+        if cell0.found_no_host(exc):
+            return
+        # A scheduler that did not answer can have claimed room.
+        for build_request in context.builds:
+            if build_request in build_requests:
                 lost_claims.delete(
                     context, self.report_client, build_request.instance_uuid)
 

@@ -26,18 +26,22 @@ AUTH_GROUP = 'nova_reaper'
 _CHOICE = model.Options()
 
 
-def _seconds(name: str, **options: Any) -> cfg.IntOpt:
-    return cfg.IntOpt(name, max=model.MAX_SECONDS, mutable=True, **options)
+def _count(name: str, **settings: Any) -> cfg.IntOpt:
+    """A whole number; its default is that of model.Options, if that has one.
+    """
+    settings = {'default': getattr(_CHOICE, name, None), 'max': model.MAX_INT,
+                'mutable': True} | settings
+    return cfg.IntOpt(name, **settings)
 
 
-def _count(name: str, **options: Any) -> cfg.IntOpt:
-    return cfg.IntOpt(name, max=model.MAX_INT, mutable=True, **options)
+def _seconds(name: str, **settings: Any) -> cfg.IntOpt:
+    return _count(name, max=model.MAX_SECONDS, **settings)
 
 
 def hook_key(secret: str) -> bytes:
-    """The key of ``hook_secret``.
+    """The key that ``hook_secret`` says in Base64.
 
-    :raises: oslo_config.cfg.Error where it is none
+    :raises: oslo_config.cfg.Error for a text that says no such key
     """
     begin, _, text = secret.partition('whsec_')
     try:
@@ -88,75 +92,52 @@ them. Servers that the reaper does not work for stay as they are;
 ``pending_timeout`` counts for them, too. A server that the reaper has shelved
 always comes back.
 """),
-    _seconds(
-        'min_run_time', default=_CHOICE.min_run_time, min=0,
-        help="""
+    _seconds('min_run_time', min=0, help="""
 Seconds for which a preemptible server is safe after its launch. Tell the
 tenants: it is what they can count on.
 """),
-    _count(
-        'max_ends_per_project_hour', default=20, min=0,
-        help="""
+    _count('max_ends_per_project_hour', default=20, min=0, help="""
 At most so many preemptible servers of one project are ended within an hour.
 0 is no limit. A reaper that starts reads the count from the journal.
 """),
-    _count(
-        'max_ends_per_hour', default=100, min=0,
-        help="""
+    _count('max_ends_per_hour', default=100, min=0, help="""
 At most so many preemptible servers of all projects together are ended within
 an hour. It bounds what a wrong configuration or a flood of servers can cost
 until somebody looks. 0 is no limit. A server that needs more victims than
 this waits for free room.
 """),
-    _seconds(
-        'repeat_protection', default=_CHOICE.repeat_protection, min=0,
-        help="""
+    _seconds('repeat_protection', min=0, help="""
 Seconds for which a server is safe that was shelved for another and has come
 back.
 """),
-    _seconds(
-        'pending_timeout', default=_CHOICE.pending_timeout, min=0,
-        help="""
+    _seconds('pending_timeout', min=0, help="""
 Seconds after which a server that waits is given up and set to ERROR. 0 is
 never. The extra spec ``reaper:pending_timeout`` of a flavor and the property
 of the same name of a project go before the option, in this order.
 """),
-    _seconds(
-        'nothing_fits_timeout', default=0, min=0,
-        help="""
+    _seconds('nothing_fits_timeout', default=0, min=0, help="""
 Seconds for which no host could ever have taken a server, were it empty, or the
 one that it was created for was not there, before it is given up and set to
 ERROR. 0 is never. They begin anew when the reaper is
 started. Hosts may be added, or be away for a moment, so leave some time.
 """),
-    _seconds(
-        'retry_interval', default=_CHOICE.retry_interval, min=1,
-        help="""
+    _seconds('retry_interval', min=1, help="""
 Seconds until a server is tried again for which a rebuild did not end with a
 running server. Doubled with each attempt, up to ``max_retry_interval``.
 """),
-    _seconds(
-        'max_retry_interval', default=_CHOICE.max_retry_interval, min=1,
-        help="""
+    _seconds('max_retry_interval', min=1, help="""
 The longest interval in seconds between two attempts, or the first one, where
 that is longer.
 """),
-    _seconds(
-        'build_failed_retry_interval',
-        default=_CHOICE.build_failed_retry_interval, min=1,
-        help="""
+    _seconds('build_failed_retry_interval', min=1, help="""
 The first interval in seconds where a host took the server and its build
 failed there. Such a failure is rarely cured by time.
 """),
-    _seconds(
-        'fair_share_half_life', default=_CHOICE.fair_share_half_life, min=0,
-        help="""
+    _seconds('fair_share_half_life', min=0, help="""
 Seconds after which what a project was given counts half as much when it is
 compared with what others were given. 0: it is never forgotten.
 """),
-    cfg.BoolOpt(
-        'reserve', default=_CHOICE.reserve, mutable=True,
-        help="""
+    cfg.BoolOpt('reserve', default=_CHOICE.reserve, mutable=True, help="""
 Whether the server that is the first of those that cannot be placed, as the
 queue stands at the moment, keeps those behind it from one host, that which
 lacks the least for it. Off, small servers pass
@@ -179,100 +160,72 @@ A decision in a cloud of 10,000 hosts takes milliseconds where nothing stands
 before ``count`` but ``priority`` as the first. In another order sets of every
 size are compared, which may take seconds there.
 """),
-    _seconds(
-        'grace_period', default=120, min=0,
-        help="""
+    _seconds('grace_period', default=120, min=0, help="""
 Seconds between the notice to a preemptible server and its end. The guest sees
 the notice in its metadata within [api] metadata_cache_expiration of Nova, 15
 seconds unless configured. 0 ends servers at once: the notice is still written,
 and no guest has the time to read it.
 """),
-    _seconds(
-        'stop_timeout', default=60, min=0,
-        help="""
+    _seconds('stop_timeout', default=60, min=0, help="""
 Seconds that a guest is given to shut down (ACPI) before its server is
 deleted or shelved. 0 does not stop it first: a delete is then a power cut.
 """),
-    _seconds(
-        'end_timeout', default=600, min=30,
-        help="""
+    _seconds('end_timeout', default=600, min=30, help="""
 Seconds in which a victim must have ended once it is told to. Then the room is
 given back to it, and it is left alone for ``stuck_exclusion``. A shelved
 server may have to upload its disk in this time.
 """),
-    _count(
-        'owner_shelve_max_gb', default=40, min=0,
-        help="""
+    _count('owner_shelve_max_gb', default=40, min=0, help="""
 Up to how many GB on the disk of its host a preemptible server is shelved and
 not deleted because its owner says so (metadata ``reaper:action``). A shelve
 uploads that disk to the image service: a large one takes longer than
 ``end_timeout``, and the server would never end. The extra spec of the flavor
 counts for every size.
 """),
-    _seconds(
-        'stuck_exclusion', default=3600, min=0,
-        help="""
+    _seconds('stuck_exclusion', default=3600, min=0, help="""
 Seconds for which a server that did not end in time is not chosen again.
 """),
-    _seconds(
-        'rebuild_timeout', default=1800, min=60,
-        help="""
+    _seconds('rebuild_timeout', default=1800, min=60, help="""
 Seconds in which a rebuild should lead to a running server. After them the
 reaper counts it as failed and watches it no longer; it cancels nothing.
 """),
-    cfg.BoolOpt(
-        'strict_accounting', default=False, mutable=True,
-        help="""
+    cfg.BoolOpt('strict_accounting', default=False, mutable=True, help="""
 Off, the room of the victims goes to the waiting server before they end, in one
 transaction: nobody else can take it, nobody is ended in vain, and for some
 moments a victim runs without an allocation. On, they keep theirs until they
 have ended: never a guest without an allocation, and a gap in which a third
 server may take the room.
 """),
-    _count(
-        'max_rebuilds', default=20, min=1,
-        help="""
+    _count('max_rebuilds', default=20, min=1, help="""
 At most so many servers are looked at, given room and handed to Nova at the
 same time. Servers that Nova has accepted, and that a host builds or Nova keeps
 in BUILD, do not count.
 """),
-    _count(
-        'max_rebuilds_per_project', default=10, min=1,
-        help="""
+    _count('max_rebuilds_per_project', default=10, min=1, help="""
 At most so many of ``max_rebuilds`` are of one project, so that no project
 holds the others up.
 """),
-    _count(
-        'max_preemptions', default=5, min=1,
-        help="""
+    _count('max_preemptions', default=5, min=1, help="""
 For at most so many waiting servers others are under notice, or being ended, at
 the same time.
 """),
-    _count(
-        'max_misses', default=3, min=1,
-        help="""
+    _count('max_misses', default=3, min=1, help="""
 Nobody is ended for a kind of server (its flavor, image, zone and so on) of
 which so many did not run within the hour after others had been ended for them:
 Nova cannot foresee NUMA, huge pages and pinned CPUs of a host without its
 servers. What Nova refused and what a host could not build counts, for an hour;
 faults of services do not.
 """),
-    _seconds(
-        'hold_timeout', default=1800, min=60,
-        help="""
+    _seconds('hold_timeout', default=1800, min=60, help="""
 Seconds after which held room is given free that the reaper does not work with
 itself. Room whose server is in ERROR is given free by the next sweep; that of
 a server that was deleted has to be found first, and waits for this time.
 """),
-    _seconds(
-        'pending_list_interval', default=60, min=5,
-        help="""
+    _seconds('pending_list_interval', default=60, min=5, help="""
 Seconds between two lists of the servers that wait. It heals what no
 notification told; without notifications it is what the reaper lives from.
 """),
-    _seconds(
-        'full_list_interval', default=600, min=5,
-        help="""
+    _seconds('full_list_interval', default=600, min=5, help="""
 Seconds between two lists of everything: hosts, their inventories and
 allocations, preemptible servers, holds, notices.
 """),
@@ -288,9 +241,7 @@ inventory; hosts that are disabled or down may have none.
     _count(
         'safeguard_lists', default=3, min=1,
         help='How many full lists in a row have to agree to be believed.'),
-    _seconds(
-        'max_index_age', default=900, min=60,
-        help="""
+    _seconds('max_index_age', default=900, min=60, help="""
 Nobody is ended while the last full list is older than so many seconds, or
 than twice ``full_list_interval`` where that is longer.
 """),
@@ -305,9 +256,7 @@ Where to POST each record of the journal as JSON, by the Standard Webhooks
 specification. A POST that fails is tried again for a quarter of an hour, with
 growing intervals; records that follow wait for it. Nothing else waits.
 """),
-    cfg.StrOpt(
-        'hook_secret', secret=True, mutable=True,
-        help="""
+    cfg.StrOpt('hook_secret', secret=True, mutable=True, help="""
 With what the header ``webhook-signature`` of each POST is made (HMAC with
 SHA-256): ``whsec_`` and then 24 to 64 random bytes in Base64, as
 ``echo whsec_$(openssl rand -base64 32)`` writes it. Without it nothing is
@@ -316,15 +265,11 @@ signed, and a receiver cannot tell the reaper from others.
 ]
 
 notifications_opts = [
-    cfg.BoolOpt(
-        'enabled', default=True,
-        help="""
+    cfg.BoolOpt('enabled', default=True, help="""
 Whether to listen to Nova's notifications. Off, the reaper lives from its
 lists alone, and is as slow as they are.
 """),
-    cfg.ListOpt(
-        'topics', default=['reaper_notifications'],
-        help="""
+    cfg.ListOpt('topics', default=['reaper_notifications'], help="""
 Topics to listen on. They must be the reaper's own: of each message on a
 topic one listener gets one copy, so a shared topic would take messages from
 others. In the nova.conf of every Nova service name it beside the default:
@@ -333,9 +278,7 @@ others. In the nova.conf of every Nova service name it beside the default:
 ``notify_on_state_change = vm_state``; ``[oslo_messaging_notifications] driver
 = messagingv2``.
 """),
-    cfg.StrOpt(
-        'transport_url', secret=True,
-        help="""
+    cfg.StrOpt('transport_url', secret=True, help="""
 Where the notifications are, as in ``[DEFAULT] transport_url``, which is used
 if this is not set.
 """),
@@ -345,18 +288,14 @@ if this is not set.
     cfg.FloatOpt(
         'batch_timeout', default=0.1, min=0.01, max=model.MAX_SECONDS,
         help='Seconds to wait until a batch is full.'),
-    cfg.IntOpt(
-        'silence', default=900, min=60, max=model.MAX_SECONDS,
-        help="""
+    cfg.IntOpt('silence', default=900, min=60, max=model.MAX_SECONDS, help="""
 Seconds without any notification after which /healthz and the log say that it
 is degraded.
 """),
 ]
 
 coordination_opts = [
-    cfg.StrOpt(
-        'backend_url', secret=True,
-        help="""
+    cfg.StrOpt('backend_url', secret=True, help="""
 Where the reapers of a cloud find out which of them is the active one, as a
 tooz URL: ``redis://host:6379``, ``etcd3+http://host:2379`` or, for reapers on
 one machine, ``file:///var/lib/nova-reaper/lock``. Not set for a single reaper.
@@ -386,29 +325,21 @@ http_opts = [
     cfg.StrOpt('private_key', help='File with the key of the certificate.'),
 ]
 
-STATE_PATH = cfg.StrOpt(
-    'state_path', default='/var/lib/nova-reaper',
-    help="""
+STATE_PATH = cfg.StrOpt('state_path', default='/var/lib/nova-reaper', help="""
 The directory of what nova-reaper itself writes: the journal, unless
 ``[database] connection`` names another database.
 """)
 CONNECTION = 'sqlite:///$state_path/journal.sqlite'
 
 journal_opts = [
-    cfg.IntOpt(
-        'retention_days', default=90, min=0, max=36500,
-        help="""
+    cfg.IntOpt('retention_days', default=90, min=0, max=36500, help="""
 Days after which a record of the journal is deleted. 0 keeps all records.
 """),
-    cfg.IntOpt(
-        'purge_batch', default=500, min=1, max=10000,
-        help="""
+    cfg.IntOpt('purge_batch', default=500, min=1, max=10000, help="""
 Old records are deleted in transactions of at most so many. The next
 transaction follows some seconds later.
 """),
-    cfg.BoolOpt(
-        'required', default=False,
-        help="""
+    cfg.BoolOpt('required', default=False, help="""
 Whether the reaper ends servers only while the journal can be written and read.
 Off, the reaper goes on without its database: records wait in memory until the
 database is back. A reaper that is started without it knows neither of a pause
@@ -428,7 +359,7 @@ def _client_opts(rate_limit: float, concurrency: int) -> list[cfg.Opt]:
     ]
 
 
-# By group; what keystoneauth has of its own comes on top.
+# The options of nova-reaper by group, without those of keystoneauth.
 OPTIONS: dict[str, list[cfg.Opt]] = {
     'reaper': reaper_opts,
     'notifications': notifications_opts,
@@ -441,12 +372,12 @@ OPTIONS: dict[str, list[cfg.Opt]] = {
 }
 _ADAPTER: dict[str, Any] = {
     'valid_interfaces': ['internal', 'public'], 'connect_retries': 2}
-# What keystoneauth has otherwise, by group.
+# Defaults, by group, of options for which keystoneauth has others or none.
 DEFAULTS: dict[str, dict[str, Any]] = {
     AUTH_GROUP: {'timeout': 60},
     'nova': _ADAPTER | {'service_type': 'compute'},
     'placement': _ADAPTER | {'service_type': 'placement'},
-    # Its endpoint in the catalogue may be without a version.
+    # The endpoint of Keystone in the catalogue may be without a version.
     'keystone': _ADAPTER | {
         'service_type': 'identity', 'min_version': '3',
         'max_version': '3.latest'},
@@ -470,36 +401,37 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """The options by group, for oslo-config-generator."""
+    """All options by group, for oslo-config-generator."""
     auth = itertools.chain(
         loading.get_session_conf_options(),
         loading.get_auth_common_conf_options(),
         loading.get_auth_plugin_conf_options('password'))
+    database = [opt for _, opts in db_options.list_opts() for opt in opts]
+    cfg.set_defaults(database, connection=CONNECTION)
     listed = [(group, opts + loading.get_adapter_conf_options(
         include_deprecated=False) if group in SERVICES else opts)
               for group, opts in OPTIONS.items()]
-    database = [opt for _, opts in db_options.list_opts() for opt in opts]
-    cfg.set_defaults(database, connection=CONNECTION)
-    listed += [('DEFAULT', [STATE_PATH]), ('database', database)]
-    listed.append((AUTH_GROUP, list({opt.dest: opt for opt in auth}.values())))
+    listed += [('DEFAULT', [STATE_PATH]), ('database', database),
+               (AUTH_GROUP, list({opt.dest: opt for opt in auth}.values()))]
     for group, opts in listed:
         cfg.set_defaults(opts, **DEFAULTS.get(group, {}))
     return listed
 
 
 class _Group(cfg.ConfigOpts.GroupAttr):
-    """``[reaper]`` as it is now, also for who has had it for a while."""
+    """The group ``[reaper]``: a caller that keeps it reads new values, too."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._conf.current, name)
 
 
 class Configuration(cfg.ConfigOpts):
-    """Every option, and those of ``[reaper]`` may change while threads read.
+    """Every option; those of ``[reaper]`` may change while threads read them.
 
     A ConfigOpts whose files are read again may keep an old value for good: a
-    thread that looked it up before puts it into the cache afterwards. So the
-    values come from a ConfigOpts that nobody has read before the change.
+    thread that looked the value up before puts it into the cache afterwards.
+    So the values of ``[reaper]`` come from a ConfigOpts that no thread has
+    used before the change.
 
     :ivar current: the group ``[reaper]`` of the newest ConfigOpts
     """
@@ -520,21 +452,21 @@ def load(arguments: list[str], files: list[str] | None = None
          ) -> Configuration:
     """Read the configuration and set up logging.
 
-    :param arguments: of the command line, those that oslo.config knows
+    :param arguments: those of the command line that oslo.config knows
     :param files: configuration files, None for those of the usual places
-    :raises: oslo_config.cfg.Error where a value is none; ValueError where the
-        log cannot be set up so
+    :raises: oslo_config.cfg.Error for a wrong value; ValueError if the log
+        cannot be set up as configured
     """
     conf = Configuration()
     log.register_options(conf)
-    # Nobody wants to see each request twice; keystoneauth hides the tokens.
+    # At DEBUG both would write lines for each request and each heartbeat.
     log.set_defaults(default_log_levels=log.get_default_log_levels() + [
         'keystoneauth=WARNING', 'tooz=WARNING'])
     conf(arguments, project='nova-reaper', prog='nova-reaper',
          default_config_files=files)
     check(conf)
     if not (conf.log_file or conf.log_dir or conf.use_journal):
-        # Otherwise oslo.log writes to where the commands print.
+        # Unless told so, oslo.log writes to where the commands print.
         conf.set_override('use_stderr', True)
     try:
         log.setup(conf, 'nova-reaper')
@@ -544,9 +476,9 @@ def load(arguments: list[str], files: list[str] | None = None
 
 
 def check(conf: cfg.ConfigOpts) -> None:
-    """See that each value is one; oslo.config looks when one is used.
+    """Read each option once: oslo.config finds a wrong value when it is read.
 
-    :raises: oslo_config.cfg.Error where it is none
+    :raises: oslo_config.cfg.Error for a wrong value
     """
     for group, opts in OPTIONS.items():
         for opt in opts:
@@ -561,7 +493,7 @@ def check(conf: cfg.ConfigOpts) -> None:
     try:
         sa.make_url(conf.database.connection or '')
     except sa.exc.ArgumentError:
-        # Its text has the password.
+        # The text of the error has the password.
         raise cfg.ConfigFileValueError(
             '[database] connection has to be a URL as SQLAlchemy reads it, '
             'like mysql+pymysql://USER:PASSWORD@HOST/nova_reaper') from None
@@ -573,9 +505,9 @@ def check(conf: cfg.ConfigOpts) -> None:
 
 
 def check_login(conf: cfg.ConfigOpts) -> None:
-    """See that it is said how to log in to Keystone.
+    """See that the configuration says how to log in to Keystone.
 
-    :raises: oslo_config.cfg.Error where it is not
+    :raises: oslo_config.cfg.Error if it does not
     """
     group = conf[AUTH_GROUP]
     if not group.auth_type and not group.auth_section:
@@ -586,10 +518,9 @@ def check_login(conf: cfg.ConfigOpts) -> None:
 
 
 def mutate(conf: Configuration) -> None:
-    """Take over what may change of the configuration files.
+    """Read the configuration files again, for the options that may change.
 
-    :raises: oslo_config.cfg.Error where a value is none; nothing has changed
-        then
+    :raises: oslo_config.cfg.Error for a wrong value; nothing has changed then
     """
     wanted = Configuration()
     log.register_options(wanted)
@@ -607,7 +538,7 @@ def mutate(conf: Configuration) -> None:
 
 
 def options(conf: cfg.ConfigOpts) -> model.Options:
-    """What of the configuration the queue and the choice need."""
+    """The options that queue and decisions need."""
     return model.Options(**{
         name: type(default)(conf.reaper[name])
         for name, default in dataclasses.asdict(_CHOICE).items()})

@@ -36,8 +36,8 @@ from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
-# Names of jobs, and seconds until the first is tried again, and for which it
-# is waited for.
+# Names of jobs; seconds until the journal is read again after an error, and
+# seconds for which decisions wait for it.
 JOURNAL, CLOSE = 'journal', 'open records'
 RECALL = 30.0
 PATIENCE = 15.0
@@ -77,16 +77,18 @@ class Engine:
         self._calendar = lists.Calendar(conf)
         self.recovered = False
         self._book = book
-        # What was done before this reaper became the active one is not known
-        # before the journal has been read, which is waited for so long.
+        # What the journal says of the time before this reaper became active,
+        # since when it is active, when to read the journal again, and until
+        # when decisions wait for it.
         self._memory: journal.Memory | None = None
         self._begun_at: datetime.datetime | None = None
         self._recall_at = self._recall_until = 0.0
-        # When to look again for what was left behind, if that has failed.
+        # When to sweep again after a sweep that failed or was put off.
         self._sweep_at = math.inf
-        # Grows while another acts: what was begun before is nobody's since.
+        # Grows while another reaper acts: what a job of an earlier term has
+        # found is dropped.
         self._term = 0
-        # In which of them a list of all was begun, and one was read.
+        # The terms in which the last list of all hosts was begun and was read.
         self._begun_in = self._read_in = -1
 
     def turn(self, longest: float = 1.0) -> None:
@@ -369,9 +371,9 @@ class Engine:
             self.guard.mode), functools.partial(self._take_sweep, self._term))
 
     def _end_notices(self) -> None:
-        if self._recovery.notices.is_late:
+        if self._recovery.is_late:
             self.jobs.start('notices', functools.partial(
-                self._recovery.notices.withdraw_late,
+                self._recovery.withdraw_late,
                 list(self.attempts.under_way.values())), lambda _: None)
 
     def _take_sweep(self, term: int, found: recovery.Found) -> None:
@@ -417,7 +419,9 @@ class Engine:
             # Those that end others take their turn apart, and slowly.
             if tally.checks > group.max_rebuilds:
                 return
-            self.world.queue.close(tally.full(group.max_rebuilds_per_project))
+            self.world.queue.close(
+                {project for project, count in tally.projects.items()
+                 if count >= group.max_rebuilds_per_project})
             begun = time.perf_counter()
             found = self.world.planner.next(
                 timeutils.utcnow(True),

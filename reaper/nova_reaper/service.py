@@ -43,15 +43,15 @@ from nova_reaper.report import journal
 from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
-# Between two tries of what has to be there before anything else.
+# Seconds between two tries to find Nova, Placement and Keystone.
 AGAIN = 5.0
-# Until a port that was in use is tried again.
+# Seconds until a port that was in use is tried again.
 LISTEN_AGAIN = 30.0
-# A bus that hangs is waited for no longer when the reaper ends.
+# Seconds for which the end of the reaper waits for a bus that hangs.
 LEAVE = 5.0
 # Seconds after which a process that is told to end does so in any case.
 END = 60
-# What a thread that ends by itself says, where signals have their numbers.
+# In the place of a signal's number: the engine's thread has ended by itself.
 ENDED = 0
 # Seconds for the first try to become the active one.
 FIRST = 5.0
@@ -99,22 +99,17 @@ def build(conf: cfg.ConfigOpts, services: Services,
     :param readers: a pool of their own for hosts: a job of the first pool
         waits for it
     """
-    def clock() -> float:
-        return time.monotonic()
-
     source = reader.Reader(services.nova, services.placement,
                            services.keystone, readers, conf)
     forms = shapes.Shapes(services.nova)
     held = holds.Holds(services.placement, services.project, services.user)
-    ends = ending.Victims(conf, services.nova, book, meters,
-                          source, clock)
+    ends = ending.Victims(conf, services.nova, book, meters, source)
     safe = guard.Guard(conf, services.nova, held, meters, book)
     known = world.World(reaper_conf.options(conf), source, forms, meters)
     actor = steps.Actor(conf, services.nova, services.placement, held, ends,
-                        services.owners, meters, book, lambda: safe.mode,
-                        clock)
+                        services.owners, meters, book, lambda: safe.mode)
     finder = recovery.Recovery(conf, services.nova, services.placement, held,
-                               ends, source, meters, known.waiting, clock)
+                               ends, source, meters, known.waiting)
     return engine_module.Engine(
         conf, source, forms, actor, finder, safe, known,
         meters, pool, book)

@@ -7,6 +7,7 @@ from unittest import mock
 import fixtures
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from nova.compute import manager
 from nova import context as nova_context
 from nova.db.main import api as main_db_api
 from nova import exception
@@ -53,6 +54,32 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.rebuild(self.server)
         self.wait_for(self.server, 'ACTIVE')
         self.assertEqual(['rebuild', 'rebuild', 'create'], self.actions())
+
+    def test_rebuilt_before_the_host_has_cleaned_up(self):
+        set_error = manager.ComputeManager._set_instance_obj_error_state
+        failing = self.abort()
+        failing.start()
+        self.addCleanup(failing.stop)
+
+        def meet(compute, instance, *args, **kwargs):
+            set_error(compute, instance, *args, **kwargs)
+            failing.stop()
+            # SQLite gives the ID of the last row to the next row.
+            self._create_server(networks='none')
+            self.server = self.api.get_server(instance.uuid)
+            self.rebuild(self.server)
+            # The host is asked at the end, and begins when this build ends.
+            self._wait_for_assert(lambda: self.assertTrue(
+                self.in_cell(self.cell_mappings['cell1'].uuid, self.server)))
+            self._wait_for_assert(lambda: self.assertEqual(
+                [], self.stored(self.server)['build_requests']))
+
+        with mock.patch.object(
+                manager.ComputeManager, '_set_instance_obj_error_state', meet):
+            server = self.api.post_server({'server': self._build_server(
+                flavor_id=self.large, networks='none')})
+            self.wait_for(server, 'ACTIVE')
+        self.assertEqual([self.provider('bad')], list(self.allocations()))
 
     def test_conductor_dies_before_it_asks_the_host(self):
         with mock.patch('nova.compute.rpcapi.ComputeAPI.'

@@ -4,6 +4,7 @@ import fixtures
 
 from nova.compute import api as compute_api
 from nova.compute import instance_list
+from nova.compute import rebuild_request
 from nova.db.main import api as main_db_api
 from nova import objects
 from nova.tests.functional.api import client as api_client
@@ -48,6 +49,13 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
         shown = self.api.get_server(self.server['id'])
         self.assertEqual(['_get_instance_from_cell'], self.rebuilds)
         self.assertEqual('BUILD', shown['status'])
+
+    def test_rebuild(self):
+        self.rebuilt_at(rebuild_request.Request, 'check', after=True)
+        self.assertIn('try again', self.refused(409, self.server))
+        self.assertEqual(['check'], self.rebuilds)
+        self.assertEqual(
+            'BUILD', self.api.get_server(self.server['id'])['status'])
 
     def test_list_is_made_once(self):
         """What moves while it is made is missing, as from any such list."""

@@ -41,7 +41,7 @@ from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
 GIVE_UP = 'give up '  # the name of a job, before that of the server
-# What was given up is answered for so long.
+# A server that was given up is answered for so long.
 REMEMBERED = datetime.timedelta(hours=1)
 # Seconds until a step is done again after an answer that never came, and until
 # a server is given up again for which that came to nothing.
@@ -66,7 +66,8 @@ class Step(enum.StrEnum):
 SHOWN = {Step.CHECK: 'holding', Step.HOLD: 'holding', Step.NOTICE: 'notice',
          Step.GRACE: 'notice', Step.SWAP: 'notice', Step.END: 'ending',
          Step.REBUILD: 'rebuilding', Step.WATCH: 'rebuilding'}
-# While which so many may ask at a time, and so many end others.
+# Steps at which an attempt counts against max_rebuilds, and such at which one
+# with victims counts against max_preemptions.
 ASKING = frozenset({Step.HOLD, Step.REBUILD})
 ENDING = frozenset(Step) - ASKING - {Step.CHECK, Step.WATCH}
 
@@ -149,6 +150,11 @@ class Attempt:
         return self.waiting.id
 
     @property
+    def has(self) -> Mapping[str, int]:
+        """What is held on the host's own provider."""
+        return self.held.amounts.get(self.provider, {}) if self.held else {}
+
+    @property
     def shown(self) -> str:
         """The step in the words of /v1/pending."""
         if self.step == Step.CHECK and self.victims:
@@ -162,10 +168,19 @@ class Attempt:
                 'runner_up': self.runner_up,
                 'mode': self.mode} if self.decision else {}
 
-    def at(self, step: Step, now: float, **changes: Any) -> 'Attempt':
-        """The same at the begin of another step."""
-        changes.setdefault('wake_at', 0.0)
-        return dataclasses.replace(self, step=step, since=now, **changes)
+    def but(self, **changes: Any) -> 'Attempt':
+        """The same with some changes."""
+        return dataclasses.replace(self, **changes)
+
+    def later(self, seconds: float, **changes: Any) -> 'Attempt':
+        """The same, to go on after so many seconds."""
+        return self.but(wake_at=time.monotonic() + seconds, **changes)
+
+    def at(self, step: Step, seconds: float = 0.0, **changes: Any
+           ) -> 'Attempt':
+        """The same at the begin of a step, to go on after so many seconds."""
+        return self.later(seconds, step=step, since=time.monotonic(),
+                          **changes)
 
 
 def record_of(current: Attempt, result: str, why: str = '',
@@ -255,11 +270,6 @@ class Tally:
             self.checks += 1
             self.projects[project] += 1
 
-    def full(self, most: int) -> set[str]:
-        """The projects for which as much goes on as may for one."""
-        return {project for project, count in self.projects.items()
-                if count >= most}
-
 
 class Actor(Protocol):
     """Does the steps of attempts; there is one in steps.py."""
@@ -324,40 +334,31 @@ class Attempts:
 
         :returns: whether it has begun
         """
-        made = self._new(waiting, decision)
-        if made:
-            self.under_way[waiting.id] = made
-            return True
-        self._world.planner.undo(decision, timeutils.utcnow(True))
-        # What it asks for, its host or a victim is not known as it was: it is
-        # in the queue again when it has been read.
-        self._world.queue.discard(waiting.id)
-        self._hosts.read(decision.host or '', whole=True)
-        self._not_begun[waiting.id] = time.monotonic() + AGAIN
-        return False
-
-    def _new(self, waiting: model.Waiting, decision: model.Decision
-             ) -> Attempt | None:
-        """The attempt that carries a decision out."""
+        now = timeutils.utcnow(True)
+        find = self._world.index.slots.find
         hypervisor = self._reader.hypervisors.get(decision.host or '')
         answer = self._world.answer(waiting.id)
-        if hypervisor is None or answer is None:
-            return None
-        victims = []
-        for uuid in decision.victims:
-            server = self._world.index.slots.find(uuid)
-            if server is None:
-                return None
-            victims.append(Victim(uuid, server.name, server.project,
-                                          server.action))
-        return Attempt(
+        victims = tuple(
+            Victim(server.id, server.name, server.project, server.action)
+            for server in map(find, decision.victims) if server)
+        if hypervisor is None or answer is None or (
+                len(victims) < len(decision.victims)):
+            self._world.planner.undo(decision, now)
+            # What it asks for, its host or a victim is not known as it was:
+            # it is in the queue again when it has been read.
+            self._world.queue.discard(waiting.id)
+            self._hosts.read(decision.host or '', whole=True)
+            self._not_begun[waiting.id] = time.monotonic() + AGAIN
+            return False
+        self.under_way[waiting.id] = Attempt(
             waiting, hypervisor.host, hypervisor.uuid,
-            requests=answer.requests, victims=tuple(victims),
+            requests=answer.requests, victims=victims,
             freed_at=self._hosts.freed.get(hypervisor.host, 0.0),
             since=time.monotonic(), decision=decision,
             runner_up=self._world.planner.runner_up(
-                waiting, decision, timeutils.utcnow(True)) if victims else {},
+                waiting, decision, now) if victims else {},
             mode=self._world.options.mode)
+        return True
 
     def go_on(self) -> None:
         """Start the next step of all that are not to wait."""
@@ -382,11 +383,14 @@ class Attempts:
                     continue
                 ending += bool(current.victims)
                 asking += not current.victims
-            self.under_way[server] = dataclasses.replace(
-                current, wake_at=math.inf)
+            self.under_way[server] = current.but(wake_at=math.inf)
             self._jobs.start(f'attempt {server}', functools.partial(
                 self._actor.advance, current), self._advanced)
-        self._show()
+        self._metrics.rebuilds_in_flight.set(sum(
+            current.step == Step.WATCH for current in self.under_way.values()))
+        self._metrics.notices.set(sum(
+            len(current.victims) for current in self.under_way.values()
+            if current.step in (Step.GRACE, Step.SWAP)))
 
     def _planned_anew(self, current: Attempt) -> Attempt:
         """Take note if the victims under notice need not end any more."""
@@ -396,28 +400,21 @@ class Attempts:
             # A step finds out what becomes of a server that waits no more.
             return current
         if waiting.demand != current.waiting.demand:
-            return dataclasses.replace(
-                current, needless='the server asks for something else by now')
+            return current.but(
+                needless='the server asks for something else by now')
+        view = self._world.views.get(current.host)
+        # What is held before the swap counts as far as the host shows it.
+        shows = view and 0 < current.held_at <= view.read_at
         found = self._world.planner.better(
-            waiting, before, self._shown_hold(current), timeutils.utcnow(True))
+            waiting, before, current.has if shows else {},
+            timeutils.utcnow(True))
         if found is None:
             return current
-        if found.verdict is model.Verdict.ROOM:
-            if found.host == current.host:
-                return current.at(Step.SWAP, time.monotonic())
-            return dataclasses.replace(
-                current, needless='there is room without its end')
-        return dataclasses.replace(
-            current, needless='others are ended at a lower price')
-
-    def _shown_hold(self, current: Attempt) -> dict[str, int]:
-        """What is held before the swap, as far as the host as read shows it.
-        """
-        view = self._world.views.get(current.host)
-        if not current.held or not current.held_at or view is None or (
-                view.read_at < current.held_at):
-            return {}
-        return dict(current.held.amounts.get(current.provider, {}))
+        if found.verdict is not model.Verdict.ROOM:
+            return current.but(needless='others are ended at a lower price')
+        if found.host != current.host:
+            return current.but(needless='there is room without its end')
+        return current.at(Step.SWAP)
 
     def _advanced(self, result: Attempt | Outcome) -> None:
         if isinstance(result, Outcome):
@@ -426,8 +423,8 @@ class Attempts:
         before = self.under_way.get(result.id)
         if before is None:
             return
-        self.under_way[result.id] = dataclasses.replace(
-            result, wake_at=min(before.wake_at, result.wake_at))
+        self.under_way[result.id] = result.but(
+            wake_at=min(before.wake_at, result.wake_at))
         if before.step != result.step and result.step in (
                 Step.END, Step.REBUILD):
             self._hosts.freed.pop(result.host, None)
@@ -446,9 +443,8 @@ class Attempts:
             self._read_one(name.removeprefix(GIVE_UP))
         current = self.under_way.get(name.removeprefix('attempt '))
         if current is not None:
-            self.under_way[current.id] = dataclasses.replace(
-                current, wake_at=min(current.wake_at,
-                                     time.monotonic() + AGAIN))
+            self.under_way[current.id] = current.but(
+                wake_at=min(current.wake_at, time.monotonic() + AGAIN))
 
     def wake(self, server: str) -> None:
         """Go on with what waits for a server.
@@ -456,18 +452,8 @@ class Attempts:
         A step that is under way may not have seen any more what has changed.
         """
         for key, current in self.under_way.items():
-            if key == server or any(victim.id == server
-                                    for victim in current.victims):
-                self.under_way[key] = dataclasses.replace(current, wake_at=0.0)
-
-    def _show(self) -> None:
-        """Bring the gauges of what is under way up to date."""
-        attempts = self.under_way.values()
-        self._metrics.rebuilds_in_flight.set(sum(
-            current.step == Step.WATCH for current in attempts))
-        self._metrics.notices.set(sum(
-            len(current.victims) for current in attempts
-            if current.step in (Step.GRACE, Step.SWAP)))
+            if server in (key, *(victim.id for victim in current.victims)):
+                self.under_way[key] = current.but(wake_at=0.0)
 
     def show_holds(self, others: int, oldest: float) -> None:
         """Bring the gauges of holds up to date.
@@ -534,52 +520,45 @@ class Attempts:
             # Decided again at once, without this host.
             self._world.refuse(server, host, outcome.refused_by)
         elif outcome.result is Result.WITHDRAWN:
-            # Nobody refused it anything: it is decided again at once.
-            pass
+            pass  # Nobody refused it anything: it is decided again at once.
         elif outcome.tries:
             self._world.learn_tries(server, outcome.tries, outcome.reason)
         elif outcome.offered is not None:
             self._world.offer(server, host, outcome.offered)
         elif not outcome.apart:
-            self._came_to_nothing(outcome)
+            waiting = self._world.waiting(server)
+            lost = outcome.cause is queue.Cause.RACE and (
+                outcome.result is Result.CONFLICT)
+            if lost and waiting and not outcome.attempt.victims:
+                # All of its shape wait for news of the host, so that nobody
+                # overtakes it.
+                self._world.withhold(waiting.shape, host)
+            else:
+                # Where notices were withdrawn others are not given at once.
+                self._world.came_to_nothing(
+                    server, queue.Cause.SERVICE if lost else outcome.cause,
+                    outcome.reason, host)
         if outcome.attempt.sent:
             self._world.history[server].asked(timeutils.utcnow(True))
         self._world.put_again(server)
 
-    def _came_to_nothing(self, outcome: Outcome) -> None:
-        server, host = outcome.attempt.id, outcome.attempt.host
-        cause = outcome.cause
-        if cause is queue.Cause.RACE and (
-                outcome.result is Result.CONFLICT):
-            waiting = self._world.waiting(server)
-            if waiting and not outcome.attempt.victims:
-                # All of its shape wait for news of the host, so that nobody
-                # overtakes it.
-                self._world.withhold(waiting.shape, host)
-                return
-            # Notices were withdrawn: others are not to be given at once.
-            cause = queue.Cause.SERVICE
-        self._world.came_to_nothing(server, cause, outcome.reason, host)
-
     def _count(self, outcome: Outcome) -> str | None:
         """Count it; the key of the shape for which others ended in vain."""
-        current, missed = outcome.attempt, None
-        result = outcome.result.value
+        current, missed, now = outcome.attempt, None, timeutils.utcnow(True)
+        waiting = current.waiting
         if current.sent or outcome.result == Result.REFUSED and current.held:
-            (self._metrics.returned if current.waiting.shelved
-             else self._metrics.rebuilds).labels(result).inc()
+            (self._metrics.returned if waiting.shelved
+             else self._metrics.rebuilds).labels(outcome.result.value).inc()
         if outcome.result == Result.ACTIVE:
-            state = 'shelved' if current.waiting.shelved else 'pending'
-            self._metrics.pending_age.labels(state).observe((
-                timeutils.utcnow(True) - current.waiting.created_at
-            ).total_seconds())
-            if current.waiting.shelved:
-                self._reader.has_returned(current.id, timeutils.utcnow(True))
+            self._metrics.pending_age.labels(
+                'shelved' if waiting.shelved else 'pending').observe(
+                    (now - waiting.created_at).total_seconds())
+            if waiting.shelved:
+                self._reader.has_returned(current.id, now)
         elif current.ended:
             self._metrics.needless_victims.inc(current.ended)
-            if self._world.missed(
-                    current.waiting, outcome.cause, outcome.detail):
-                missed = current.waiting.shape.key
+            if self._world.missed(waiting, outcome.cause, outcome.detail):
+                missed = waiting.shape.key
         for victim in current.victims:
             if victim.ended:
                 self._ended[victim.id] += 1
@@ -617,9 +596,8 @@ class Attempts:
                 shown = True
             elif current and current.held and (
                     0 < current.held_at <= view.read_at):
-                held = current.held.amounts.get(current.provider, {})
                 index.plan(dataclasses.replace(planned, resources={
-                    name: amount - held.get(name, 0) for name, amount
+                    name: amount - current.has.get(name, 0) for name, amount
                     in current.waiting.shape.resources}))
         return shown
 
@@ -648,32 +626,28 @@ class Attempts:
         """
         if self._world.options.mode == model.Mode.OBSERVE:
             return []
-        now = timeutils.utcnow(True)
-        found = [(waiting, model.Hindrance.DEADLINE.value)
-                 for waiting in (*self._world.queue.expired(now),
-                                 *queue.expired(
-                                     self._world.not_asked.values(),
-                                     self._world.options, now))]
+        now, then = timeutils.utcnow(True), time.monotonic()
+        waiting = self._world.queue
+        found = [(late, model.Hindrance.DEADLINE.value) for late in (
+            *waiting.expired(now), *queue.expired(
+                self._world.not_asked.values(), self._world.options, now))]
         timeout = self._conf.nothing_fits_timeout
-        if timeout:
-            latest = now - datetime.timedelta(seconds=timeout)
-            for server, told in self._world.told.last.items():
-                reason = told.decision.reason
-                if reason in model.NEVER and told.since <= latest:
-                    waiting = self._world.queue.get(server)
-                    known = waiting and self._world.queue.asleep(
-                        waiting.demand)
-                    if waiting and known and not (
-                            waiting.shelved or waiting.failed) and (
-                            known.reason == reason):
-                        found.append((waiting, reason.value))
-        then = time.monotonic()
+        for server, told in self._world.told.last.items():
+            reason = told.decision.reason
+            if not timeout or reason not in model.NEVER or (
+                    now - told.since).total_seconds() < timeout:
+                continue
+            item = waiting.get(server)
+            known = item and waiting.asleep(item.demand)
+            if item and known and known.reason == reason and not (
+                    item.shelved or item.failed):
+                found.append((item, reason.value))
         self._asked_at = {server: at for server, at in self._asked_at.items()
                           if then - at < GIVE_UP_AGAIN}
-        found = [(waiting, reason) for waiting, reason in found
-                 if waiting.id not in self.under_way and
-                 waiting.id not in self._asked_at]
-        self._asked_at.update((waiting.id, then) for waiting, _ in found)
+        found = [(item, reason) for item, reason in found
+                 if item.id not in self.under_way and
+                 item.id not in self._asked_at]
+        self._asked_at.update((item.id, then) for item, _ in found)
         return found
 
     def _gave_up(self, waiting: model.Waiting, reason: str, done: bool
@@ -682,9 +656,10 @@ class Attempts:
         if not done:
             self._read_one(waiting.id)
             return
+        now, late = timeutils.utcnow(True), reason == model.Hindrance.DEADLINE
         told = self._world.told.last.get(waiting.id)
         detail = told.decision.detail if told else ''
-        if reason == model.Hindrance.DEADLINE:
+        if late:
             detail = f'It has waited for too long. {detail}'.strip()
         LOG.warning('Server %s (%s) of project %s was set to ERROR: %s',
                     waiting.id, waiting.name, waiting.project, detail)
@@ -693,18 +668,16 @@ class Attempts:
             store.Kind.GIVEN_UP, waiting.id, waiting.project, waiting.name,
             waiting.id, waiting.project, result=reason,
             detail={'why': detail}))
-        now = timeutils.utcnow(True)
+        decision = model.Decision(
+            waiting.id, model.Verdict.WAIT, detail=detail,
+            reason=(told.decision.reason if told else None) if late
+            else model.Reason(reason),
+            hindrance=model.Hindrance.DEADLINE if late else None)
         self.given_up = {
             server: entry for server, entry in self.given_up.items()
             if entry.decided_at and now - entry.decided_at < REMEMBERED}
-        deadline = reason == model.Hindrance.DEADLINE
         self.given_up[waiting.id] = answers.Entry(
             waiting, None, 0, None,
-            queue.deadline(waiting, self._world.options), 'given_up',
-            model.Decision(
-                waiting.id, model.Verdict.WAIT, detail=detail,
-                reason=(told.decision.reason if told else None) if deadline
-                else model.Reason(reason),
-                hindrance=model.Hindrance.DEADLINE if deadline else None),
+            queue.deadline(waiting, self._world.options), 'given_up', decision,
             now, self._world.options.mode)
         self._world.discard(waiting.id)

@@ -2,11 +2,11 @@
 
 """Notice to preemptible servers, its withdrawal, and their end."""
 
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import time
 
 from oslo_config import cfg
 from oslo_log import log
@@ -27,7 +27,9 @@ from nova_reaper.report.store import LEFT
 from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
-# Seconds for which a task goes on whose host may not have been told of it.
+TIME = '%Y-%m-%dT%H:%M:%SZ'
+# Seconds after which a task that Nova failed over counts as one of which the
+# host was never told.
 PATIENCE = 10.0
 
 
@@ -55,20 +57,19 @@ class Victims:
 
     Each method can be repeated: it looks at what Nova says first.
 
-    :param source: tells who has locked a server, and which flavors bear the
-        mark
+    :param source: tells who has locked a server
+    :ivar marked: gives the names of the flavors that bear the mark now
     """
 
     def __init__(self, conf: cfg.ConfigOpts, service: nova.Nova,
                  book: journal.Journal, meters: metrics.Metrics,
-                 source: reader.Reader,
-                 clock: Callable[[], float]) -> None:
+                 source: reader.Reader) -> None:
         self._conf = conf.reaper
         self._nova = service
         self._book = book
         self._metrics = meters
         self._reader = source
-        self._clock = clock
+        self.marked = source.marked
         #: IDs of those whose notice has to stay until their guest is off.
         self.later: set[str] = set()
 
@@ -78,10 +79,6 @@ class Victims:
             return self._nova.server(uuid)
         except rest.NotFound:
             return None
-
-    def marked(self) -> frozenset[str]:
-        """Names of the flavors that bear the mark now."""
-        return self._reader.marked()
 
     def objection(self, server: nova.NovaServer, host: str, told: bool,
                   marked: Collection[str]) -> str | None:
@@ -121,13 +118,13 @@ class Victims:
         """
         victims, waiting = current.victims, current.id
         told: list[Victim] = []
-        until = terminate_at.strftime('%Y-%m-%dT%H:%M:%SZ')
+        until = f'{terminate_at:{TIME}}'
         try:
             for victim in victims:
                 self._nova.set_metadata(victim.id, {
                     shapes.TERMINATE_AT: until, shapes.FOR: waiting})
                 told.append(dataclasses.replace(
-                    victim, stage=Stage.NOTICED, since=self._clock()))
+                    victim, stage=Stage.NOTICED, since=time.monotonic()))
         except rest.RequestFailed as error:
             if isinstance(error, rest.Unavailable):
                 # It may have been told all the same.
@@ -172,8 +169,11 @@ class Victims:
                     # that somebody has to.
                     self.later.add(victim.id)
                     continue
-                # The notice is what tells that it was stopped.
-                self._resume(victim)
+                stopped = victim.stage in (Stage.STOPPING, Stage.ENDING)
+                if stopped and server and server.status == 'SHUTOFF' and (
+                        not server.task_state):
+                    # Before the notice goes, which tells that it was stopped.
+                    self._nova.start(victim.id)
                 if server and server.metadata.get(
                         shapes.FOR, waiting) != waiting and shapes.is_id(
                             server.metadata[shapes.FOR]):
@@ -205,14 +205,6 @@ class Victims:
         finally:
             if in_error:
                 self._nova.reset_state(uuid, 'error')
-
-    def _resume(self, victim: Victim) -> None:
-        """Start a guest again that was stopped, and lives on."""
-        if victim.stage not in (Stage.STOPPING, Stage.ENDING):
-            return
-        server = self.find(victim.id)
-        if server and server.status == 'SHUTOFF' and not server.task_state:
-            self._nova.start(victim.id)
 
     def look(self, victim: Victim, current: attempts.Attempt) -> Victim:
         """The victim of an attempt, ended if it has left its host."""
@@ -253,7 +245,7 @@ class Victims:
                 return self._free(victim, server)
             if server.status == 'DELETED' or server.status == 'ERROR' and (
                     victim.stage == Stage.ENDING and
-                    self._clock() - victim.since < PATIENCE):
+                    time.monotonic() - victim.since < PATIENCE):
                 # The end that was asked for is under way, or has failed just
                 # now and is asked for again.
                 return victim
@@ -262,7 +254,7 @@ class Victims:
         except rest.Unavailable as error:
             LOG.warning('Whether server %s is being ended is looked at: %s',
                         victim.id, error)
-            return dataclasses.replace(victim, failed_at=self._clock())
+            return dataclasses.replace(victim, failed_at=time.monotonic())
         except rest.RequestFailed as error:
             # Its state or a policy does not allow it, or its metadata are as
             # many as there may be: the others go on, and it has its time.
@@ -279,7 +271,7 @@ class Victims:
         asked for then.
         """
         if not victim.failed_at or (
-                self._clock() - victim.failed_at < PATIENCE):
+                time.monotonic() - victim.failed_at < PATIENCE):
             return victim
         LOG.info('Server %s is still %s after Nova failed over that: its '
                  'state is reset, to ask again.', victim.id,
@@ -289,7 +281,7 @@ class Victims:
 
     def _end(self, victim: Victim, server: nova.NovaServer,
              only_stop: bool) -> Victim:
-        now = self._clock()
+        now = time.monotonic()
         timeout = self._conf.stop_timeout
         if victim.stage == Stage.NOTICED and timeout and (
                 server.status == 'ACTIVE'):
@@ -304,13 +296,11 @@ class Victims:
             self._nova.force_delete(victim.id)
         elif server.status == 'SHELVED':
             self._nova.shelve_offload(victim.id)
-        elif shapes.SHELVED_AT not in server.metadata:
-            # Before it is shelved: offloaded it takes no metadata.
-            self._nova.set_metadata(victim.id, {
-                shapes.SHELVED_AT: timeutils.utcnow(True).strftime(
-                    '%Y-%m-%dT%H:%M:%SZ')})
-            self._nova.shelve(victim.id)
         else:
+            if shapes.SHELVED_AT not in server.metadata:
+                # Before it is shelved: offloaded it takes no metadata.
+                self._nova.set_metadata(victim.id, {
+                    shapes.SHELVED_AT: f'{timeutils.utcnow(True):{TIME}}'})
             self._nova.shelve(victim.id)
         return dataclasses.replace(victim, stage=Stage.ENDING, since=now)
 

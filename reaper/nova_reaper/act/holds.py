@@ -22,8 +22,8 @@ from nova_reaper.cloud import shapes
 
 LOG = log.getLogger(__name__)
 TRIES = 4
-# So many holds in a row that led to nothing, and no more are written for so
-# many seconds.
+# After IN_VAIN holds in a row that led to nothing no hold is written for AGAIN
+# seconds.
 IN_VAIN = 3
 AGAIN = 3600.0
 

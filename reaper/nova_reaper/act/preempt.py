@@ -59,13 +59,12 @@ def _refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
     if answer.requests != current.requests:
         return Outcome(current, Result.CONFLICT, 'It asks for something '
                        'else than others of its flavor.', apart=True)
-    for host in answer.hosts:
-        if host.host == current.host and host.refused_by:
-            return Outcome(
-                current, Result.REFUSED, f'{host.refused_by} refuses '
-                'the host.', model.Reason.REFUSED,
-                refused_by=host.refused_by)
-    if not any(host.host == current.host for host in answer.hosts):
+    refused_by = answer.hosts.get(current.host)
+    if refused_by:
+        return Outcome(current, Result.REFUSED, f'{refused_by} refuses '
+                       'the host.', model.Reason.REFUSED,
+                       refused_by=refused_by)
+    if current.host not in answer.hosts:
         return Outcome(current, Result.REFUSED, 'Nova does not know '
                        'the host.', model.Reason.REFUSED)
     return None
@@ -75,15 +74,13 @@ class Preempt:
     """Does the steps with victims.
 
     :param allowed: the mode that is in force at the moment
-    :param clock: monotonic seconds
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
                  ends: ending.Victims, named: nova.Owners,
                  meters: metrics.Metrics, book: journal.Journal,
-                 allowed: Callable[[], model.Mode],
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 allowed: Callable[[], model.Mode]) -> None:
         self._conf = conf.reaper
         self._nova = compute
         self._placement = room
@@ -93,7 +90,6 @@ class Preempt:
         self._metrics = meters
         self._book = book
         self._allowed = allowed
-        self._clock = clock
 
     def _check_victims(self, current: Attempt) -> Attempt | Outcome:
         """Read the host and the victims again; is the decision still right?"""
@@ -105,7 +101,7 @@ class Preempt:
                 'provider of a host: nobody is ended for it.',
                 model.Reason.NO_ROOM)
         if holds.fits(request, host.free, host.inventory):
-            return current.at(Step.HOLD, self._clock(), victims=())
+            return current.at(Step.HOLD, victims=())
         objection = self._objection(current, current.victims, told=False)
         if objection:
             why, victim = objection
@@ -116,9 +112,8 @@ class Preempt:
             return Outcome(current, Result.CONFLICT, 'The host would not '
                            'have room enough any more.',
                            model.Reason.NO_ROOM)
-        return current.at(
-            Step.NOTICE, self._clock(), victims=tuple(
-                victim for victim in current.victims if victim.id in needed))
+        return current.at(Step.NOTICE, victims=tuple(
+            victim for victim in current.victims if victim.id in needed))
 
     def _notice(self, current: Attempt) -> Attempt | Outcome:
         """Tell the victims when they end, and for whom."""
@@ -132,41 +127,33 @@ class Preempt:
         try:
             told = self._victims.notify(current, until)
         except (ending.NotTold, rest.RequestFailed) as error:
-            avoid: tuple[str, ...] = ()
+            self._undo(current, 'not all could be told', Result.CONFLICT)
+            outcome = Outcome(current, Result.CONFLICT, NOT_TOLD,
+                              model.Reason.NO_ROOM)
             if isinstance(error, ending.NotTold):
                 LOG.warning('Server %s cannot be given notice, and is not '
                             'ended for another: %s', error.victim, error)
-                avoid = (error.victim,)
-            else:
-                LOG.info('Nobody is ended for server %s: %s', current.id,
-                         error)
-                self._metrics.conflicts.labels('notice').inc()
-            self._undo(current, 'not all could be told', Result.CONFLICT)
-            return Outcome(current, Result.CONFLICT, NOT_TOLD,
-                           model.Reason.NO_ROOM, avoid=avoid)
-        now = self._clock()
+                return dataclasses.replace(outcome, avoid=(error.victim,))
+            LOG.info('Nobody is ended for server %s: %s', current.id, error)
+            self._metrics.conflicts.labels('notice').inc()
+            return outcome
         return current.at(
-            Step.GRACE, now, victims=told, terminate_at=until,
-            wake_at=now + min(self._conf.grace_period, GRACE_POLL))
+            Step.GRACE, min(self._conf.grace_period, GRACE_POLL),
+            victims=told, terminate_at=until)
 
     def _grace(self, current: Attempt) -> Attempt | Outcome:
         """Wait, and hold what becomes free of the host meanwhile."""
-        needless = self._needless(current)
-        if needless:
-            return needless
-        gone = self._not_waiting(current)
-        if gone:
-            return gone
+        stop = self._needless(current) or self._not_waiting(current)
+        if stop:
+            return stop
         current = self._looked_at(current)
         assert current.terminate_at
         left = (current.terminate_at - timeutils.utcnow(True)).total_seconds()
         if left > 0:
             current = self._hold_free(current)
-        now = self._clock()
         if left <= 0 or all(victim.ended for victim in current.victims):
-            return current.at(Step.SWAP, now)
-        return dataclasses.replace(
-            current, wake_at=now + min(left, GRACE_POLL))
+            return current.at(Step.SWAP)
+        return current.later(min(left, GRACE_POLL))
 
     def _needless(self, current: Attempt) -> Outcome | None:
         """What follows if the victims need not end, or may not any more."""
@@ -181,13 +168,11 @@ class Preempt:
 
         Otherwise others would take it until the victims have ended.
         """
-        if current.unsure:
-            current = self._with_lost_hold(current)
-        held = (current.held.amounts.get(current.provider, {})
-                if current.held else {})
+        current = self._with_lost_hold(current)
         host = self._placement.provider(current.provider)
-        amounts = holds.part(self._request(current, host) or (), host, held)
-        if not amounts or amounts == held:
+        amounts = holds.part(self._request(current, host) or (), host,
+                             current.has)
+        if not amounts or amounts == current.has:
             return current
         try:
             hold = self._holds.take(
@@ -200,37 +185,32 @@ class Preempt:
         except rest.RequestFailed as error:
             LOG.warning('Whether room is held for server %s is not known: %s',
                         current.id, error)
-            return dataclasses.replace(current, unsure=True)
-        return dataclasses.replace(current, held=hold, held_at=self._clock())
+            return current.but(unsure=True)
+        return current.but(held=hold, held_at=time.monotonic())
 
     def _with_lost_hold(self, current: Attempt) -> Attempt:
-        """With what is held: its answer was lost, and it may be written."""
-        return dataclasses.replace(current, held=self._holds.find(current.id))
+        """With what is held, if the answer to a write of it was lost."""
+        return current.but(held=self._holds.find(
+            current.id)) if current.unsure else current
 
     def _looked_at(self, current: Attempt) -> Attempt:
         victims = tuple(self._victims.look(victim, current)
                         for victim in current.victims)
-        return dataclasses.replace(current, victims=victims)
+        return current.but(victims=victims)
 
     def _swap(self, current: Attempt) -> Attempt | Outcome:
         """Take the victims' room for the server, if that is enough."""
-        needless = self._needless(current)
-        if needless:
-            return needless
-        done = self._done(current)
-        if done:
-            return done
-        if current.unsure:
-            current = self._with_lost_hold(current)
+        after = self._needless(current) or self._done(current)
+        if after:
+            return after
+        current = self._with_lost_hold(current)
         refusal = self._not_waiting(current) or self._refusal(current)
         if refusal:
             return refusal
         host = self._placement.provider(current.provider)
         request = self._request(current, host) or ()
-        held = dict(current.held.amounts.get(current.provider, {})
-                    if current.held else {})
         there = [victim for victim in current.victims if not victim.ended]
-        needed = holds.least(request, host, self._ids(there), held)
+        needed = holds.least(request, host, self._ids(there), current.has)
         if needed is None:
             return self._undo(current, 'the room would not be enough',
                               Result.CONFLICT)
@@ -239,7 +219,7 @@ class Preempt:
         objection = self._objection(current, kept, told=True)
         if objection:
             return self._undo(current, objection[0], Result.CONFLICT)
-        current = dataclasses.replace(current, victims=tuple(kept))
+        current = current.but(victims=tuple(kept))
         self._victims.withdraw(spared, current.id,
                                'there is room without its end')
         return self._take_room(current, request)
@@ -250,16 +230,15 @@ class Preempt:
                      for victim in current.victims]
         taken = tuple(dataclasses.replace(victim, consumer=consumer)
                       for victim, consumer in zip(current.victims, consumers))
-        current = dataclasses.replace(current, victims=taken)
+        current = current.but(victims=taken)
         if any(consumer.amounts and current.provider not in consumer.amounts
                for consumer in consumers):
             # What it has is elsewhere since Nova was asked, and not to be
             # taken from it.
             return self._undo(current, 'a server that was to make room for '
                               'it is moving', Result.CONFLICT)
-        now = self._clock()
         if self._conf.strict_accounting and taken:
-            return current.at(Step.END, now)
+            return current.at(Step.END)
         try:
             held = self._holds.swap(
                 current.id, {current.provider: dict(request)}, current.held,
@@ -277,10 +256,9 @@ class Preempt:
             # It may have been done all the same, and is looked at.
             LOG.warning('Whether room is held for server %s is not known: %s',
                         current.id, error)
-            return dataclasses.replace(current, unsure=True,
-                                       wake_at=now + POLL)
-        return current.at(Step.END if taken else Step.REBUILD, now,
-                          held=held, held_at=self._clock(), swapped=True)
+            return current.later(POLL, unsure=True)
+        return current.at(Step.END if taken else Step.REBUILD, held=held,
+                          held_at=time.monotonic(), swapped=True)
 
     def _done(self, current: Attempt) -> Attempt | None:
         """What follows a swap whose answer was lost, or another reaper's.
@@ -312,7 +290,7 @@ class Preempt:
             return None
         self._victims.withdraw(others, current.id,
                                'there is room without its end')
-        return current.at(Step.END, self._clock(), victims=tuple(taken),
+        return current.at(Step.END, victims=tuple(taken),
                           held=has if has.is_hold else None, swapped=True)
 
     def _end(self, current: Attempt) -> Attempt | Outcome:
@@ -331,23 +309,21 @@ class Preempt:
             self._victims.end(victim, current,
                               first and victim is not turn[0])
             if victim in turn else victim for victim in current.victims)
-        now = self._clock()
+        now = time.monotonic()
         left = [victim for victim in after if not victim.ended]
-        current = dataclasses.replace(
-            current, victims=after, ended=len(after) - len(left),
+        current = current.but(
+            victims=after, ended=len(after) - len(left),
             # Each end has the whole time for itself.
             since=now if len(left) < len(before) else current.since)
         if not left:
             # With strict accounting the room is held only now.
-            return current.at(
-                Step.REBUILD if current.swapped else Step.HOLD, now)
+            return current.at(Step.REBUILD if current.swapped else Step.HOLD)
         limit = self._conf.end_timeout + self._conf.stop_timeout
         if now - current.since > limit:
             return self._stuck(current, left)
         progress = any(one.stage != other.stage
                        for one, other in zip(before, left))
-        return dataclasses.replace(
-            current, wake_at=now + (POLL / 4 if progress else POLL))
+        return current.later(POLL / 4 if progress else POLL)
 
     @staticmethod
     def _turn(victims: Sequence[Victim]) -> list[Victim]:
@@ -399,8 +375,8 @@ class Preempt:
         if swapped:
             current = self._looked_at(current)
         if current.step == Step.END:
-            current = dataclasses.replace(current, ended=sum(
-                victim.ended for victim in current.victims))
+            current = current.but(
+                ended=sum(victim.ended for victim in current.victims))
         left = [victim for victim in current.victims if not victim.ended]
         consumers = [victim.consumer for victim in left
                      if victim.consumer and victim.consumer.amounts]
@@ -467,9 +443,9 @@ class Preempt:
             return refused
         objection = self._owners.objection(
             server, answer.token_required if answer else None)
-        return Outcome(current, Result.REFUSED, objection,
-                       model.Reason.REFUSED, hindrance=(
-                           model.Hindrance.NEEDS_OWNER)) if objection else None
+        return Outcome(
+            current, Result.REFUSED, objection, model.Reason.REFUSED,
+            model.Hindrance.NEEDS_OWNER) if objection else None
 
     def _objection(self, current: Attempt, kept: Sequence[Victim],
                    told: bool) -> tuple[str, str] | None:

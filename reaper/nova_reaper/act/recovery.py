@@ -24,12 +24,13 @@ hold of one that is gone              given free
 """
 
 import bisect
+import collections
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Iterator
 import dataclasses
 import datetime
-import itertools
 import math
 import time
 
@@ -55,112 +56,12 @@ LOG = log.getLogger(__name__)
 NOBODY = 'nobody waits for its room any more'
 # A reaper that is alive has swapped so many seconds after a notice ran out.
 LATE = 30.0
-# Of a notice; one of them is left where its withdrawal was interrupted.
+# The keys of a notice; one is left where its withdrawal was interrupted.
 MARKS = frozenset({shapes.TERMINATE_AT, shapes.FOR})
-# Between two looks at a guest that shuts down.
+# Seconds between two looks at a guest that shuts down.
 SOON = 5.0
-# So many consumers are asked for in one go.
+# A sweep asks Placement for so many consumers at most that Nova does not know.
 LOOKS = 100
-
-
-class Notices:
-    """Withdraws notices that no attempt works with.
-
-    Who gave a notice may be alive, and end the server when it has run out. So
-    in the mode "preempt" it is kept until then, and withdrawn if nothing came
-    of it.
-
-    :param victim: gives a server as a victim at a stage
-    """
-
-    def __init__(self, conf: cfg.ConfigOpts, room: placement.Placement,
-                 ends: ending.Victims,
-                 victim: Callable[[nova.NovaServer, Stage], Victim],
-                 clock: Callable[[], float] = time.monotonic) -> None:
-        self._conf = conf.reaper
-        self._placement = room
-        self._ends = ends
-        self._victim = victim
-        self._clock = clock
-        # When to look again at servers under notice, by their IDs.
-        self._late: dict[str, float] = {}
-
-    def withdraw(self, servers: Iterable[nova.NovaServer], mode: model.Mode
-                 ) -> list[nova.NovaServer]:
-        """Withdraw notices to those who have an allocation; the others."""
-        taken: list[nova.NovaServer] = []
-        for known in servers:
-            server = self._ends.find(known.id)
-            if server is None or not server.host or (
-                    server.status in shapes.OFF_HOST):
-                # On no host it has no allocation, and nobody has taken it.
-                continue
-            if not self._placement.consumer(server.id).amounts:
-                taken.append(server)
-            elif mode != model.Mode.PREEMPT or not self._keep(server):
-                self._withdraw_from(server)
-        return taken
-
-    def _withdraw_from(self, server: nova.NovaServer) -> None:
-        self._ends.withdraw([self._victim(server, Stage.NOTICED)],
-                            server.metadata.get(shapes.FOR, ''),
-                            'it was given by a reaper that has ended')
-
-    @property
-    def is_late(self) -> bool:
-        """Whether a notice has run out that was kept."""
-        while self._ends.later:
-            self._late[self._ends.later.pop()] = self._clock() + SOON
-        return min(list(self._late.values()),
-                   default=math.inf) <= self._clock()
-
-    def withdraw_late(self, attempts: Iterable[Attempt]) -> None:
-        """Withdraw notices that have run out, and nobody has acted upon.
-
-        :param attempts: of this process, whose notices are their affair
-        """
-        own = {victim.id for current in attempts
-               for victim in current.victims}
-        for uuid, at in list(self._late.items()):
-            if at > self._clock():
-                continue
-            self._late[uuid] = self._clock() + LATE
-            if uuid in own:
-                continue
-            try:
-                server = self._ends.find(uuid)
-                if (server and not MARKS.isdisjoint(server.metadata) and
-                        self._placement.consumer(uuid).amounts):
-                    if self._keep(server):
-                        continue
-                    # It may be one to look at anew after that.
-                    del self._late[uuid]
-                    self._withdraw_from(server)
-                else:
-                    del self._late[uuid]
-            except rest.RequestFailed as error:
-                LOG.warning('The notice to server %s is looked at later: %s',
-                            uuid, error)
-                self._late[uuid] = self._clock() + LATE
-
-    def _keep(self, server: nova.NovaServer) -> bool:
-        """Whether a reaper may wait at the moment for a notice to run out.
-
-        It would end the server at that time, with the notice or without.
-        """
-        try:
-            until: datetime.datetime = timeutils.parse_isotime(
-                server.metadata[shapes.TERMINATE_AT])
-        except (LookupError, ValueError):
-            return False
-        left = (until - timeutils.utcnow(True)).total_seconds()
-        if not 0 < left <= float(self._conf.grace_period):
-            return False
-        if self._conf.strict_accounting:
-            # It has its allocation until it has ended.
-            left += self._conf.stop_timeout + self._conf.end_timeout
-        self._late[server.id] = self._clock() + left + LATE
-        return True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -180,35 +81,36 @@ class Found:
 
 
 class Recovery:
-    """Looks for what was left behind.
+    """Looks for what nobody works with; it keeps only when it was seen first.
 
-    :ivar notices: whom others have given notice
+    Who gave a notice may be alive, and end the server when the notice has run
+    out. So in the mode "preempt" a notice is kept until then, and withdrawn if
+    nothing came of it.
+
+    :ivar find: gives a server as it is now, None if it is gone
+    :param waiting: gives a server that waits, as far as it is known
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
                  ends: ending.Victims, source: reader.Reader,
                  meters: metrics.Metrics,
-                 waiting: Callable[[str], model.Waiting | None],
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 waiting: Callable[[str], model.Waiting | None]) -> None:
         self._conf = conf.reaper
         self._nova = compute
         self._placement = room
         self._holds = held
         self._ends = ends
+        self.find = ends.find
         self._reader = source
         self._metrics = meters
         self._waiting = waiting
-        self._clock = clock
         # The consumer that was looked at last of those without a server.
         self._last = ''
-        self.notices = Notices(conf, room, ends, self._victim, clock)
         self._seen: dict[str, float] = {}
         self._changed: set[str] = set()
-
-    def find(self, server: str) -> nova.NovaServer | None:
-        """A server as it is now, None if it is gone."""
-        return self._ends.find(server)
+        # When to look again at servers under notice, by their IDs.
+        self._late: dict[str, float] = {}
 
     def look(self, consumers: Collection[str], pending: Collection[str],
              busy: Collection[str], age: float, mode: model.Mode) -> Found:
@@ -222,19 +124,22 @@ class Recovery:
         :param mode: in force; in "observe" everything is undone
         """
         self._changed.clear()
-        marked: dict[str, list[nova.NovaServer]] = {}
+        marked = collections.defaultdict(list)
         for item in self._reader.under_notice():
-            marked.setdefault(item.metadata[shapes.FOR], []).append(item)
-        held = self._find_held(consumers, pending, busy, marked, age)
+            marked[item.metadata[shapes.FOR]].append(item)
+        held, in_error = self._find_held(set(consumers), set(pending),
+                                         set(busy), set(marked), age)
         # One that is busy at the moment is not younger for it.
-        self._remember(held | marked.keys() |
-                       self._seen.keys() & set(busy))
+        now, begun = time.monotonic(), held | marked.keys()
+        self._seen = {
+            server: self._seen.get(server, now)
+            for server in begun | self._seen.keys() & set(busy)}
         attempts: list[Attempt] = []
-        for server in sorted((held | marked.keys()) - set(busy)):
-            if self._clock() - self._seen[server] < age:
+        for server in sorted((begun | in_error) - set(busy)):
+            if server in begun and now - self._seen[server] < age:
                 continue
             try:
-                found = self._one(server, marked.get(server, ()), mode)
+                found = self._one(server, marked[server], mode)
             except rest.RequestFailed as error:
                 LOG.warning('What was begun for server %s is looked at '
                             'later: %s', server, error)
@@ -249,89 +154,65 @@ class Recovery:
                 attempts.append(found)
         self._unmark(busy)
         return Found(tuple(attempts), len(held), max(
-            (self._clock() - self._seen[server] for server in held),
-            default=0.0), frozenset(self._changed))
+            (now - self._seen[server] for server in held), default=0.0),
+            frozenset(self._changed))
 
-    def _find_held(self, consumers: Collection[str], pending: Collection[str],
-                   busy: Collection[str], marked: Collection[str],
-                   age: float) -> set[str]:
+    def _find_held(self, consumers: set[str], pending: set[str],
+                   busy: set[str], marked: set[str], age: float
+                   ) -> tuple[set[str], set[str]]:
         """IDs of those who have a hold, but for the busy ones.
 
-        Holds of servers in ERROR are given free at once.
-
         :param marked: IDs of those for whom others have been given notice
+        :returns: those whose hold another reaper may work with, and those in
+            ERROR, whose hold is of no use
         """
         # What Placement says of a host does not tell holds from others.
-        candidates = set(consumers) & (set(pending) | self._seen.keys())
-        held = {server for server in candidates - set(busy)
+        candidates = consumers & (pending | self._seen.keys())
+        held = {server for server in candidates - busy
                 if self._holds.find(server)}
-        left = self._count_holds() - len(held)
+        try:
+            left = self._placement.count_holds(self._holds.project) - len(held)
+        except rest.RequestFailed as error:
+            if not age:
+                # After a start all holds must be known before anything begins.
+                raise
+            LOG.warning('Holds cannot be counted: %s', error)
+            return held, set()
         if left > 0:
             left -= sum(self._holds.find(server) is not None
                         for server in busy)
         if not age:
             # Hosts may not have been read since they were written.
-            for server in set(pending) - candidates - set(busy):
+            for server in pending - candidates - busy:
                 if left > 0 and self._holds.find(server):
                     held.add(server)
                     left -= 1
-        known = held | set(marked) | set(busy)
-        if left > 0:
-            left -= self._release_in_error(known | set(pending))
-        if left > 0:
-            building = self._find_in_build(known | set(pending))
-            held |= building
-            left -= len(building)
-        if left > 0:
-            held |= self._find_orphans(set(consumers) - known, left)
-        return held
+        others, in_error = held | marked | busy | pending, set[str]()
+        for name, found, suspects in (
+                ('in ERROR', in_error, self._with_status('ERROR')),
+                ('in build', held, self._with_status('BUILD', 'REBUILD')),
+                ('that are gone', held, self._unknown(consumers - others))):
+            try:
+                for server in suspects if left > 0 else ():
+                    if server not in others and self._holds.find(server):
+                        found.add(server)
+                        left -= 1
+                    if left <= 0:
+                        break
+            except rest.RequestFailed as error:
+                LOG.warning('Holds of servers %s are looked for later: %s',
+                            name, error)
+        return held, in_error
 
-    def _count_holds(self) -> int:
-        """How many holds there are, of whatever servers; 0 if nobody tells.
-        """
-        try:
-            return self._placement.count_holds(self._holds.project)
-        except rest.RequestFailed as error:
-            LOG.warning('Holds cannot be counted: %s', error)
-            return 0
+    def _with_status(self, *statuses: str) -> Iterator[str]:
+        """IDs of servers of which a hold may be left."""
+        for status in statuses:
+            for server in self._nova.servers(status=status):
+                if status != 'ERROR' or not server.host:
+                    yield server.id
 
-    def _release_in_error(self, others: Collection[str]) -> int:
-        """Give the holds of servers free that are in ERROR without a host.
-
-        :param others: IDs of servers that are none of its affair
-        :returns: how many there were
-        """
-        released = 0
-        try:
-            for server in self._nova.servers(status='ERROR'):
-                if not server.host and server.id not in others and (
-                        self._holds.release(server.id)):
-                    released += 1
-                    self._metrics.holds_swept.inc()
-                    LOG.info('The hold of server %s, which is in ERROR, is '
-                             'given free.', server.id)
-        except rest.RequestFailed as error:
-            LOG.warning('Holds of servers in ERROR are looked for later: %s',
-                        error)
-        return released
-
-    def _find_in_build(self, others: Collection[str]) -> set[str]:
-        """IDs of servers that Nova builds, and that have a hold still.
-
-        :param others: IDs of servers that are none of its affair
-        """
-        try:
-            return {server.id for status in ('BUILD', 'REBUILD')
-                    for server in self._nova.servers(status=status)
-                    if server.id not in others and self._holds.find(server.id)}
-        except rest.RequestFailed as error:
-            LOG.warning('Holds of servers in build are looked for later: %s',
-                        error)
-            return set()
-
-    def _find_orphans(self, consumers: Collection[str], wanted: int
-                      ) -> set[str]:
-        """IDs of consumers that are holds and no server of Nova's.
+    def _unknown(self, consumers: set[str]) -> Iterator[str]:
+        """IDs of consumers that are no server of Nova's, some at a time.
 
         Nova takes what is allocated to a server away with the server. A hold
         that is written a moment later would stay for ever: none of Nova's
@@ -340,44 +221,26 @@ class Recovery:
 
         It costs Nova a list of all servers, without details. What is left
         then, migrations most of all, Placement is asked for one by one.
-
-        :param consumers: where to look
-        :param wanted: how many there may be at most
         """
-        found: set[str] = set()
-        try:
-            known = set(self._nova.ids())
-            suspects = sorted(set(consumers) - known)
-            begin = bisect.bisect_right(suspects, self._last)
-            for server in itertools.islice(
-                    suspects[begin:] + suspects[:begin], LOOKS):
-                if len(found) >= wanted:
-                    break
-                if self._holds.find(server):
-                    found.add(server)
-                self._last = server
-        except rest.RequestFailed as error:
-            LOG.warning('Holds of servers that are gone are looked for '
-                        'later: %s', error)
-        return found
-
-    def _remember(self, now: Collection[str]) -> None:
-        self._seen = {server: self._seen.get(server, self._clock())
-                      for server in now}
+        suspects = sorted(consumers.difference(self._nova.ids()))
+        begin = bisect.bisect_right(suspects, self._last)
+        for server in (suspects[begin:] + suspects[:begin])[:LOOKS]:
+            yield server
+            self._last = server
 
     def _one(self, server: str, marked: Iterable[nova.NovaServer],
              mode: model.Mode) -> Attempt | None:
-        item = self._ends.find(server)
+        item = self.find(server)
         consumer = self._placement.consumer(server)
         waits = item is not None and item.waits
-        taken = self.notices.withdraw(marked, mode)
+        taken = self._withdraw(marked, mode)
         if taken:
             return self._with_victims(server, consumer, taken, waits, mode)
         if not self._holds.is_one(consumer):
             return None
         if item is not None and not waits and item.status in (
                 'BUILD', 'REBUILD', 'ACTIVE') and (
-                    self._clock() - self._seen[server] <=
+                    time.monotonic() - self._seen.get(server, math.inf) <=
                     self._conf.rebuild_timeout):
             # A build is about to take it, unless it hangs.
             return None
@@ -387,8 +250,9 @@ class Recovery:
             self._give_back(server, server, robbed,
                             'somebody has deleted it')
             return None
+        waiting = self._waiting(server)
         if waits and mode != model.Mode.OBSERVE and (
-                self._is_whole(server, consumer)):
+                waiting and consumer.covers(waiting.shape.resources)):
             LOG.info('Room is held for server %s: it is rebuilt.', server)
             return self._attempt(server, consumer, Step.REBUILD, ())
         if self._holds.release(server):
@@ -397,6 +261,81 @@ class Recovery:
             LOG.info('The hold of server %s is given free: nobody works '
                      'with it.', server)
         return None
+
+    def _withdraw(self, servers: Iterable[nova.NovaServer], mode: model.Mode
+                  ) -> list[nova.NovaServer]:
+        """Withdraw notices to those who have an allocation; the others."""
+        taken: list[nova.NovaServer] = []
+        for known in servers:
+            server = self.find(known.id)
+            if server is None or not server.host or (
+                    server.status in shapes.OFF_HOST):
+                # On no host it has no allocation, and nobody has taken it.
+                continue
+            if not self._placement.consumer(server.id).amounts:
+                taken.append(server)
+            elif mode != model.Mode.PREEMPT or not self._keep(server):
+                self._withdraw_from(server)
+        return taken
+
+    def _withdraw_from(self, server: nova.NovaServer) -> None:
+        self._ends.withdraw([self._victim(server)],
+                            server.metadata.get(shapes.FOR, ''),
+                            'it was given by a reaper that has ended')
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a notice has run out that was kept."""
+        while self._ends.later:
+            self._late[self._ends.later.pop()] = time.monotonic() + SOON
+        now = time.monotonic()
+        return any(at <= now for at in list(self._late.values()))
+
+    def withdraw_late(self, attempts: Iterable[Attempt]) -> None:
+        """Withdraw notices that have run out, and nobody has acted upon.
+
+        :param attempts: of this process, whose notices are their affair
+        """
+        own = {victim.id for current in attempts
+               for victim in current.victims}
+        for uuid, at in list(self._late.items()):
+            if at > time.monotonic():
+                continue
+            self._late[uuid] = time.monotonic() + LATE
+            if uuid in own:
+                continue
+            try:
+                server = self.find(uuid)
+                if (server is None or MARKS.isdisjoint(server.metadata) or
+                        not self._placement.consumer(uuid).amounts):
+                    del self._late[uuid]
+                elif not self._keep(server):
+                    # The withdrawal may have it looked at anew.
+                    del self._late[uuid]
+                    self._withdraw_from(server)
+            except rest.RequestFailed as error:
+                LOG.warning('The notice to server %s is looked at later: %s',
+                            uuid, error)
+                self._late[uuid] = time.monotonic() + LATE
+
+    def _keep(self, server: nova.NovaServer) -> bool:
+        """Whether a reaper may wait at the moment for a notice to run out.
+
+        It would end the server at that time, with the notice or without.
+        """
+        try:
+            until: datetime.datetime = timeutils.parse_isotime(
+                server.metadata[shapes.TERMINATE_AT])
+        except (LookupError, ValueError):
+            return False
+        left = (until - timeutils.utcnow(True)).total_seconds()
+        if not 0 < left <= float(self._conf.grace_period):
+            return False
+        if self._conf.strict_accounting:
+            # It has its allocation until it has ended.
+            left += self._conf.stop_timeout + self._conf.end_timeout
+        self._late[server.id] = time.monotonic() + left + LATE
+        return True
 
     def _with_victims(self, server: str, consumer: placement.Consumer,
                       taken: list[nova.NovaServer], waits: bool,
@@ -415,7 +354,7 @@ class Recovery:
             LOG.info('Room of other servers is held for %s: their end goes '
                      'on.', server)
             return self._attempt(server, consumer, Step.END, tuple(
-                self._victim(item, Stage.NOTICED) for item in there))
+                self._victim(item) for item in there))
         self._give_back(server, server, there, NOBODY)
         return None
 
@@ -429,7 +368,7 @@ class Recovery:
         for known in self._reader.on_hosts(self._hosts_of(held)):
             if self._placement.consumer(known.id).amounts:
                 continue
-            server = self._ends.find(known.id)
+            server = self.find(known.id)
             if server and server.host == known.host and (
                     server.status in shapes.ENDABLE and
                     server.task_state in (None, 'powering-off')):
@@ -443,7 +382,7 @@ class Recovery:
         :param hold_of: the server whose hold has their room, None if none has
         :param server: for which it was taken
         """
-        victims = [self._victim(item, Stage.NOTICED) for item in taken]
+        victims = [self._victim(item) for item in taken]
         consumers = [victim.consumer for victim in victims if victim.consumer]
         hosts = {item.id: item.host for item in taken}
         if self._holds.give_back(
@@ -459,25 +398,20 @@ class Recovery:
         hypervisor = self._reader.hypervisors.get(server.host)
         return hypervisor.uuid if hypervisor else None
 
-    def _victim(self, server: nova.NovaServer, stage: Stage) -> Victim:
-        """A victim; what it had is written down only in its flavor."""
-        provider = self._provider(server)
-        consumer = provider and holds.allocation(server, provider) or None
-        if server.status == 'SHUTOFF' and self._stopped_by_us(server):
-            stage = Stage.STOPPING
-        return Victim(server.id, server.name, server.project,
-                      self._reader.action(server), consumer, stage,
-                      self._clock())
-
-    def _stopped_by_us(self, server: nova.NovaServer) -> bool:
-        actions = self._nova.actions(server.id)
-        return bool(actions and actions[-1].action == 'stop' and
-                    actions[-1].project == self._holds.project)
-
-    def _is_whole(self, server: str, held: placement.Consumer) -> bool:
-        """Whether a hold is all that the server asks for."""
-        waiting = self._waiting(server)
-        return waiting is not None and held.covers(waiting.shape.resources)
+    def _victim(self, server: nova.NovaServer) -> Victim:
+        """A victim under notice; what it had its flavor alone tells."""
+        stage, provider = Stage.NOTICED, self._provider(server)
+        if server.status == 'SHUTOFF':
+            actions = self._nova.actions(server.id)
+            if actions and actions[-1].action == 'stop' and (
+                    actions[-1].project == self._holds.project):
+                # The reaper has stopped it.
+                stage = Stage.STOPPING
+        return Victim(
+            server.id, server.name, server.project,
+            self._reader.action(server),
+            holds.allocation(server, provider) if provider else None,
+            stage, time.monotonic())
 
     def _attempt(self, server: str, consumer: placement.Consumer, step: Step,
                  victims: tuple[Victim, ...]) -> Attempt | None:
@@ -495,7 +429,7 @@ class Recovery:
         return Attempt(
             waiting, names[provider], provider, step, victims=victims,
             held=consumer if self._holds.is_one(consumer) else None,
-            swapped=bool(victims), since=self._clock())
+            swapped=bool(victims), since=time.monotonic())
 
     def _hosts_of(self, consumer: placement.Consumer) -> set[str]:
         """The names of the hosts on which a consumer has something."""
@@ -508,7 +442,7 @@ class Recovery:
             if known.id in busy:
                 continue
             try:
-                server = self._ends.find(known.id)
+                server = self.find(known.id)
                 if server and shapes.is_back(server):
                     self._nova.delete_metadata(
                         server.id, (shapes.SHELVED_AT,))

@@ -8,7 +8,8 @@ which to go on, or its outcome. What was done for an attempt that does not go
 on is undone by the step that finds out.
 """
 
-import dataclasses
+from collections.abc import Callable
+import time
 
 from oslo_log import log
 
@@ -30,7 +31,7 @@ LOG = log.getLogger(__name__)
 # comes first as a rule, and thousands may be built at a time.
 WATCH = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 # Seconds in which a check has to be answered, a hold written and a rebuild
-# accepted: what is not begun, or ended nobody, gives way to others.
+# accepted; after them an attempt that has ended nobody gives way to others.
 PATIENCE = 60.0
 # Its owner reads this: it names no host, and nobody else.
 TAKEN = 'The host has no room for it any more.'
@@ -46,59 +47,37 @@ class Actor(preempt.Preempt):
         asked again: nothing is undone for it, since nothing may be possible.
         """
         try:
-            return self._do(dataclasses.replace(current, stalled=False))
+            return STEPS[current.step](self, current.but(stalled=False))
         except rest.RequestFailed as error:
-            now = self._clock()
             LOG.warning('Server %s stays at the step %s: %s', current.id,
                         current.step, error)
             if current.step in (Step.CHECK, Step.HOLD) and (
                     not current.ended and not current.unsure and
-                    now - current.since > PATIENCE):
+                    time.monotonic() - current.since > PATIENCE):
                 # Where none answered, what a library says names the service.
                 return Outcome(
                     current, Result.CONFLICT, error.message
                     if isinstance(error, rest.Unavailable) and error.status
                     else 'It cannot be looked at.', model.Reason.UNKNOWN)
-            return dataclasses.replace(
-                current, wake_at=now + attempts.AGAIN,
-                stalled=isinstance(error, nova.CellDown))
-
-    def _do(self, current: Attempt) -> Attempt | Outcome:
-        match current.step:
-            case Step.CHECK:
-                return self._check(current)
-            case Step.HOLD:
-                return self._hold(current)
-            case Step.NOTICE:
-                return self._notice(current)
-            case Step.GRACE:
-                return self._grace(current)
-            case Step.SWAP:
-                return self._swap(current)
-            case Step.END:
-                return self._end(current)
-            case Step.REBUILD:
-                return self._rebuild(current)
-            case Step.WATCH:
-                return self._watch(current)
+            return current.later(attempts.AGAIN,
+                                 stalled=isinstance(error, nova.CellDown))
 
     def _check(self, current: Attempt) -> Attempt | Outcome:
         """Look at the server itself, and ask Nova about the host."""
         found = self._find(current)
         if isinstance(found, Outcome):
             return found
-        if current.waiting.shelved:
-            return current.at(Step.HOLD, self._clock())
-        refusal = self._ask(
-            current, lambda: found,
-            lambda why: Outcome(current, Result.GONE, f'It {why}.'),
-            has_route=self._nova.has_pending_route and (
-                not current.waiting.failed))
-        if refusal:
-            return refusal
-        if current.victims:
-            return self._check_victims(current)
-        return current.at(Step.HOLD, self._clock())
+        if not current.waiting.shelved:
+            refusal = self._ask(
+                current, lambda: found,
+                lambda why: Outcome(current, Result.GONE, f'It {why}.'),
+                has_route=self._nova.has_pending_route and (
+                    not current.waiting.failed))
+            if refusal:
+                return refusal
+            if current.victims:
+                return self._check_victims(current)
+        return current.at(Step.HOLD)
 
     def _find(self, current: Attempt) -> nova.NovaServer | Outcome:
         """The server; why nothing is to be done for it any more."""
@@ -124,7 +103,7 @@ class Actor(preempt.Preempt):
         if current.held:
             # A part, of before the victims had ended: it is in the way.
             self._holds.release(current.id)
-            current = dataclasses.replace(current, held=None)
+            current = current.but(held=None)
         for request in current.requests:
             try:
                 amounts = self._placement.candidate(
@@ -157,15 +136,13 @@ class Actor(preempt.Preempt):
                 LOG.warning('Whether room is held for server %s is not '
                             'known: %s', current.id, error)
                 if (not current.ended and
-                        self._clock() - current.since > PATIENCE):
+                        time.monotonic() - current.since > PATIENCE):
                     self._holds.release(current.id)
                     return Outcome(current, Result.CONFLICT, 'No room can be '
                                    'held for it.', model.Reason.UNKNOWN)
-                return dataclasses.replace(
-                    current, unsure=True,
-                    wake_at=self._clock() + attempts.AGAIN)
-            current = dataclasses.replace(current, held=held)
-        return current.at(Step.REBUILD, self._clock())
+                return current.later(attempts.AGAIN, unsure=True)
+            current = current.but(held=held)
+        return current.at(Step.REBUILD)
 
     def _no_room(self, current: Attempt) -> Outcome:
         """The host has none; where there is, if the index cannot know."""
@@ -187,7 +164,7 @@ class Actor(preempt.Preempt):
         if current.provider in held.amounts and any(
                 held.covers(shapes.shape(request, '', {}).resources)
                 for request in current.requests):
-            return current.at(Step.REBUILD, self._clock(), held=held)
+            return current.at(Step.REBUILD, held=held)
         # A part, of before the victims had ended: it is in the way.
         self._holds.release(current.id)
         return None
@@ -195,7 +172,7 @@ class Actor(preempt.Preempt):
     def _rebuild(self, current: Attempt) -> Attempt | Outcome:
         """Have Nova build it."""
         if not current.asked_at:
-            current = dataclasses.replace(current, asked_at=self._clock())
+            current = current.but(asked_at=time.monotonic())
             self._book.write(attempts.record_of(current, store.ASKED),
                              wait=True)
         try:
@@ -207,64 +184,59 @@ class Actor(preempt.Preempt):
             # It may have been done all the same.
             LOG.info('Whether server %s is being rebuilt is looked at: %s',
                      current.id, error)
-            return current.at(Step.WATCH, self._clock(),
-                              wake_at=self._clock() + attempts.AGAIN)
+            return current.at(Step.WATCH, attempts.AGAIN)
         except rest.RequestFailed as error:
             return self._refused(current, error)
         if current.freed_at:
             self._metrics.freed_to_issued.observe(
-                self._clock() - current.freed_at)
+                time.monotonic() - current.freed_at)
         LOG.info('Server %s (%s) is being %s on %s.', current.id,
                  current.waiting.name,
                  'unshelved' if current.waiting.shelved else 'rebuilt',
                  current.host)
-        return current.at(Step.WATCH, self._clock(), sent=True,
-                          wake_at=self._clock() + WATCH[0])
+        return current.at(Step.WATCH, WATCH[0], sent=True)
 
     def _refused(self, current: Attempt, error: rest.RequestFailed
                  ) -> Attempt | Outcome:
+        reason, hindrance = model.Reason.REFUSED, None
         if isinstance(error, rest.Conflict):
             self._metrics.conflicts.labels('rebuild').inc()
             if isinstance(self._find(current), Outcome):
                 # What it has allocated is that of its build by now, of
                 # whatever type a Nova has left it; should it wait again, it
                 # is a hold as before.
-                return current.at(Step.WATCH, self._clock(), sent=True,
-                                  wake_at=self._clock() + WATCH[0])
-            self._release(current)
-            return Outcome(current, Result.REFUSED, error.message,
-                           model.Reason.UNKNOWN)
+                return current.at(Step.WATCH, WATCH[0], sent=True)
+            reason = model.Reason.UNKNOWN
         self._release(current)
         if isinstance(error, rest.NotFound):
             return Outcome(current, Result.GONE, 'It has been deleted.')
-        kind = (nova.Refusal.of(error) if isinstance(error, rest.Forbidden)
-                else None)
-        if kind == nova.Refusal.VOLUMES:
-            return Outcome(current, Result.REFUSED, error.message,
-                           model.Reason.REFUSED,
-                           model.Hindrance.NEEDS_OWNER)
-        return Outcome(
-            current, Result.REFUSED, error.message, model.Reason.QUOTA
-            if kind == nova.Refusal.QUOTA else model.Reason.REFUSED)
+        if isinstance(error, rest.Forbidden):
+            kind = nova.Refusal.of(error)
+            if kind == nova.Refusal.VOLUMES:
+                hindrance = model.Hindrance.NEEDS_OWNER
+            elif kind == nova.Refusal.QUOTA:
+                reason = model.Reason.QUOTA
+        return Outcome(current, Result.REFUSED, error.message, reason,
+                       hindrance)
 
     def _watch(self, current: Attempt) -> Attempt | Outcome:
         """Look whether it runs, or waits again."""
-        now = self._clock()
         try:
             server = self._nova.server(current.id)
         except rest.NotFound:
             return Outcome(current, Result.GONE,
                            'It was deleted while it was built.')
         if server.status in ('ACTIVE', 'SHUTOFF'):
-            self._returned(current)
+            if current.waiting.shelved:
+                self._unmark(current)
             if current.held:
                 self._holds.judge(True)
             return Outcome(current, Result.ACTIVE, 'It runs.')
-        if server.waits or server.shelved or (
-                server.failed and not current.sent):
-            if not current.sent:
-                # The answer that never came: nothing had been done.
-                return self._ask_again(current)
+        if not current.sent and (
+                server.waits or server.shelved or server.failed):
+            # The answer that never came: nothing had been done.
+            return self._ask_again(current)
+        if server.waits or server.shelved:
             return self._waits_again(current)
         if server.status == 'ERROR' and not server.task_state:
             self._release(current)
@@ -272,20 +244,20 @@ class Actor(preempt.Preempt):
                 current, Result.ERROR, server.fault or 'Its build failed.',
                 model.Reason.BUILD_FAILED, why=queue.Cause.INTERRUPTED
                 if nova.is_interrupted(server.fault) else None)
-        if now - current.since > self._conf.rebuild_timeout:
+        waited = time.monotonic() - current.since
+        if waited > self._conf.rebuild_timeout:
             # A build that takes the hold later is none the worse for it.
             self._release(current)
             return Outcome(current, Result.TIMEOUT,
                            f'It is {server.status} for too long.')
-        waited = now - current.since
         pause = next((step for step in WATCH if waited < 4 * step), WATCH[-1])
-        return dataclasses.replace(current, wake_at=now + pause)
+        return current.later(pause)
 
     def _ask_again(self, current: Attempt) -> Attempt | Outcome:
         """Nova has failed over the rebuild, which it may do for ever."""
         limit = self._conf.rebuild_timeout if current.ended else PATIENCE
-        if self._clock() - current.asked_at <= limit:
-            return current.at(Step.REBUILD, self._clock())
+        if time.monotonic() - current.asked_at <= limit:
+            return current.at(Step.REBUILD)
         self._release(current)
         return Outcome(current, Result.CONFLICT,
                        'Nova fails over its rebuild.', model.Reason.UNKNOWN)
@@ -305,8 +277,7 @@ class Actor(preempt.Preempt):
                 elif reason is model.Reason.UNKNOWN:
                     # Neither hosts nor filters have refused it.
                     why = queue.Cause.SERVICE
-                keeps = keeps and not any(
-                    item.refused_by for item in answer.hosts)
+                keeps = keeps and not any(answer.hosts.values())
             except rest.RequestFailed as error:
                 LOG.info('Why server %s waits again is not known: %s',
                          current.id, error)
@@ -315,10 +286,8 @@ class Actor(preempt.Preempt):
             self._holds.judge(False)
         return Outcome(current, Result.PENDING, detail, reason, why=why)
 
-    def _returned(self, current: Attempt) -> None:
+    def _unmark(self, current: Attempt) -> None:
         """A shelved one is back: it is to be shelved no more by its mark."""
-        if not current.waiting.shelved:
-            return
         try:
             self._nova.delete_metadata(current.id, (
                 shapes.SHELVED_AT, shapes.TERMINATE_AT, shapes.FOR))
@@ -356,3 +325,11 @@ class Actor(preempt.Preempt):
             LOG.warning('What is held for server %s, which was given up, '
                         'stays until a sweep: %s', waiting.id, error)
         return True
+
+
+STEPS: dict[Step, Callable[[Actor, Attempt], Attempt | Outcome]] = {
+    Step.CHECK: Actor._check, Step.HOLD: Actor._hold,
+    Step.NOTICE: Actor._notice, Step.GRACE: Actor._grace,
+    Step.SWAP: Actor._swap, Step.END: Actor._end,
+    Step.REBUILD: Actor._rebuild, Step.WATCH: Actor._watch,
+}

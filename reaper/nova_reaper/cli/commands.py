@@ -25,7 +25,6 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.cloud import world
 from nova_reaper import conf as reaper_conf
-from nova_reaper import engine as engine_module
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.queue import queue
@@ -33,75 +32,75 @@ from nova_reaper.report import http
 from nova_reaper.report import journal
 from nova_reaper.report import metrics
 from nova_reaper.report import store
-from nova_reaper.report.store import Kind
-from nova_reaper.report.store import Record
 from nova_reaper import service
 from nova_reaper.simulate import simulate
 from nova_reaper.simulate import snapshot
 
-# As Nagios and its like have it.
+# The exit codes of "status", as plugins of Nagios have them.
 STATUS_CODES = {'ok': 0, 'degraded': 1, 'failed': 2}
 
 
 def add_parsers(commands: Any) -> None:
     """Add the commands to those of a parser."""
-    as_json = {'--json': {'action': 'store_true', 'help': 'print JSON'}}
-    reason = {'--reason': {'default': '', 'metavar': 'TEXT',
-                           'help': 'why; the journal keeps it'}}
-    arguments: dict[str, dict[str, dict[str, Any]]] = {
-        'once': as_json | {
-            '--do': {'action': 'store_true', 'help': 'do it, as the mode of '
-                     'the configuration allows'},
-            '--timeout': {'type': int, 'default': 3600, 'metavar': 'SECONDS',
-                          'help': 'with --do: stop after so long (3600)'}},
-        'snapshot': {
-            'file': {'metavar': 'FILE', 'nargs': '?', 'default': '-',
-                     'help': 'where to write; standard output by default'},
-            '--hash': {'action': 'store_true', 'help': 'write hashes in place '
-                       'of IDs and names, by a key that is thrown away'}},
-        'status': as_json,
-        'history': as_json | {
-            '--server': {'help': 'what was done to the server of this ID, and '
-                         'for it'},
-            '--project': {'help': 'what was done to servers of the project of '
-                          'this ID'},
-            '--kind': {'help': f'one of {", ".join(Kind)}; several with '
-                       'commas'},
-            '--since': {'help': 'a time, or a period like 90m, 12h or 7d'},
-            '--until': {'help': 'the same'},
-            '--limit': {'type': int, 'default': 100, 'metavar': 'NUMBER',
-                        'help': 'at most so many records, the newest (100)'}},
-        'pause': reason, 'resume': reason}
-    for name, run, text, more in (
-            ('run', _run, 'run the service',
-             'Run the service until SIGTERM. SIGHUP reads the configuration '
-             'again.'),
-            ('once', _once, 'look at the cloud once',
-             'Look at the cloud once and print what would be done; nothing '
-             'is done without --do.'),
-            ('snapshot', _snapshot, 'write the cloud to a file',
-             'Write the cloud as it is now as a file for "simulate".'),
-            ('status', _status, 'ask the service on this machine how it is',
-             'Ask the service on this machine how it is. The exit code is 0 '
-             'for ok, 1 for degraded, 2 for failed.'),
-            ('history', _history, 'list what was done, to whom and why',
-             'List what was done to servers, for whom and why, as the journal '
-             'has it.'),
-            ('pause', functools.partial(_switch, Kind.PAUSE),
-             'have nothing done any more',
-             'Have nothing done any more, by any reaper of this cloud, '
-             'restarts included, until "resume". Notices are withdrawn; who '
-             'is being ended already is ended. It takes some seconds.'),
-            ('resume', functools.partial(_switch, Kind.RESUME), 'end a pause',
-             'Have the reapers go on after a pause.')):
-        command = commands.add_parser(name, help=text, description=more)
+    def add(name: str, run: Any, text: str, more: str
+            ) -> argparse.ArgumentParser:
+        command: argparse.ArgumentParser = commands.add_parser(
+            name, help=text, description=more)
         command.set_defaults(run=run)
         command.add_argument(
             '--config-file', action='append', metavar='FILE',
             help='a configuration file; may be repeated. Default: '
             '/etc/nova-reaper/nova-reaper.conf')
-        for argument, settings in arguments.get(name, {}).items():
-            command.add_argument(argument, **settings)
+        if name in ('once', 'status', 'history'):
+            command.add_argument('--json', action='store_true',
+                                 help='print JSON')
+        return command
+
+    add('run', _run, 'run the service', 'Run the service until SIGTERM. '
+        'SIGHUP reads the configuration again.')
+    command = add(
+        'once', _once, 'look at the cloud once', 'Look at the cloud once and '
+        'print what would be done; nothing is done without --do.')
+    command.add_argument('--do', action='store_true', help='do it, as the '
+                         'mode of the configuration allows')
+    command.add_argument(
+        '--timeout', type=int, default=3600, metavar='SECONDS',
+        help='with --do: stop after so long (3600)')
+    command = add(
+        'snapshot', _snapshot, 'write the cloud to a file',
+        'Write the cloud as it is now as a file for "simulate".')
+    command.add_argument('file', metavar='FILE', nargs='?', default='-',
+                         help='where to write; standard output by default')
+    command.add_argument(
+        '--hash', action='store_true', help='write hashes in place of IDs '
+        'and names, by a key that is thrown away')
+    add('status', _status, 'ask the service on this machine how it is',
+        'Ask the service on this machine how it is. The exit code is 0 for '
+        'ok, 1 for degraded, 2 for failed.')
+    command = add(
+        'history', _history, 'list what was done, to whom and why',
+        'List what was done to servers, for whom and why, as the journal has '
+        'it.')
+    for argument, text in (
+            ('server', 'what was done to the server of this ID, and for it'),
+            ('project', 'what was done to servers of the project of this ID'),
+            ('kind', f'one of {", ".join(store.Kind)}; several with commas'),
+            ('since', 'a time, or a period like 90m, 12h or 7d'),
+            ('until', 'the same')):
+        command.add_argument(f'--{argument}', help=text)
+    command.add_argument(
+        '--limit', type=int, default=100, metavar='NUMBER',
+        help='at most so many records, the newest (100)')
+    for kind, text, more in (
+            (store.Kind.PAUSE, 'have nothing done any more',
+             'Have nothing done any more, by any reaper of this cloud, '
+             'restarts included, until "resume". Notices are withdrawn; who '
+             'is being ended already is ended. It takes some seconds.'),
+            (store.Kind.RESUME, 'end a pause',
+             'Have the reapers go on after a pause.')):
+        command = add(kind.value, functools.partial(_switch, kind), text, more)
+        command.add_argument('--reason', default='', metavar='TEXT',
+                             help='why; the journal keeps it')
 
 
 def main(options: argparse.Namespace) -> int:
@@ -112,15 +111,19 @@ def main(options: argparse.Namespace) -> int:
             reaper_conf.check_login(conf)
     except (cfg.Error, OSError, ValueError) as error:
         where = ', '.join(options.config_file or ()) or 'The configuration'
-        print(f'{where}: {error}', file=sys.stderr)
-        return 2
+        return _refuse(f'{where}: {error}')
     try:
         code: int = options.run(conf, options)
         return code
     except (rest.RequestFailed, exceptions.ClientException,
             ValueError) as error:
-        print(f'The cloud cannot be asked: {error}', file=sys.stderr)
-        return 2
+        return _refuse(f'The cloud cannot be asked: {error}')
+
+
+def _refuse(why: str, code: int = 2) -> int:
+    """Print why something cannot be done; returns the exit code."""
+    print(why, file=sys.stderr)
+    return code
 
 
 def _connect(conf: cfg.ConfigOpts, meters: metrics.Metrics
@@ -130,7 +133,7 @@ def _connect(conf: cfg.ConfigOpts, meters: metrics.Metrics
     except (rest.RequestFailed, exceptions.ClientException):
         raise
     except Exception as error:
-        # Libraries raise what they like for a wrong option or file.
+        # For a wrong option or file libraries raise errors of any class.
         raise ValueError(str(error) or type(error).__name__) from error
 
 
@@ -143,68 +146,55 @@ def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     services = _connect(conf, meters)
     if options.do:
         return _once_done(conf, services, meters, options.timeout)
-    decisions = [decision for _, decision in once(conf, services)]
-    if options.json:
-        print(json.dumps({'decisions': [decision.to_dict()
-                                        for decision in decisions]}))
-    else:
-        print(simulate.table(decisions))
+    simulate.show(once(conf, services), options.json)
     return 0
 
 
 def _once_done(conf: cfg.ConfigOpts, services: service.Services,
-               meters: metrics.Metrics, timeout: int) -> int:
+               meters: metrics.Metrics, timeout: float) -> int:
+    """Do what is to be done, and end when nothing is under way any more."""
     if conf.reaper.mode == model.Mode.OBSERVE:
-        print('The mode is "observe": nothing is done.', file=sys.stderr)
-        return 2
+        return _refuse('The mode is "observe": nothing is done.')
     with futures.ThreadPoolExecutor(conf.reaper.workers) as pool, (
             futures.ThreadPoolExecutor(conf.placement.concurrency)) as hosts:
         book = journal.Journal(conf)
         book.start()
         engine = service.build(conf, services, meters, pool, hosts, book)
-        done = _work_off(engine, timeout)
+        end = time.monotonic() + timeout
+        # After three turns without anything to do nothing more will come.
+        calm = 0
+        while calm < 3 and time.monotonic() < end:
+            engine.turn(0.5)
+            busy = engine.attempts.under_way or not engine.jobs.idle or (
+                not engine.recovered)
+            calm = 0 if busy else calm + 1
         engine.jobs.stopping = True
     book.leave()
     if engine.guard.reason:
-        print(engine.guard.reason, file=sys.stderr)
-        return 1
-    if not done:
-        print('It was not done in time; the next start goes on with it.',
-              file=sys.stderr)
-    return 0 if done else 1
-
-
-def _work_off(engine: engine_module.Engine, timeout: float) -> bool:
-    """Turn until nothing is to be done any more.
-
-    :returns: whether that was so in time
-    """
-    end = time.monotonic() + timeout
-    calm = 0
-    while time.monotonic() < end:
-        engine.turn(0.5)
-        busy = engine.attempts.under_way or not engine.jobs.idle or (
-            not engine.recovered)
-        calm = 0 if busy else calm + 1
-        if calm >= 3:
-            return True
-    return False
+        return _refuse(engine.guard.reason, 1)
+    if book.pause:
+        return _refuse('The reaper is paused: nothing is begun before '
+                       '"nova-reaper resume".', 1)
+    if calm < 3:
+        return _refuse('It was not done in time; the next start goes on with '
+                       'it.', 1)
+    return 0
 
 
 def _snapshot(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
-    cloud = take_snapshot(conf, _connect(conf, metrics.Metrics()))
+    document = snapshot.to_document(
+        take_snapshot(conf, _connect(conf, metrics.Metrics())))
     if options.hash:
-        cloud = snapshot.hashed(cloud, secrets.token_bytes(32))
-    text = json.dumps(snapshot.to_document(cloud), indent=1) + '\n'
+        document = snapshot.hashed(document, secrets.token_bytes(32))
+    text = json.dumps(document, indent=1) + '\n'
     if options.file == '-':
         print(text, end='')
-    else:
-        try:
-            with open(options.file, 'w', encoding='utf-8') as file:
-                file.write(text)
-        except OSError as error:
-            print(f'{options.file}: {error.strerror}', file=sys.stderr)
-            return 2
+        return 0
+    try:
+        with open(options.file, 'w', encoding='utf-8') as file:
+            file.write(text)
+    except OSError as error:
+        return _refuse(f'{options.file}: {error.strerror}')
     return 0
 
 
@@ -214,7 +204,7 @@ def _status(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
         conf.http.listen, conf.http.listen)
     host = f'[{listen}]' if ':' in listen else listen
     try:
-        # Its certificate is for the name that others know it by.
+        # The certificate has the name that others know the machine by.
         answer = requests.get(f'{scheme}://{host}:{conf.http.port}/healthz',
                               timeout=10, verify=False).json()
         code = STATUS_CODES[answer['status']]
@@ -228,31 +218,28 @@ def _status(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
                   for check in answer['checks']]
     except requests.ConnectionError:
         read = ', '.join(conf.config_file or ()) or 'no configuration file'
-        print(f'No nova-reaper listens on {host}, port {conf.http.port} (by '
-              f'[http] of {read}).', file=sys.stderr)
-        return 2
+        return _refuse(f'No nova-reaper listens on {host}, port '
+                       f'{conf.http.port} (by [http] of {read}).')
     except (requests.RequestException, ValueError) as error:
-        print(f'nova-reaper does not answer: {error}', file=sys.stderr)
-        return 2
+        return _refuse(f'nova-reaper does not answer: {error}')
     except (LookupError, TypeError):
-        print(f'What answers on {host}, port {conf.http.port}, is no '
-              'nova-reaper.', file=sys.stderr)
-        return 2
+        return _refuse(f'What answers on {host}, port {conf.http.port}, is '
+                       'no nova-reaper.')
     print(json.dumps(answer) if options.json else '\n'.join(lines))
     return code
 
 
 def once(conf: cfg.ConfigOpts, services: service.Services
-         ) -> list[tuple[model.Waiting, model.Decision]]:
+         ) -> list[model.Decision]:
     """What would be decided now, in order; nothing is done.
 
     :raises: rest.RequestFailed
     """
     known = look(conf, services)
     decided = []
-    while (item := known.planner.next(timeutils.utcnow(True), everybody=True)):
-        decided.append(item)
-    return decided + [(waiting, queue.not_asked(waiting))
+    while item := known.planner.next(timeutils.utcnow(True), everybody=True):
+        decided.append(item[1])
+    return decided + [queue.not_asked(waiting)
                       for waiting in known.not_asked.values()]
 
 
@@ -304,10 +291,9 @@ def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
             {name: value for name, value in values.items()
              if value is not None}, max(1, options.limit))
     except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+        return _refuse(str(error))
     try:
-        found = store.Store(conf).find(query)[::-1]
+        found = store.Store(conf).find(**query)[::-1]
     except Exception as error:
         return _failed(error)
     if options.json:
@@ -317,7 +303,7 @@ def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     return 0
 
 
-def _table(found: Sequence[Record]) -> str:
+def _table(found: Sequence[store.Record]) -> prettytable.PrettyTable:
     table = prettytable.PrettyTable(
         ['Time', 'What', 'Server', 'Name', 'Result', 'For', 'Host', 'Why'])
     table.align = 'l'
@@ -327,12 +313,12 @@ def _table(found: Sequence[Record]) -> str:
         table.add_row([
             shown['at'], item.kind.value, item.server, item.name,
             item.result or shown['action'] or '', other, item.host,
-            why(item)])
-    return str(table)
+            _why(item)])
+    return table
 
 
-def why(item: Record) -> str:
-    """In a few words how it came about."""
+def _why(item: store.Record) -> str:
+    """In a few words how what the record tells came about."""
     decision = item.detail.get('decision') or {}
     said = [str(item.detail.get('why') or decision.get('detail') or '')]
     if other := item.detail.get('runner_up'):
@@ -342,26 +328,24 @@ def why(item: Record) -> str:
     return ' '.join(part for part in said if part)
 
 
-def _switch(kind: Kind, conf: cfg.ConfigOpts, options: argparse.Namespace
-            ) -> int:
+def _switch(kind: store.Kind, conf: cfg.ConfigOpts,
+            options: argparse.Namespace) -> int:
     """Pause the reapers of this cloud, or have them go on."""
-    reason = options.reason[:http.LONGEST_REASON]
     try:
-        stands = journal.Journal(conf).switch(
-            kind, f'{getpass.getuser()}@{socket.gethostname()}', reason)
+        journal.Journal(conf).switch(
+            kind, f'{getpass.getuser()}@{socket.gethostname()}',
+            options.reason[:http.LONGEST_REASON])
     except Exception as error:
-        if kind is Kind.PAUSE:
-            print('The reaper is not paused. Set mode = observe in its '
-                  'configuration and send it SIGHUP.', file=sys.stderr)
+        if kind is store.Kind.PAUSE:
+            _refuse('The reaper is not paused. Set mode = observe in its '
+                    'configuration and send it SIGHUP.')
         return _failed(error)
-    state: dict[str, Any] = http.pause_to_dict(stands)
-    print('The reaper is paused.' if state['paused']
+    print('The reaper is paused.' if kind is store.Kind.PAUSE
           else 'The reaper is not paused.')
     return 0
 
 
 def _failed(error: Exception) -> int:
-    # Its text may hold the password of the URL.
-    print(f'The journal cannot be used ({type(error).__name__}): see '
-          '[database] connection.', file=sys.stderr)
-    return 2
+    # The text of the error may hold the password of the URL.
+    return _refuse(f'The journal cannot be used ({type(error).__name__}): see '
+                   '[database] connection.')

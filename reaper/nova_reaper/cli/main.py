@@ -59,14 +59,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser(arguments[:1] != ['simulate']).parse_args(arguments)
     try:
         code = _run(options)
-        # What cannot be written is found out here, and not at the exit.
+        # A disk that is full is found here, and not at the exit.
         if sys.stdout:
             sys.stdout.flush()
         return code
     except OSError as error:
         if sys.stdout:
             simulate.give_up(sys.stdout)
-        # Who closed a pipe has seen enough.
+        # A reader that has closed the pipe needs no message.
         if not isinstance(error, BrokenPipeError):
             simulate.tell(f'nova-reaper: {error.strerror or error}')
     return 2

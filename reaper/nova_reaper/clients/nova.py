@@ -6,7 +6,6 @@ https://docs.openstack.org/api-ref/compute/ and, for 2.105 to 2.107, the
 reference of nova-pending.
 """
 
-import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import re
 import threading
 import time
 from typing import Any
+from typing import TypeVar
 
 from keystoneauth1 import plugin
 from oslo_log import log
@@ -27,16 +27,18 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 
 LOG = log.getLogger(__name__)
+T = TypeVar('T')
 OLDEST = '2.106'
 NEWEST = '2.107'
 PENDING_ROUTE = '2.107'
 # From 2.88 on Nova asks each nova-compute for the uptime of its host.
 HYPERVISORS = '2.87'
-# Projects of which the token is kept: the last that one was asked for.
+# Of how many projects a token is kept: those for which one was asked for last.
 KEPT = 500
-# Seconds after which a project is asked for again that gave no token.
+# Seconds after which Keystone is asked again for a token that it refused.
 AGAIN = 300.0
-# Servers kept in mind that were refused for their volumes or secrets.
+# How many servers are kept in mind that Nova did not rebuild for their volumes
+# or secrets.
 REMEMBERED = 10000
 
 
@@ -77,6 +79,8 @@ class NovaServer:
     """A server as the administrator sees it.
 
     :ivar image: its ID, '' where it boots from a volume
+    :ivar kind: what, beside flavor and project, lets Nova tell two servers
+        apart
     :ivar volumes: whether it has volumes; those that are to be made when it
         is built are none yet
     :ivar asked: whether its owner has asked to wait, as far as Nova says so
@@ -88,7 +92,6 @@ class NovaServer:
     project: str
     user: str
     status: str
-    vm_state: str
     task_state: str | None
     host: str
     flavor: Flavor
@@ -99,7 +102,6 @@ class NovaServer:
     metadata: Mapping[str, str]
     locked: bool
     kind: str = ''
-    zone: str | None = None
     volumes: bool = False
     asked: bool = False
     fault: str = ''
@@ -127,36 +129,24 @@ class NovaServer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class HostVerdict:
-    """What Nova's filters say of a host for a server that waits.
-
-    :ivar refused_by: the first filter that refuses it, None if none does
-    """
-
-    host: str
-    uuid: str
-    refused_by: str | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Pending:
     """The answer of ``GET /servers/{id}/pending``.
 
     :ivar requests: query strings for ``GET /allocation_candidates``, in the
         order in which the scheduler tries them
+    :ivar hosts: the first filter that refuses each host, by its name; None if
+        none does
     :ivar unavailable: why requests and hosts are not known, '' if they are
     :ivar token_required: True if Nova says that a rebuild is refused to the
         token, since it is of another project than the server; None if not
     """
 
-    since: datetime.datetime
     attempts: int
-    last_attempt: datetime.datetime | None
     reason: model.Reason
     message: str
     advice: str
     requests: tuple[str, ...] = ()
-    hosts: tuple[HostVerdict, ...] = ()
+    hosts: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     unavailable: str = ''
     token_required: bool | None = None
 
@@ -166,7 +156,6 @@ class Action:
     """An entry of a server's action list."""
 
     action: str
-    request_id: str
     project: str
     user: str
     started_at: datetime.datetime
@@ -194,10 +183,25 @@ class Hypervisor:
     """A compute node: its UUID is that of its resource provider."""
 
     uuid: str
-    name: str
     host: str
     up: bool
     enabled: bool
+
+
+# The status of a server of a cell that is down.
+UNKNOWN = 'UNKNOWN'
+
+
+class CellDown(rest.Unavailable):
+    """Nova cannot reach the cell of a server, and knows little of it."""
+
+
+def _action(name: str, body: Any = None) -> Callable[['Nova', str], None]:
+    """A method that asks Nova for an action with a server."""
+    def act(self: 'Nova', uuid: str) -> None:
+        self.client.request('POST', f'/servers/{uuid}/action',
+                            json={name: body})
+    return act
 
 
 class Nova:
@@ -263,25 +267,21 @@ class Nova:
         :raises: rest.NotFound if it does not wait, rest.Conflict while
             it is being rebuilt
         """
-        path = f'/servers/{uuid}/pending'
-        page: str | None = rest.with_query(path, host=list(hosts) or None)
-        verdicts: list[HostVerdict] = []
-        first: dict[str, Any] = {}
-        while page:
-            answer = self.client.request('GET', page)
-            first = first or answer['pending']
-            verdicts += [HostVerdict(item['host'], item['uuid'],
-                                     item['refused_by'])
-                         for item in answer['pending'].get('hosts') or ()]
-            # Beside the answer or in it, as "servers_links" is elsewhere.
-            page = rest.next_page(path, answer.get('hosts_links') or
-                                  answer['pending'].get('hosts_links'))
+        pages = list(self.client.pages(
+            f'/servers/{uuid}/pending', 'hosts', within='pending',
+            host=list(hosts) or None))
+        first = pages[0]
+        known = first['reason'] in set(model.Reason)
         return Pending(
-            _time(first['since']), first['attempts'],
-            _time_or_none(first['last_attempt']), _reason(first['reason']),
+            first['attempts'],
+            model.Reason(first['reason'] if known else 'unknown'),
             first['message'] or '', first['advice'] or '',
-            tuple(first.get('requests') or ()), tuple(verdicts),
-            first.get('unavailable') or '',
+            tuple(first.get('requests') or ()),
+            {item['host']: item['refused_by'] for page in pages
+             for item in page.get('hosts') or ()},
+            # A cell can fail after the first page.
+            next(filter(None, (page.get('unavailable') for page in pages)),
+                 ''),
             'rebuild_forbidden' in first or None)
 
     def actions(self, uuid: str) -> list[Action]:
@@ -289,8 +289,8 @@ class Nova:
         items = self.client.request(
             'GET', f'/servers/{uuid}/os-instance-actions')['instanceActions']
         return sorted(
-            (Action(item['action'], item['request_id'],
-                    item['project_id'] or '', item['user_id'] or '',
+            (Action(item['action'], item['project_id'] or '',
+                    item['user_id'] or '',
                     _time(item['start_time']), item['message'])
              for item in items), key=lambda action: action.started_at)
 
@@ -315,45 +315,28 @@ class Nova:
         for item in self.client.list('/os-hypervisors/detail', 'hypervisors',
                                      microversion=HYPERVISORS):
             yield Hypervisor(
-                item['id'], item['hypervisor_hostname'],
-                item['service']['host'], item['state'] == 'up',
+                item['id'], item['service']['host'], item['state'] == 'up',
                 item['status'] == 'enabled')
 
-    def rebuild(self, uuid: str) -> None:
-        """Have a server that waits built, as it was asked for."""
-        self._act(uuid, 'rebuild', {})
+    # Have a server that waits built, as it was asked for.
+    rebuild = _action('rebuild', {})
+    # Have the guest shut down, and run a server that was stopped.
+    stop = _action('os-stop')
+    start = _action('os-start')
+    # Delete a server, also where a delete only marks it as deleted.
+    force_delete = _action('forceDelete')
+    # Take a server off its host and keep it; the second does so where the
+    # host still has the disk of a shelved one.
+    shelve = _action('shelve')
+    shelve_offload = _action('shelveOffload')
 
     def unshelve(self, uuid: str, host: str) -> None:
         """Bring a shelved server back, on this host."""
-        self._act(uuid, 'unshelve', {'host': host})
+        _action('unshelve', {'host': host})(self, uuid)
 
     def reset_state(self, uuid: str, state: str) -> None:
         """Set a server's state, "active" or "error", and end its task."""
-        self._act(uuid, 'os-resetState', {'state': state})
-
-    def stop(self, uuid: str) -> None:
-        """Have the guest shut down."""
-        self._act(uuid, 'os-stop', None)
-
-    def start(self, uuid: str) -> None:
-        """Run a server that was stopped."""
-        self._act(uuid, 'os-start', None)
-
-    def force_delete(self, uuid: str) -> None:
-        """Delete a server, also where a delete only marks it as deleted."""
-        self._act(uuid, 'forceDelete', None)
-
-    def shelve(self, uuid: str) -> None:
-        """Take a server off its host and keep it."""
-        self._act(uuid, 'shelve', None)
-
-    def shelve_offload(self, uuid: str) -> None:
-        """Take a shelved server off the host that still has its disk."""
-        self._act(uuid, 'shelveOffload', None)
-
-    def _act(self, uuid: str, action: str, body: Any) -> None:
-        self.client.request('POST', f'/servers/{uuid}/action',
-                            json={action: body})
+        _action('os-resetState', {'state': state})(self, uuid)
 
     def set_metadata(self, uuid: str, items: Mapping[str, str]) -> None:
         """Add to a server's metadata."""
@@ -370,14 +353,6 @@ class Nova:
                 pass
 
 
-# The status of a server of a cell that is down.
-UNKNOWN = 'UNKNOWN'
-
-
-class CellDown(rest.Unavailable):
-    """Nova cannot reach the cell of a server, and knows little of it."""
-
-
 def server_from(item: Mapping[str, Any]) -> NovaServer:
     """A server from an answer of Nova at 2.106 or later.
 
@@ -387,10 +362,16 @@ def server_from(item: Mapping[str, Any]) -> NovaServer:
         raise CellDown('nova', f'server {item["id"]}',
                        'the cell of the server cannot be reached', 503)
     image = item.get('image') or {}
+    # Forced hosts, destinations and what ports need are in no list: the answer
+    # for the server itself is asked for before anything is done for it.
+    kind = '|'.join((
+        image.get('id', ''), repr(sorted(
+            (image.get('properties') or {}).items())),
+        item.get('pinned_availability_zone') or '',
+        repr(sorted((item.get('scheduler_hints') or {}).items()))))
     return NovaServer(
         id=item['id'], name=item['name'], project=item['tenant_id'],
         user=item['user_id'], status=item['status'],
-        vm_state=item['OS-EXT-STS:vm_state'],
         task_state=item['OS-EXT-STS:task_state'],
         host=item.get('OS-EXT-SRV-ATTR:host') or '',
         flavor=_flavor(item['flavor'], item['flavor']['original_name']),
@@ -398,7 +379,7 @@ def server_from(item: Mapping[str, Any]) -> NovaServer:
         updated_at=_time(item['updated']),
         launched_at=_time_or_none(item.get('OS-SRV-USG:launched_at')),
         metadata=item['metadata'], locked=item['locked'],
-        kind=_kind(item), zone=item.get('pinned_availability_zone'),
+        kind=kind,
         volumes=bool(item.get('os-extended-volumes:volumes_attached')),
         asked=bool(item.get('asked_to_wait')),
         fault=(item.get('fault') or {}).get('message') or '')
@@ -409,34 +390,11 @@ def is_interrupted(message: str) -> bool:
     return 'interrupted' in message
 
 
-def _kind(item: Mapping[str, Any]) -> str:
-    """What, beside flavor and project, lets Nova tell two servers apart.
-
-    The list shows all of it but forced hosts, destinations and what ports
-    need: the answer for the server itself is asked for before anything is
-    done for it.
-    """
-    image = item.get('image') or {}
-    hints = item.get('scheduler_hints') or {}
-    parts = [image.get('id', ''),
-             repr(sorted((image.get('properties') or {}).items())),
-             item.get('pinned_availability_zone') or '',
-             repr(sorted(hints.items()))]
-    return '|'.join(parts)
-
-
 def _flavor(item: Mapping[str, Any], name: str) -> Flavor:
     return Flavor(
         name, item['vcpus'], item['ram'], item['disk'],
         item.get('ephemeral', item.get('OS-FLV-EXT-DATA:ephemeral', 0)),
         item['swap'] or 0, item.get('extra_specs') or {}, item.get('id', ''))
-
-
-def _reason(word: str) -> model.Reason:
-    try:
-        return model.Reason(word)
-    except ValueError:
-        return model.Reason.UNKNOWN
 
 
 def _time(text: str) -> datetime.datetime:
@@ -465,17 +423,14 @@ class Owners:
     """
 
     def __init__(self, compute: Nova, project: str,
-                 log_in: Callable[[str], plugin.BaseAuthPlugin],
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 log_in: Callable[[str], plugin.BaseAuthPlugin]) -> None:
         self._nova = compute
         self._project = project
         self._log_in = log_in
-        self._clock = clock
         self._lock = threading.Lock()
-        self._logins: collections.OrderedDict[str, _Login] = (
-            collections.OrderedDict())
-        self._refused: collections.OrderedDict[str, None] = (
-            collections.OrderedDict())
+        self._logins: dict[str, _Login] = {}
+        # IDs of servers that were refused for their volumes or secrets.
+        self._refused: dict[str, None] = {}
 
     def objection(self, server: NovaServer, needed: bool | None
                   ) -> str | None:
@@ -486,7 +441,7 @@ class Owners:
         :raises: rest.Unavailable if Keystone does not answer
         """
         if needed is None:
-            # A further volume or a secret that is made shows in no answer.
+            # No answer shows further volumes or secrets that are to be made.
             needed = server.id in self._refused or not (
                 server.image or server.volumes)
         if not needed or server.project == self._project:
@@ -500,10 +455,10 @@ class Owners:
         login = self._login(server.project)
         if login.auth:
             try:
-                # One of an hour ago may have been revoked since.
+                # The token of an hour ago may have been revoked since.
                 self._nova.with_auth(login.auth).server(server.id)
             except rest.Forbidden:
-                self._forget(server.project)
+                self._logins.pop(server.project, None)
                 login = self._login(server.project)
         return login.refusal
 
@@ -518,10 +473,15 @@ class Owners:
                 self._nova.with_auth(login.auth).rebuild(server)
                 return
             except (rest.Forbidden, rest.Conflict) as error:
-                if not _is_for_rights(error):
+                # What a lock or a policy keeps from the project's token the
+                # reaper's own may do.
+                may = ('is locked' in error.message
+                       if isinstance(error, rest.Conflict)
+                       else Refusal.of(error) == Refusal.RIGHTS)
+                if not may:
                     raise
                 if error.status == 401:
-                    self._forget(project)
+                    self._logins.pop(project, None)
                 LOG.info('Server %s is rebuilt with the token of the reaper, '
                          'since that of project %s may not: %s', server,
                          project, error)
@@ -529,25 +489,22 @@ class Owners:
             self._nova.rebuild(server)
         except rest.Forbidden as error:
             if Refusal.of(error) == Refusal.VOLUMES:
-                self._remember(server)
+                self._keep(self._refused, server, None, REMEMBERED)
             raise
 
-    def _remember(self, server: str) -> None:
+    def _keep(self, kept: dict[str, T], key: str, value: T, most: int) -> None:
+        """Keep a value, and no more values than so many."""
         with self._lock:
-            self._refused[server] = None
-            if len(self._refused) > REMEMBERED:
-                self._refused.popitem(last=False)
-
-    def _forget(self, project: str) -> None:
-        with self._lock:
-            self._logins.pop(project, None)
+            kept.pop(key, None)
+            kept[key] = value
+            if len(kept) > most:
+                del kept[next(iter(kept))]
 
     def _login(self, project: str) -> _Login:
         if project == self._project:
             return _Login(None, '', 0.0)
-        now = self._clock()
-        with self._lock:
-            kept = self._logins.get(project)
+        now = time.monotonic()
+        kept = self._logins.get(project)
         if kept and (kept.auth or now - kept.at < AGAIN):
             return kept
         try:
@@ -562,16 +519,5 @@ class Owners:
                         'reaper, but for those with volumes or secrets that '
                         'are made when they are built: they need a role of '
                         'the reaper in the project.', made.refusal)
-        with self._lock:
-            self._logins[project] = made
-            self._logins.move_to_end(project)
-            if len(self._logins) > KEPT:
-                self._logins.popitem(last=False)
+        self._keep(self._logins, project, made, KEPT)
         return made
-
-
-def _is_for_rights(error: rest.RequestFailed) -> bool:
-    """Whether the reaper's own token may do what the project's may not."""
-    if isinstance(error, rest.Conflict):
-        return 'is locked' in error.message
-    return Refusal.of(error) == Refusal.RIGHTS

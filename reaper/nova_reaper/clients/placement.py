@@ -21,7 +21,7 @@ NEWEST = '1.39'
 HOLD = 'NOVA_PENDING'
 INSTANCE = 'INSTANCE'
 SHARES = 'MISC_SHARES_VIA_AGGREGATE'
-# A suffix that no group of Nova's has.
+# The suffix of a group in a request; no group of Nova's has it.
 ANCHOR = '_NOVA_REAPER_HOST'
 # As many candidates as the scheduler asks for, by default.
 MOST = 1000
@@ -111,8 +111,12 @@ class Placement:
         if inventory is None:
             answer = self.client.request(
                 'GET', f'/resource_providers/{uuid}/inventories')
-            inventory = {name: _inventory(item) for name, item
-                         in answer['inventories'].items()}
+            fields = [field.name
+                      for field in dataclasses.fields(model.Inventory)]
+            inventory = {
+                name: model.Inventory(**{field: item[field]
+                                         for field in fields})
+                for name, item in answer['inventories'].items()}
         allocations = self.client.request(
             'GET', f'/resource_providers/{uuid}/allocations')
         return Provider(
@@ -136,7 +140,8 @@ class Placement:
         if not amounts:
             return Consumer(uuid, {})
         kind = answer['consumer_type']
-        # Nova writes none, which Placement shows and does not take back.
+        # Nova writes no type: Placement shows that as "unknown", which it does
+        # not take back.
         return Consumer(uuid, amounts, answer['project_id'],
                         answer['user_id'],
                         INSTANCE if kind == 'unknown' else kind,
@@ -168,10 +173,9 @@ class Placement:
         :param elsewhere: resource classes that sharing providers may have
         :returns: None if there is no room
         """
-        pairs = [(key, value) for key, value in parse.parse_qsl(query)
-                 if key != 'limit']
-        tree = [(key, value) for key, value in pairs if key != 'in_tree']
-        queries = [tree + [('in_tree', provider)]]
+        pairs = parse.parse_qsl(query)
+        queries = [[(key, value) for key, value in pairs if key != 'in_tree'] +
+                   [('in_tree', provider)]]
         if elsewhere:
             queries.append(_with_anchor(pairs, provider, elsewhere))
         for asked in queries:
@@ -190,9 +194,7 @@ class Placement:
         :param query: as Nova gives it in ``requests``
         :returns: None if there may be more than are looked at
         """
-        answer = self._candidates([
-            (key, value) for key, value in parse.parse_qsl(query)
-            if key != 'limit'], MOST)
+        answer = self._candidates(parse.parse_qsl(query), MOST)
         if len(answer['allocation_requests']) >= MOST:
             return None
         summaries = answer['provider_summaries']
@@ -202,9 +204,10 @@ class Placement:
 
     def _candidates(self, pairs: list[tuple[str, str]], limit: int
                     ) -> dict[str, Any]:
+        query = [(key, value) for key, value in pairs if key != 'limit']
         return self.client.request(
             'GET', '/allocation_candidates?' + parse.urlencode(
-                pairs + [('limit', str(limit))]))
+                query + [('limit', str(limit))]))
 
     def write(self, consumers: Iterable[Consumer]) -> None:
         """Write what the consumers have from now on, all or nothing.
@@ -247,7 +250,7 @@ def _with_anchor(pairs: list[tuple[str, str]], provider: str,
             own = [item for item in items
                    if item.partition(':')[0] not in elsewhere]
             if own and len(items) > 1:
-                # Those that are left keep the traits of the query.
+                # The classes that are left keep the traits of the query.
                 value = ','.join(item for item in items if item != own[0])
                 result += [(f'resources{ANCHOR}', own[0]),
                            (f'in_tree{ANCHOR}', provider)]
@@ -255,11 +258,3 @@ def _with_anchor(pairs: list[tuple[str, str]], provider: str,
     if 'group_policy' not in dict(pairs):
         result.append(('group_policy', 'none'))
     return result
-
-
-def _inventory(item: Mapping[str, Any]) -> model.Inventory:
-    return model.Inventory(
-        total=item['total'], reserved=item['reserved'],
-        allocation_ratio=item['allocation_ratio'],
-        min_unit=item['min_unit'], max_unit=item['max_unit'],
-        step_size=item['step_size'])

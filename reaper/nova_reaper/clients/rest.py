@@ -7,7 +7,6 @@ asked of the two, and Keystone is asked here.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import copy
@@ -32,7 +31,7 @@ LOG = log.getLogger(__name__)
 PAGE = 1000
 PREFIX = 'reaper:'
 
-# service, HTTP status or None for no answer, seconds
+# It is told the service, the HTTP status (None for no answer) and the seconds.
 Observer = Callable[[str, int | None, float], None]
 
 
@@ -40,16 +39,14 @@ class RequestFailed(Exception):
     """A request was refused or got no answer.
 
     :ivar status: of HTTP, None if there was no answer
-    :ivar code: Placement's word for the error, '' elsewhere
     """
 
     def __init__(self, service: str, what: str, message: str,
-                 status: int | None = None, code: str = '') -> None:
+                 status: int | None = None) -> None:
         super().__init__(f'{service}: {what}: {status or "no answer"}: '
                          f'{message}')
         self.message = message
         self.status = status
-        self.code = code
 
 
 class BadRequest(RequestFailed):
@@ -145,7 +142,7 @@ class Client:
     def microversion(self) -> str | None:
         """The newest microversion that both sides have.
 
-        :raises: TooOld if the service has none that will do; Unavailable
+        :raises: TooOld; Unavailable
         """
         if self._newest and self._microversion is None:
             try:
@@ -171,7 +168,7 @@ class Client:
             # In some catalogues a project is part of the URL.
             url = data.url.rstrip('/').removesuffix(
                 self._adapter.get_project_id() or '')
-            # The session keeps for good what it was told before.
+            # The session keeps for good what the service offered before.
             found = discover.Discover(self._adapter.session, url)
         except exceptions.ClientException as error:
             LOG.info('The newest microversion of %s is not known: %s',
@@ -202,8 +199,7 @@ class Client:
         return str(discover.version_to_string(min(newest, offered)))
 
     def request(self, method: str, path: str, *, json: Any = None,
-                microversion: str | None = None, repeat: int | None = None
-                ) -> dict[str, Any] | Any:
+                microversion: str | None = None) -> dict[str, Any] | Any:
         """Send a request; returns what the body of the answer has.
 
         That is None where there is none, as those who write expect.
@@ -214,12 +210,9 @@ class Client:
 
         :raises: RequestFailed
         """
-        once: dict[str, int] = {}
-        if method != 'GET':
-            # A connection may break after the write as well as before it.
-            repeat, once = repeat or 0, {'connect_retries': 0}
-        elif repeat is None:
-            repeat = 3
+        # A connection may break after the write as well as before it.
+        repeat = {'status_code_retries': 3} if method == 'GET' else {
+            'status_code_retries': 0, 'connect_retries': 0}
         what = f'{method} {path.partition("?")[0]}'
         status: int | None = None
         begun, sent_at = time.monotonic(), time.time()
@@ -228,13 +221,12 @@ class Client:
             response = self._adapter.request(
                 path, method, json=json, raise_exc=False,
                 microversion=microversion or self.microversion,
-                status_code_retries=repeat,
                 retriable_status_codes=[502, 503, 504],
-                headers={'Accept': 'application/json'}, **once)
+                headers={'Accept': 'application/json'}, **repeat)
             status = response.status_code
             self._compare_clocks(response.headers.get('Date'), sent_at)
         except exceptions.HTTPClientError as error:
-            # Of Keystone, which gives no token any more.
+            # Keystone gives no token any more.
             status = error.http_status
             raise _kind(status)(self.name, what, str(error), status) from error
         except exceptions.ClientException as error:
@@ -251,7 +243,7 @@ class Client:
         except ValueError:
             body = None
         if not isinstance(body, dict):
-            # A page of a proxy, that says nothing of what was done.
+            # A page of a proxy says nothing of what was done.
             raise Unavailable(
                 self.name, what, 'the answer is no JSON object; something '
                 'else may answer at this address', status)
@@ -266,19 +258,34 @@ class Client:
             made_at = utils.parsedate_to_datetime(date or '').timestamp()
         except ValueError:
             return
-        # It has no fractions of a second.
+        # The header has no fractions of a second.
         self.clock_off = made_at - min(max(made_at, sent_at - 1),
                                        time.time() + 1)
 
-    def list(self, path: str, key: str, microversion: str | None = None,
-             **query: Any) -> Iterator[dict[str, Any]]:
-        """All of a list, page by page."""
-        query.setdefault('limit', PAGE)
+    def pages(self, path: str, key: str, *, within: str = '',
+              microversion: str | None = None, **query: Any
+              ) -> Iterator[dict[str, Any]]:
+        """What has the pages of a list, one after another.
+
+        :param key: of the list
+        :param within: key of what has the list, '' for the whole answer
+        :param query: what is None is left out
+        """
         page: str | None = with_query(path, **query)
         while page:
             answer = self.request('GET', page, microversion=microversion)
-            yield from answer[key]
-            page = next_page(path, answer.get(f'{key}_links'))
+            answer = answer[within] if within else answer
+            yield answer
+            # The link may name a host that only clients outside can reach.
+            page = next((f'{path}?{parse.urlsplit(link["href"]).query}'
+                         for link in answer.get(f'{key}_links') or ()
+                         if link.get('rel') == 'next'), None)
+
+    def list(self, path: str, key: str, **query: Any
+             ) -> Iterator[dict[str, Any]]:
+        """All of a list, page by page; parameters are those of pages()."""
+        for page in self.pages(path, key, limit=PAGE, **query):
+            yield from page[key]
 
 
 def with_query(path: str, **query: Any) -> str:
@@ -289,41 +296,28 @@ def with_query(path: str, **query: Any) -> str:
     return f'{path}?{parse.urlencode(given, doseq=True)}'
 
 
-def next_page(path: str, links: Iterable[Mapping[str, str]] | None
-              ) -> str | None:
-    """The path and query of what follows a page, None if it is the last."""
-    # The link may name a host that only clients outside can reach.
-    return next((f'{path}?{parse.urlsplit(link["href"]).query}'
-                 for link in links or () if link.get('rel') == 'next'), None)
+def _kind(status: int) -> type[RequestFailed]:
+    return FAILURES.get(status, Unavailable if status >= 500 or status == 429
+                        else RequestFailed)
 
 
 def _failure(service: str, what: str, response: requests.Response
              ) -> RequestFailed:
-    message, code = response.reason or '', ''
-    body = None
+    message, body = response.reason or '', None
     try:
         body = response.json()
-        if not isinstance(body, dict):
-            pass
-        elif 'errors' in body:  # Placement
+        if isinstance(body, dict) and 'errors' in body:  # Placement
             message = body['errors'][0].get('detail', '').strip()
-            code = body['errors'][0].get('code', '')
-        elif body:            # Nova, Keystone
+        elif isinstance(body, dict):  # Nova, Keystone
             message = next(iter(body.values())).get('message', message)
     except (ValueError, AttributeError, LookupError, StopIteration):
         pass
-    status = response.status_code
-    kind = _kind(status)
+    kind = _kind(response.status_code)
     if kind in (NotFound, Conflict) and not isinstance(body, dict):
-        # A page of a proxy or of a server that does not have the service:
-        # nobody may be taken for gone by it.
+        # A proxy, or a web server without the service, has answered: nothing
+        # may be taken for gone by that.
         kind = Unavailable
-    return kind(service, what, message, status, code)
-
-
-def _kind(status: int) -> type[RequestFailed]:
-    return FAILURES.get(status, Unavailable if status >= 500 or status == 429
-                        else RequestFailed)
+    return kind(service, what, message, response.status_code)
 
 
 def load_session(conf: cfg.ConfigOpts) -> Any:
@@ -340,8 +334,8 @@ def log_in(conf: cfg.ConfigOpts, session: Any, project: str
            ) -> plugin.BaseAuthPlugin:
     """A token of another project for the user of [nova_reaper].
 
-    :raises: rest.Unavailable if Keystone does not answer,
-        rest.Forbidden if it gives none
+    :raises: Unavailable if Keystone does not answer, Forbidden if it gives
+        none
     """
     group = conf[reaper_conf.AUTH_GROUP].auth_section or reaper_conf.AUTH_GROUP
     scope = dict.fromkeys((
@@ -383,7 +377,7 @@ def load_client(conf: cfg.ConfigOpts, session: Any, name: str, *,
         conf, name, session=session, auth=session.auth,
         concurrency=group.concurrency)
     return Client(name, service, oldest=oldest, newest=newest,
-                          rate_limit=group.rate_limit, observe=observe)
+                  rate_limit=group.rate_limit, observe=observe)
 
 
 class Keystone:
@@ -401,13 +395,12 @@ class Keystone:
         it says so once.
         """
         try:
-            found: dict[str, dict[str, str]] = {}
-            for project in self._projects():
-                properties = {key: str(value) for key, value in project.items()
-                              if key.startswith(PREFIX)}
-                if properties:
-                    found[project['id']] = properties
-            self._known, self._refused = found, False
+            found = {project['id']: {
+                key: str(value) for key, value in project.items()
+                if key.startswith(PREFIX)} for project in self._projects()}
+            self._known = {project: properties for project, properties
+                           in found.items() if properties}
+            self._refused = False
         except Forbidden as error:
             if not self._refused:
                 LOG.warning('Priorities and other properties of projects are '

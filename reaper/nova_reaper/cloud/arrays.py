@@ -10,9 +10,11 @@ shape is not to go: by Nova's filters, and by what Placement offers.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Sized
+import dataclasses
 import datetime
 from typing import TypeVar
 
@@ -42,9 +44,12 @@ def from_micros(micros: int) -> datetime.datetime:
 
 def wider(array: npt.NDArray[_Scalar], size: int,
           fill: int = 0) -> npt.NDArray[_Scalar]:
-    """A copy of an array, with the value ``fill`` in what is new of it."""
-    result = np.full(size, fill, array.dtype)
-    result[:len(array)] = array
+    """A copy of an array, with the value ``fill`` in what is new of it.
+
+    :param size: how long each line of it is to be
+    """
+    result = np.full((*array.shape[:-1], size), fill, array.dtype)
+    result[..., :array.shape[-1]] = array
     return result
 
 
@@ -129,26 +134,26 @@ class Slots:
         self.endable[start:start + count] = False
         self.preemptible[start:start + count] = False
         for server in self.servers[start:start + count]:
-            # It may be known on another host by now.
+            # A server that has moved may be known on another host by now.
             if server is not None and self.row_of.get(server.id) == row:
                 del self.row_of[server.id]
         if len(servers) > size:
             self._wasted += size
             size = len(servers) + max(2, len(servers) // 4)
-            start = self._allocate(row, size)
+            start, self._end = self._end, self._end + size
+            if self._end > len(self.servers):
+                self._resize(max(1024, 2 * len(self.servers), self._end))
+            self.host_of[start:self._end] = row
         self.servers[start:start + size] = [None] * size
         self._segments[row] = start, len(servers), size
-        self._write(row, start, self._sorted(servers), taken)
+        self._write(row, start, sorted(servers, key=self._order), taken)
         if self._wasted > 4096 and self._wasted > self._end // 2:
             self._compact()
 
-    def _sorted(self, servers: Collection[model.Server]
-                ) -> list[model.Server]:
-        def order(server: model.Server) -> tuple[object, ...]:
-            return ([-server.resources.get(name, 0) for name in self._classes],
-                    server.priority, server.action,
-                    -to_micros(server.launched_at))
-        return sorted(servers, key=order)
+    def _order(self, server: model.Server) -> tuple[object, ...]:
+        return ([-server.resources.get(name, 0) for name in self._classes],
+                server.priority, server.action,
+                -to_micros(server.launched_at))
 
     def _write(self, row: int, start: int, servers: Sequence[model.Server],
                taken: Collection[str]) -> None:
@@ -179,7 +184,7 @@ class Slots:
             self.row_of[server.id] = row
 
     def _kind(self, server: model.Server) -> int:
-        # What a scorer looks at besides the age belongs in here.
+        # All that a scorer looks at besides the age has to be part of it.
         kind = (tuple(sorted((name, amount) for name, amount
                              in server.resources.items() if amount)),
                 server.priority, server.action)
@@ -194,14 +199,6 @@ class Slots:
             safe = max(safe, to_micros(server.last_ended_at) +
                        self._options.repeat_protection * 1_000_000)
         return safe
-
-    def _allocate(self, row: int, size: int) -> int:
-        start = self._end
-        self._end += size
-        if self._end > len(self.servers):
-            self._resize(max(1024, 2 * len(self.servers), self._end))
-        self.host_of[start:self._end] = row
-        return start
 
     def _resize(self, size: int) -> None:
         self.amounts = [wider(array, size) for array in self.amounts]
@@ -236,6 +233,21 @@ LASTING = frozenset({
     'IsolatedHostsFilter'})
 
 
+@dataclasses.dataclass(slots=True)
+class _Refusals:
+    """What Nova's filters say of one shape.
+
+    :ivar given: the filters by the host's name, as they were given last; other
+        shapes have the same object
+    :ivar by_host: those of them that hold still, and what was found since
+    :ivar mask: the hosts of by_host, None until it is asked for
+    """
+
+    given: Mapping[str, str]
+    by_host: Mapping[str, str]
+    mask: Bools | None = None
+
+
 class Exclusions:
     """The hosts of an index that are refused or not offered, by the shape.
 
@@ -246,88 +258,84 @@ class Exclusions:
     def __init__(self, rows: Mapping[str, int], hosts: Sized) -> None:
         self._rows = rows
         self._hosts = hosts
-        self._refusals: dict[model.Shape, Mapping[str, str]] = {}
-        self._refused: dict[model.Shape, Bools] = {}
+        self._refusals: dict[model.Shape, _Refusals] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
+        # By the host, shapes of which what was said ends with a change of it.
         self._withheld: dict[str, set[model.Shape]] = {}
-        # The mapping that was given for each shape; and the shapes, by host,
-        # whose refusal ends with a change of it.
-        self._given: dict[model.Shape, Mapping[str, str]] = {}
         self._passing: dict[str, set[model.Shape]] = {}
 
     def put(self, row: int, before: model.Host | None,
             host: model.Host) -> None:
         """Let what Placement said of a host hold no more if it has changed."""
-        if before != host:
-            self._withheld.pop(host.name, None)
-        if before is not None and before != host:
+        if before == host:
+            return
+        self._withheld.pop(host.name, None)
+        if before is not None:
             for shape in self._passing.pop(host.name, ()):
                 self._take_back(shape, host.name, row)
-        if self._not_offered and before != host:
-            for mask in self._not_offered.values():
-                mask[row:row + 1] = False
+        for mask in self._not_offered.values():
+            mask[row:row + 1] = False
 
     def _take_back(self, shape: model.Shape, host: str, row: int) -> None:
-        by_host = self._refusals.get(shape, {})
-        if host not in by_host:
+        said = self._refusals.get(shape)
+        if said is None or host not in said.by_host:
             return
-        if by_host is self._given.get(shape):
-            # It is not of this object alone.
-            by_host = dict(by_host)
-            self._refusals[shape] = by_host
-        assert isinstance(by_host, dict)
-        del by_host[host]
-        mask = self._refused.get(shape)
-        if mask is not None:
-            mask[row:row + 1] = False
+        if said.by_host is said.given:
+            said.by_host = dict(said.given)
+        assert isinstance(said.by_host, dict)
+        del said.by_host[host]
+        if said.mask is not None:
+            said.mask[row:row + 1] = False
 
     def add_row(self) -> None:
         """There is a new host: what was said by name is looked up again."""
-        self._refused.clear()
+        for said in self._refusals.values():
+            said.mask = None
 
     def refuse(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
         """Say which filter of Nova's refuses a shape, by the host's name.
 
-        It replaces what was said of the shape before; {} forgets it.
+        It replaces what was said of the shape before.
         """
-        self._set(shape, by_host)
-        self._given[shape] = by_host
+        self._refusals[shape] = _Refusals(by_host, by_host)
+        self._pass(shape, by_host)
+
+    def add(self, shape: model.Shape, host: str, name: str) -> None:
+        """Say that a filter refuses a shape on one host more."""
+        self._refusals[shape] = _Refusals(
+            self.given(shape) or {}, {**self.refusals(shape), host: name})
+        self._pass(shape, {host: name})
+
+    def _pass(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
+        """Have refusals end with a change of the host, but for lasting ones.
+        """
         for host, name in by_host.items():
             if name not in LASTING:
                 self._passing.setdefault(host, set()).add(shape)
 
-    def add(self, shape: model.Shape, host: str, name: str) -> None:
-        """Say that a filter refuses a shape on one host more."""
-        self._set(shape, {**self.refusals(shape), host: name})
-        if name not in LASTING:
-            self._passing.setdefault(host, set()).add(shape)
-
     def given(self, shape: model.Shape) -> Mapping[str, str] | None:
         """What was said of a shape last; some of it may hold no more."""
-        return self._given.get(shape)
-
-    def _set(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
-        self._refused.pop(shape, None)
-        if by_host:
-            self._refusals[shape] = by_host
-        else:
-            self._refusals.pop(shape, None)
+        said = self._refusals.get(shape)
+        return said.given if said else None
 
     def refusals(self, shape: model.Shape) -> Mapping[str, str]:
         """The filters that refuse a shape, by the host's name."""
-        return self._refusals.get(shape, {})
+        said = self._refusals.get(shape)
+        return said.by_host if said else {}
 
     def refused(self, shape: model.Shape) -> Bools | None:
         """The hosts on which Nova's filters refuse a shape, None for none."""
-        by_host = self._refusals.get(shape)
-        if by_host is None:
+        said = self._refusals.get(shape)
+        if said is None or not said.by_host:
             return None
-        mask = self._refused.get(shape)
-        if mask is None or len(mask) != len(self._hosts):
-            mask = np.zeros(len(self._hosts), np.bool_)
-            mask[[self._rows[name] for name in by_host
-                  if name in self._rows]] = True
-            self._refused[shape] = mask
+        if said.mask is None or len(said.mask) != len(self._hosts):
+            said.mask = self._mask(said.by_host)
+        return said.mask
+
+    def _mask(self, hosts: Iterable[str]) -> Bools:
+        """Which rows have one of these hosts, by name."""
+        mask = np.zeros(len(self._hosts), np.bool_)
+        mask[[self._rows[name] for name in hosts if name in self._rows]] = True
         return mask
 
     def offer(self, shape: model.Shape, hosts: Collection[str]) -> None:
@@ -337,10 +345,8 @@ class Exclusions:
         again. What was said before is not taken back, so that who asks again
         and again comes to an end.
         """
-        mask = np.ones(len(self._hosts), np.bool_)
-        mask[[self._rows[name] for name in hosts
-              if name in self._rows]] = False
         before = self.not_offered(shape)
+        mask = ~self._mask(hosts)
         self._not_offered[shape] = mask if before is None else before | mask
 
     def withhold(self, shape: model.Shape, host: str) -> None:
@@ -361,13 +367,9 @@ class Exclusions:
 
     def withheld(self, shape: model.Shape) -> Bools | None:
         """The hosts that are withheld from a shape, None for none."""
-        rows = [self._rows[host] for host, shapes in self._withheld.items()
-                if shape in shapes and host in self._rows]
-        if not rows:
-            return None
-        mask = np.zeros(len(self._hosts), np.bool_)
-        mask[rows] = True
-        return mask
+        mask = self._mask(host for host, shapes in self._withheld.items()
+                          if shape in shapes)
+        return mask if mask.any() else None
 
     def not_offered(self, shape: model.Shape) -> Bools | None:
         """The hosts without room by Placement's word, None for none."""
@@ -385,10 +387,10 @@ class Exclusions:
 
     def keep_only(self, shapes: Collection[model.Shape]) -> None:
         """Forget what was said of other shapes."""
-        for said in (self._refusals, self._refused, self._not_offered,
-                     self._given):
-            for shape in said.keys() - shapes:
-                del said[shape]
+        for shape in self._refusals.keys() - shapes:
+            del self._refusals[shape]
+        for shape in self._not_offered.keys() - shapes:
+            del self._not_offered[shape]
         for host, passing in list(self._passing.items()):
             passing.intersection_update(shapes)
             if not passing:

@@ -49,15 +49,6 @@ class _Mask:
     seen: int
 
 
-def _alternatives(expression: str) -> tuple[bool, list[str]]:
-    """Whether a trait or aggregate is forbidden, and the names it may be."""
-    forbidden = expression.startswith('!')
-    expression = expression.removeprefix('!')
-    if expression.startswith('in:'):
-        return forbidden, expression.removeprefix('in:').split(',')
-    return forbidden, [expression]
-
-
 class Index:
     """Hosts, their room and their preemptible servers.
 
@@ -76,7 +67,8 @@ class Index:
     :ivar endable: by resource class, the sum of what those have that could be
         ended, at some time
     :ivar largest: by resource class, what the first, the first two, ... TOP
-        of those have together, those that have the most first
+        of those have together, those that have the most first; a line for each
+        number of them
     """
 
     def __init__(self, options: model.Options) -> None:
@@ -93,8 +85,17 @@ class Index:
         self.capacity: list[arrays.Ints] = []
         self.free: list[arrays.Ints] = []
         self.endable: list[arrays.Ints] = []
-        self.largest: list[list[arrays.Ints]] = []
-        self._units: list[tuple[arrays.Ints, arrays.Ints, arrays.Ints]] = []
+        self.largest: list[arrays.Ints] = []
+        # The units of Placement's inventories.
+        self._least: list[arrays.Ints] = []
+        self._most: list[arrays.Ints] = []
+        self._step: list[arrays.Ints] = []
+        # The lists with an array for each resource class, and what stands in
+        # empty rows of them.
+        self._columns = (
+            (self.capacity, NONE), (self.free, NONE), (self.endable, 0),
+            (self.largest, 0), (self._least, 1), (self._most, model.MAX_INT),
+            (self._step, 1))
         self._empty_rows = list(range(_ROWS - 1, -1, -1))
         self._plans_of: dict[str, dict[str, Plan]] = {}
         self._members: dict[tuple[str, str], arrays.Bools] = {}
@@ -177,7 +178,7 @@ class Index:
             for row in set(self._fit_changes[mask.seen:]):
                 mask.fits[row] = self._fits(shape, slice(row, row + 1))[0]
         mask.seen = len(self._fit_changes)
-        # The last one that was used stands last.
+        # The masks stand in the order in which they were used last.
         self._masks[shape] = mask
         if len(self._masks) > _MASKS:
             del self._masks[next(iter(self._masks))]
@@ -193,7 +194,8 @@ class Index:
         fits = self._fits(shape, only)
         not_offered = self.exclusions.not_offered(shape)
         if not_offered is not None and not_offered[row]:
-            # Only Placement knows that it has no room where it seems to.
+            # Placement has no room where the index sees some; where the index
+            # sees none, ends may make some.
             return bool(fits[0] and not self.has_room(shape, fits, only)[0])
         return bool(fits[0])
 
@@ -208,7 +210,7 @@ class Index:
         for name, amount in shape.resources:
             column = self.classes.get(name)
             if column is None:
-                # All that fits gets it elsewhere.
+                # The hosts that fit get the class from other providers.
                 continue
             free = self.free[column][rows]
             enough = free >= amount
@@ -238,21 +240,23 @@ class Index:
             column = self.classes.get(name)
             if column is None:
                 return np.zeros_like(fits)
-            least, most, step = self._units[column]
             capacity = self.capacity[column][rows]
-            enough = (capacity >= amount) & (amount % step[rows] == 0)
-            enough &= (least[rows] <= amount) & (amount <= most[rows])
+            enough = (capacity >= amount) & (
+                amount % self._step[column][rows] == 0)
+            enough &= (self._least[column][rows] <= amount) & (
+                amount <= self._most[column][rows])
             if name in shape.elsewhere:
                 enough |= capacity == NONE
             fits &= enough
         for kind, expressions in (('traits', shape.required),
                                   ('aggregates', shape.member_of)):
             for expression in expressions:
-                forbidden, names = _alternatives(expression)
+                names = expression.removeprefix('!')
                 has = np.zeros_like(fits)
-                for name in names:
+                for name in (names.removeprefix('in:').split(',')
+                             if names.startswith('in:') else [names]):
                     has |= self._having(kind, name)[rows]
-                fits &= has != forbidden
+                fits &= has != expression.startswith('!')
         return fits
 
     def _having(self, kind: str, name: str) -> arrays.Bools:
@@ -269,11 +273,10 @@ class Index:
             self.capacity[column][row] = (
                 NONE if inventory is None
                 else min(inventory.capacity, _MOST))
-            least, most, step = self._units[column]
             if inventory is not None:
-                least[row] = inventory.min_unit
-                most[row] = inventory.max_unit
-                step[row] = inventory.step_size
+                self._least[column][row] = inventory.min_unit
+                self._most[column][row] = inventory.max_unit
+                self._step[column][row] = inventory.step_size
         for (kind, name), having in self._members.items():
             if row < len(having):
                 having[row] = name in getattr(host, kind)
@@ -310,9 +313,8 @@ class Index:
                 self.slots.endable[where]].tolist(), reverse=True)
             self.endable[column][row] = sum(amounts)
             amounts.extend([0] * (TOP - len(amounts)))
-            for largest, together in zip(self.largest[column],
-                                         itertools.accumulate(amounts)):
-                largest[row] = together
+            self.largest[column][:, row] = list(
+                itertools.accumulate(amounts[:TOP]))
         self.version += 1
         self.changed[row] = self.version
 
@@ -324,16 +326,9 @@ class Index:
             self.changed = arrays.wider(self.changed, 2 * size)
             self.known = arrays.wider(self.known, 2 * size)
             self.enabled = arrays.wider(self.enabled, 2 * size)
-            for columns, fill in ((self.capacity, NONE), (self.free, NONE),
-                                 (self.endable, 0),
-                                 *((most, 0) for most in self.largest)):
+            for columns, fill in self._columns:
                 columns[:] = [arrays.wider(array, 2 * size, fill)
                               for array in columns]
-            self._units = [
-                (arrays.wider(least, 2 * size, 1),
-                 arrays.wider(most, 2 * size, model.MAX_INT),
-                 arrays.wider(step, 2 * size, 1))
-                for least, most, step in self._units]
         row = self._empty_rows.pop()
         self.rows[name] = row
         self.known[row] = True
@@ -341,13 +336,8 @@ class Index:
         return row
 
     def _add_class(self, name: str) -> None:
-        size = len(self.hosts)
         self.classes[name] = len(self.classes)
-        self.capacity.append(np.full(size, NONE, np.int64))
-        self.free.append(np.full(size, NONE, np.int64))
-        self.endable.append(np.zeros(size, np.int64))
-        self.largest.append([np.zeros(size, np.int64) for _ in range(TOP)])
-        self._units.append((np.ones(size, np.int64),
-                            np.full(size, model.MAX_INT, np.int64),
-                            np.ones(size, np.int64)))
+        for columns, fill in self._columns:
+            lines = (TOP,) if columns is self.largest else ()
+            columns.append(np.full((*lines, len(self.hosts)), fill, np.int64))
         self.slots.add_class()

@@ -15,7 +15,7 @@ from typing import Any
 
 # Placement's own largest value of a max_unit and of a total.
 MAX_INT = 0x7FFFFFFF
-#: The longest time in seconds; sums of some are times still.
+# The longest time in seconds: sums of several such times are valid times, too.
 MAX_SECONDS = 100 * 366 * 86400
 
 
@@ -55,7 +55,7 @@ class Reason(enum.StrEnum):
     UNKNOWN = 'unknown'
 
 
-# No host could take it, were it empty.
+# The reasons for which no host could take a server, were the host empty.
 NEVER = (Reason.NOTHING_FITS, Reason.NO_SUCH_HOST)
 
 
@@ -309,7 +309,7 @@ class Waiting:
 class Options:
     """What the operator allows, each as the option of its name says.
 
-    The help of the options is in conf/reaper.py; times are in seconds.
+    The help of the options is in nova_reaper.conf; times are in seconds.
     """
 
     mode: Mode = Mode.OBSERVE

@@ -20,6 +20,7 @@ import functools
 import hashlib
 import threading
 import time
+from typing import Any
 from urllib import parse
 import uuid
 
@@ -38,24 +39,23 @@ PENDING_TIMEOUT = 'reaper:pending_timeout'
 ACTION = 'reaper:action'
 WAIT = 'reaper:wait'
 
-# What no provider has: Placement stores no larger amount.
-LARGEST = 2 ** 31 - 1
-
-# Of a victim's metadata: the notice that its guest can read.
+# Keys of a victim's metadata: the notice that its guest can read.
 TERMINATE_AT = 'reaper:terminate_at'
 FOR = 'reaper:for'
-# Of one that was shelved for another: it is to come back.
+# Key in the metadata of a server that was shelved for another, and is to come
+# back.
 SHELVED_AT = 'reaper:shelved_at'
 
 # Statuses in which Nova takes metadata, a stop and a delete.
 ENDABLE = frozenset({'ACTIVE', 'PAUSED', 'SUSPENDED', 'SHUTOFF'})
 OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
 
+_ACTIONS = frozenset(model.Action)
 # What a query says for the values of a trait that Nova knows.
 _TRAIT = {'required': '', 'forbidden': '!'}
 
-# What a host's own provider has; others are on nested or sharing providers as
-# a rule.
+# The classes that a host's own provider has; others are on nested or sharing
+# providers as a rule.
 OWN = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB',
                  'MEM_ENCRYPTION_CONTEXT'})
 
@@ -136,13 +136,13 @@ def action(server: nova.NovaServer, most: int) -> model.Action:
 
     :param most: of how many GB on the host's disk owners may have shelved
     """
-    value = server.flavor.extra_specs.get(ACTION)
-    if value not in (model.Action.DELETE, model.Action.SHELVE):
-        value = server.metadata.get(ACTION)
-        if value == model.Action.SHELVE and local_disk(server) > most:
-            value = None
-    if value in (model.Action.DELETE, model.Action.SHELVE):
-        return model.Action(value)
+    said = server.flavor.extra_specs.get(ACTION)
+    if said not in _ACTIONS:
+        said = server.metadata.get(ACTION)
+        if said == model.Action.SHELVE and local_disk(server) > most:
+            said = None
+    if said in _ACTIONS:
+        return model.Action(said)
     return model.Action.DELETE if server.image else model.Action.SHELVE
 
 
@@ -168,7 +168,7 @@ def waits_since(server: nova.NovaServer) -> datetime.datetime:
             server.metadata[SHELVED_AT])
         return min(max(begun, shelved), now)
     except (LookupError, ValueError, TypeError):
-        # The mark is no time, or no time with a zone.
+        # The mark may be no time, or one without a zone.
         return max(begun, server.updated_at)
 
 
@@ -192,10 +192,10 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
               'DISK_GB': local_disk(server)}
     for key, value in specs.items():
         name = key.partition(':')[2]
-        # Nova takes no notice of what is no class.
+        # Nova ignores extra specs whose name is no resource class.
         if key.startswith('resources:') and value.isdecimal() and (
                 name in orc.STANDARDS or orc.is_custom(name)):
-            wanted[name] = min(int(value), LARGEST)
+            wanted[name] = min(int(value), model.MAX_INT)
     return {name: amount for name, amount in wanted.items() if amount}
 
 
@@ -252,14 +252,14 @@ def shape(request: str, key: str, hosts: Mapping[str, str]) -> model.Shape:
         if name == 'resources':
             for item in value.split(','):
                 resource, amount = item.split(':')
-                amounts[resource] = min(int(amount), LARGEST)
+                amounts[resource] = min(int(amount), model.MAX_INT)
         elif name in ('required', 'root_required'):
             required |= ({value} if value.startswith('in:')
                          else set(value.split(',')))
         elif name == 'member_of':
             member_of.add(value)
         elif name == 'in_tree':
-            # A provider that no host has leaves none.
+            # Where no host has the provider, no host has its UUID for a name.
             host = hosts.get(value, value)
         elif name not in ('limit', 'group_policy', 'same_subtree'):
             fill_only = True
@@ -321,8 +321,10 @@ class Shapes:
         self._nova = compute
         self._lock = threading.Lock()
         self._answers: dict[str, Answer] = {}
+        # Keys of servers that are asked for by themselves.
         self._own: dict[str, str] = {}
-        # Since when, by the monotonic clock.
+        # Since when answers have to be asked for again, by the monotonic
+        # clock.
         self._stale: dict[str, float] = {}
 
     def key(self, server: nova.NovaServer) -> str:
@@ -339,8 +341,7 @@ class Shapes:
 
     def known(self, server: nova.NovaServer) -> Answer | None:
         """The last answer for a server, None if there was none."""
-        with self._lock:
-            return self._answers.get(self.key(server))
+        return self._answers.get(self.key(server))
 
     def fresh(self, server: nova.NovaServer) -> Answer | None:
         """The answer for a server, None if it has to be asked for."""
@@ -356,28 +357,34 @@ class Shapes:
         :param hosts: names of hosts by the UUID of their provider
         :param classes: the resource classes that some host has
         :param shared: the resource classes that sharing providers have
-        :raises: clients.NotFound, clients.Conflict if it waits no more
+        :raises: rest.NotFound, rest.Conflict if it waits no more
         """
         key, asked_at = self.key(server), time.monotonic()
-        if server.shelved or server.failed or (
-                not self._nova.has_pending_route):
-            requests: tuple[str, ...] = (query(server),)
-            shape = _shape(requests, key, hosts, classes, shared)
-            if server.shelved or server.failed:
-                # A shelved server was ended to make room, and of a server in
-                # ERROR Nova does not tell which hosts refuse it.
-                shape = dataclasses.replace(shape, fill_only=True)
-            answer = Answer(shape, requests, asked_at=asked_at)
-        else:
+        pending = None
+        if self._nova.has_pending_route and not (
+                server.shelved or server.failed):
             pending = self._nova.pending(server.id)
-            # Where the scheduler cannot be asked, the flavor has to do.
-            requests = pending.requests or (query(server),)
-            answer = Answer(
-                _shape(requests, key, hosts, classes, shared,
-                       pending.reason == model.Reason.NOTHING_FITS), requests,
-                {item.host: item.refused_by for item in pending.hosts
-                 if item.refused_by},
-                pending.reason, pending.message, pending.advice, asked_at)
+        # Where the scheduler cannot be asked, the flavor has to do.
+        requests = pending and pending.requests or (query(server),)
+        asked = [shape(request, key, hosts) for request in requests]
+        if pending is None or pending.reason != model.Reason.NOTHING_FITS:
+            # Where Nova says that nothing fits it has asked Placement for all
+            # providers of each host: then nothing is elsewhere.
+            asked = [elsewhere(one, classes, shared) for one in asked]
+        # The first of the queries that some host could answer.
+        chosen = next((one for one in asked if all(
+            name in classes for name, _ in one.resources)), asked[-1])
+        if server.shelved or server.failed:
+            # A shelved server was ended to make room, and of a server in
+            # ERROR Nova does not tell which hosts refuse it.
+            chosen = dataclasses.replace(chosen, fill_only=True)
+        answer = Answer(chosen, requests, asked_at=asked_at)
+        if pending:
+            answer = dataclasses.replace(
+                answer, reason=pending.reason, message=pending.message,
+                advice=pending.advice, refused={
+                    host: name for host, name in pending.hosts.items()
+                    if name})
         with self._lock:
             known = self._answers.get(key)
             if known and known.asked_at > asked_at:
@@ -411,30 +418,13 @@ class Shapes:
             self._stale.update(dict.fromkeys(keys, time.monotonic()))
 
     def keep_only(self, keys: set[str], servers: set[str]) -> None:
-        """Forget what nobody waits with any more."""
+        """Keep what is known by these keys, and of these servers, alone."""
         with self._lock:
-            self._answers = {key: answer for key, answer
-                             in self._answers.items() if key in keys}
-            self._stale = {key: since for key, since in self._stale.items()
-                           if key in keys}
-            self._own = {server: key for server, key in self._own.items()
-                         if server in servers}
-
-
-def _shape(requests: tuple[str, ...], key: str, hosts: Mapping[str, str],
-           classes: Collection[str], shared: Collection[str],
-           nothing_fits: bool = False) -> model.Shape:
-    """The first of the queries that some host could answer.
-
-    :param nothing_fits: whether Nova says so, which has asked Placement for
-        the providers of each host: then nothing is elsewhere
-    """
-    shapes = [shape(request, key, hosts) for request in requests]
-    if not nothing_fits:
-        shapes = [elsewhere(shape, classes, shared) for shape in shapes]
-    return next((shape for shape in shapes
-                 if all(name in classes for name, _ in shape.resources)),
-                shapes[-1])
+            kept: dict[str, Any]
+            for kept, wanted in ((self._answers, keys), (self._stale, keys),
+                                 (self._own, servers)):
+                for name in kept.keys() - wanted:
+                    del kept[name]
 
 
 def waiting(server: nova.NovaServer, answer: Answer,

@@ -7,8 +7,6 @@ It asks nobody. Its owner, the engine, holds a lock over it.
 
 import collections
 from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Mapping
 import dataclasses
 import time
 
@@ -32,7 +30,15 @@ NOT_BUILT = ('Nobody is ended for a server that could not be built in the '
 
 
 class World:
-    """Hosts and servers that wait, planned by the options in force."""
+    """Hosts and servers that wait, planned by the options in force.
+
+    :ivar servers: those that wait, whether their owners have asked for it or
+        not, as Nova shows them
+    :ivar not_asked: those of them whose owners have not: they are in no queue
+    :ivar not_built: IDs of servers that could not be built in the room of
+        others
+    :ivar max_misses: the option of that name
+    """
 
     def __init__(self, options: model.Options, source: reader.Reader,
                  forms: shapes.Shapes, meters: metrics.Metrics) -> None:
@@ -44,9 +50,8 @@ class World:
         self.planner = plan_module.Planner(self.index, self.queue, options)
         self.views: dict[str, reader.HostView] = {}
         self.servers: dict[str, nova.NovaServer] = {}
-        # Those whose owners have not asked to wait are in no queue.
         self.not_asked: dict[str, model.Waiting] = {}
-        self.told = answers.Record(meters)
+        self.told = answers.Decisions(meters)
         self.history: dict[str, queue_module.History] = (
             collections.defaultdict(queue_module.History))
         self.misses = queue_module.Misses()
@@ -55,8 +60,9 @@ class World:
             collections.deque())
         self.not_built: set[str] = set()
         self.max_misses = 0
+        # The least that one of those that wait asks for, by resource class.
         self._least: dict[str, int] = {}
-        self._learned = 0
+        self._learned = source.learned
 
     def use(self, options: model.Options, attempts: Collection[str]) -> None:
         """Plan by other options from now on; what is planned stays so.
@@ -64,8 +70,8 @@ class World:
         :param attempts: IDs of the servers that attempts go on for
         """
         self.options = options
-        # It may have been by a list that nobody believed: nobody is given up
-        # for it before it is decided again.
+        # That no host could take a server may have been decided by a list that
+        # is not believed: nobody is given up before it is decided again.
         self.told.forget(model.NEVER)
         self.index.slots.use(options)
         self.planner.use(options)
@@ -96,9 +102,10 @@ class World:
 
         Which are asked for is known only when a server asks for them.
         """
-        if self._learned == self._reader.learned:
+        learned = self._reader.learned
+        if self._learned is learned:
             return
-        self._learned = self._reader.learned
+        self._learned = learned
         for name, view in self.views.items():
             known = self._reader.with_traits(view)
             if known is not view:
@@ -130,37 +137,30 @@ class World:
         :param tries: how often a host was looked for, None if that is known
         :param busy: whether an attempt for it is under way
         """
-        if server.failed and self._is_late(server, answer):
-            # It is in ERROR already: nothing more is done for it.
+        if server.failed and any(queue_module.expired(
+                [self._waiting(server, answer)], self.options,
+                timeutils.utcnow(True))):
+            # The server is in ERROR already: nothing more is done for it.
             self.discard(server.id)
             return False
         new = server.id not in self.servers
         self.servers[server.id] = server
         waiting = self.waiting(server.id)
-        # Its shape may be another while nobody is ended for it.
+        # A server for which nobody is ended has a shape of its own.
+        said = self.index.exclusions
         for shape in {answer.shape, waiting.shape if waiting
                       else answer.shape}:
-            self._refuse(shape, answer.refused)
+            # All servers of one shape bring the same object.
+            if said.given(shape) is not answer.refused:
+                changed = said.refusals(shape) != answer.refused
+                said.refuse(shape, answer.refused)
+                if changed:
+                    self.queue.wake_shape(shape)
         if tries and not busy:
             self.learn_tries(server.id, tries)
         if not busy:
             self.put_again(server.id)
         return new
-
-    def _refuse(self, shape: model.Shape, refused: Mapping[str, str]) -> None:
-        """Say which filters refuse a shape, by the host's name."""
-        # Of those of one shape all but the first have the same object.
-        if self.index.exclusions.given(shape) is refused:
-            return
-        changed = dict(self.index.exclusions.refusals(shape)) != dict(refused)
-        self.index.exclusions.refuse(shape, refused)
-        if changed:
-            self.queue.wake_shape(shape)
-
-    def _is_late(self, server: nova.NovaServer, answer: shapes.Answer) -> bool:
-        return any(queue_module.expired(
-            [self._waiting(server, answer)], self.options,
-            timeutils.utcnow(True)))
 
     def _waiting(self, server: nova.NovaServer, answer: shapes.Answer
                  ) -> model.Waiting:
@@ -218,7 +218,6 @@ class World:
         for waiting in self.queue:
             demands.setdefault(waiting.demand, []).append(waiting)
         shapes = {demand.shape for demand in demands}
-        self.misses.forget_old(timeutils.utcnow(True))
         self._least.clear()
         for shape in shapes:
             self._lower(shape)
@@ -226,17 +225,14 @@ class World:
         self.queue.keep_only(demands)
         for demand, servers in demands.items():
             known = self.queue.asleep(demand)
-            if known:
-                self._tell_of_demand(known, servers)
-
-    def _tell_of_demand(self, known: model.Decision,
-                        servers: Iterable[model.Waiting]) -> None:
-        """Say of servers what was decided for another of their demand."""
-        for waiting in servers:
-            last = self.told.last.get(waiting.id)
-            if last is None or not last.decision.hindrance and (
-                    last.decision.reason is not known.reason):
-                self.tell(dataclasses.replace(known, server=waiting.id))
+            if known is None:
+                continue
+            for waiting in servers:
+                # What was decided for another of the demand holds for it.
+                last = self.told.last.get(waiting.id)
+                if last is None or not last.decision.hindrance and (
+                        last.decision.reason is not known.reason):
+                    self.tell(dataclasses.replace(known, server=waiting.id))
 
     def _lower(self, shape: model.Shape) -> None:
         asked = dict(shape.by_host)
@@ -270,7 +266,7 @@ class World:
         if cause not in (queue_module.Cause.SERVER, queue_module.Cause.HOST):
             return False
         if cause is queue_module.Cause.HOST:
-            # More room would not help it.
+            # More room would not help a server whose build fails on hosts.
             self.not_built.add(waiting.id)
         count = self.misses.add(waiting.shape.key, queue_module.Miss(
             timeutils.utcnow(True), why))
@@ -298,8 +294,7 @@ class World:
                 stuck.at - memory.until).total_seconds() + memory.exclusion)
 
     def remember_builds(self, memory: journal.Memory) -> None:
-        """Count for the fair share what others have built; hosts are known.
-        """
+        """Count what others have built for the fair share of known hosts."""
         totals = self.index.totals()
         for build in memory.builds:
             self.queue.remember(build.project, build.detail.get(
@@ -382,10 +377,10 @@ class World:
         :returns: whether it backs off for some of a reaper before this one
         """
         known = self.history[server]
-        if not known.learn(tries):
-            return False
-        known.reason = reason
-        return True
+        backs_off = known.learn(tries)
+        if backs_off:
+            known.reason = reason
+        return backs_off
 
     def withhold(self, shape: model.Shape, host: str) -> None:
         """Leave a host out for a shape until it changes, or a moment passes.

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import datetime
-import fractions
-import functools
 
 import numpy as np
 
@@ -56,7 +54,9 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         room = room & ~not_offered
     refused = index.exclusions.refused(shape)
     eligible = enabled if refused is None else enabled & ~refused
-    allowed = _without(index, eligible, reserved)
+    allowed = eligible.copy()
+    if reserved in index.rows:
+        allowed[index.rows[reserved]] = False
     withheld = index.exclusions.withheld(shape)
     nobody = np.flatnonzero(room & allowed if withheld is None
                             else room & allowed & ~withheld)
@@ -132,36 +132,36 @@ def is_better(index: index_module.Index, waiting: model.Waiting,
     """
     options = dataclasses.replace(options, scorers=tuple(
         name for name in options.scorers if name not in victims.SLIGHT))
-    scorers = victims.Scorers(index, waiting.shape, options,
-                              arrays.to_micros(now))
-    costs = [_cost(scorers, decision) for decision in (found, before)]
-    return all(costs) and costs[0] < costs[1]
+    new, old = _costs(index, waiting, options, now, found, before)
+    return bool(new and old and new < old)
 
 
 def decided_by(index: index_module.Index, waiting: model.Waiting,
                options: model.Options, now: datetime.datetime,
                one: model.Decision, other: model.Decision) -> str:
     """The first scorer that tells the victims of two decisions apart."""
+    costs = _costs(index, waiting, options, now, one, other)
+    return next((name for name, mine, others in zip(options.scorers, *costs)
+                 if mine != others), 'order of hosts')
+
+
+def _costs(index: index_module.Index, waiting: model.Waiting,
+           options: model.Options, now: datetime.datetime,
+           *decisions: model.Decision) -> list[list[list[int]]]:
+    """What scorers say of the victims that are still there, [] where none is.
+    """
     scorers = victims.Scorers(index, waiting.shape, options,
                               arrays.to_micros(now))
-    costs = zip(options.scorers, *(_cost(scorers, decision)
-                                   for decision in (one, other)))
-    return next((name for name, mine, others in costs if mine != others),
-                'order of hosts')
-
-
-def _cost(scorers: victims.Scorers, decision: model.Decision
-          ) -> list[list[int]]:
-    """What the scorers say of the victims that are still there; [] of none.
-    """
-    index = scorers.index
-    row = index.rows.get(decision.host or '', 0)
-    where = index.slots.segment(row)
-    slots = [where.start + at for at, server
-             in enumerate(index.slots.servers[where])
-             if server is not None and server.id in decision.victims]
-    return scorers.cost(victims.Sets(
-        np.array([row]), np.array([slots]))) if slots else []
+    costs = []
+    for decision in decisions:
+        row = index.rows.get(decision.host or '', 0)
+        where = index.slots.segment(row)
+        slots = [where.start + at for at, server
+                 in enumerate(index.slots.servers[where])
+                 if server is not None and server.id in decision.victims]
+        costs.append(scorers.cost(victims.Sets(
+            np.array([row]), np.array([slots]))) if slots else [])
+    return costs
 
 
 def could_help(index: index_module.Index, demand: model.Demand,
@@ -216,16 +216,8 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
         for name, amount in shape.resources])
     asked = [amount for _name, amount in shape.resources]
     shares = (lacking.T / asked).sum(axis=1)
-    # Sums of floats are not exact: what is as good as equal is compared so.
-    nearest = np.flatnonzero(shares <= shares.min() + 1e-9)
-
-    @functools.cache
-    def share(*missing: int) -> fractions.Fraction:
-        return sum((fractions.Fraction(part, whole) for part, whole
-                    in zip(missing, asked)), fractions.Fraction())
-
-    best = min(nearest, key=lambda at: share(*lacking[:, at].tolist()))
-    return _name(index, int(rows[best]))
+    # Sums of floats are not exact: what is as good as equal is equal.
+    return _name(index, int(rows[shares.round(9).argmin()]))
 
 
 def _wait(waiting: model.Waiting, reason: model.Reason, detail: str,
@@ -240,30 +232,13 @@ def _name(index: index_module.Index, row: int) -> str:
     return host.name
 
 
-def _without(index: index_module.Index, rows: arrays.Bools,
-             reserved: str | None) -> arrays.Bools:
-    if reserved is None or reserved not in index.rows:
-        return rows
-    rows = rows.copy()
-    rows[index.rows[reserved]] = False
-    return rows
-
-
 def _would_help(index: index_module.Index, demand: model.Demand,
                 rows: arrays.Bools) -> arrays.Bools:
     """The hosts on which there was room without any preemptible server."""
-    table = index.slots
-    mine = table.preemptible
+    mine = index.slots.preemptible
     if demand.below is not None:
-        mine = mine & (table.priority < demand.below)
-    host_of = table.host_of[mine]
-    rows = rows.copy()
-    for name, amount in demand.shape.resources:
-        column = index.classes[name]
-        freed = np.bincount(host_of, table.amounts[column][mine],
-                            len(rows)).astype(np.int64)
-        rows &= index.free[column] + freed >= amount
-    return rows
+        mine = mine & (index.slots.priority < demand.below)
+    return rows & victims.room_without(index, demand.shape, mine)
 
 
 def _where_room_is(index: index_module.Index, shape: model.Shape,

@@ -18,12 +18,14 @@ from typing import Any
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.decide import choose
+from nova_reaper.queue import lines
 from nova_reaper.queue import queue as queue_module
 
 _HOUR = datetime.timedelta(hours=1)
-# What may end nobody for want of a turn looks again after it.
+# A demand for which nobody may be ended yet, since as many as may be are ended
+# for others, is looked at again after this.
 _TURN = datetime.timedelta(seconds=5)
-# So many hosts are looked at faster one by one than all at once.
+# Up to so many hosts are looked at faster one by one than all at once.
 _FEW = 64
 
 
@@ -72,43 +74,48 @@ class Planner:
         :param may_end: whether anybody may be ended for a server now
         """
         waiting = self.queue.pop(now, asleep=everybody)
-        while everybody and waiting is not None:
-            if waiting.id not in self._seen:
-                self._seen.add(waiting.id)
-                break
+        while waiting and waiting.id in self._seen:
             # It was woken by what another left over.
             waiting = self.queue.pop(now, asleep=True)
         if waiting is None:
             return None
-        seen = self.index.version
-        again = None
+        seen, demand = self.index.version, waiting.demand
+        slept = None if self._options.reserve else self.queue.slept(demand)
+        decision = None
         if everybody:
-            known = self.queue.asleep(waiting.demand)
+            self._seen.add(waiting.id)
+            known = self.queue.asleep(demand)
             # What was decided since may have changed why it has to sleep.
-            if known is not None and self._told.get(waiting.demand) == seen:
+            if known is not None and self._told.get(demand) == seen:
                 return waiting, dataclasses.replace(known, server=waiting.id)
-            self._told[waiting.demand] = seen
-        else:
-            again = self._decide_again(waiting, now)
-        if again is not None and again[0].verdict is model.Verdict.WAIT:
-            self.queue.sleep(waiting, again[0], self.index, seen, now,
-                             again[1])
-            return waiting, again[0]
-        decision = (self._bounded(again[0], now) if again
+            self._told[demand] = seen
+        elif slept:
+            decision = self._decide_again(waiting, slept, now)
+            if decision and decision.verdict is model.Verdict.WAIT:
+                self.queue.sleep(waiting, decision, self.index, seen, now,
+                                 slept.until)
+                return waiting, decision
+        decision = (self._bounded(decision, now) if decision
                     else self.decide(waiting, now))
         if decision.victims and not may_end:
-            decision = model.Decision(
-                waiting.id, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
-                detail='Preemptible servers can make room for it. As many as '
-                'may be are ended for others first.')
+            decision = self._put_off(
+                decision, 'As many as may be are ended for others first.')
             self.queue.sleep(waiting, decision, self.index, seen, now,
                              now + _TURN, complete=False)
-            return waiting, decision
-        if decision.verdict is model.Verdict.WAIT:
+        elif decision.verdict is model.Verdict.WAIT:
             self._wait(waiting, decision, seen, now)
         else:
             self._plan(waiting, decision, now)
         return waiting, decision
+
+    @staticmethod
+    def _put_off(decision: model.Decision, why: str,
+                 hindrance: model.Hindrance | None = None) -> model.Decision:
+        """That nobody is ended for a server at the moment."""
+        return model.Decision(
+            decision.server, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
+            detail=f'Preemptible servers can make room for it. {why}',
+            hindrance=hindrance)
 
     def decide(self, waiting: model.Waiting,
                now: datetime.datetime) -> model.Decision:
@@ -126,11 +133,9 @@ class Planner:
         """The decision, if no more are ended by it in an hour than may be."""
         if len(decision.victims) <= self._left(now):
             return decision
-        return model.Decision(
-            decision.server, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
-            detail='Preemptible servers can make room for it. As many as may '
-            'be were ended in the last hour.',
-            hindrance=model.Hindrance.PROTECTED)
+        return self._put_off(
+            decision, 'As many as may be were ended in the last hour.',
+            model.Hindrance.PROTECTED)
 
     def runner_up(self, waiting: model.Waiting, before: model.Decision,
                   now: datetime.datetime) -> dict[str, Any]:
@@ -191,46 +196,40 @@ class Planner:
             if plan:
                 self.index.plan(plan)
 
-    def _decide_again(self, waiting: model.Waiting, now: datetime.datetime
-                      ) -> tuple[model.Decision, datetime.datetime | None] | (
-                          None):
+    def _decide_again(self, waiting: model.Waiting, slept: lines.Sleep,
+                      now: datetime.datetime) -> model.Decision | None:
         """Decide by the hosts that have changed since its demand slept.
 
         The others have nothing for it, so that one host that changes does not
         cost a search over all of them for each demand.
 
-        :returns: the decision, and until when it holds if it is to wait; None
-            if all hosts have to be looked at
+        :returns: None if all hosts have to be looked at
         """
-        slept = self.queue.slept(waiting.demand)
-        if slept is None or self._options.reserve:
-            return None
-        seen, before, until = slept
-        rows = self.index.changed_since(seen)
-        if until is not None and until <= now:
-            return None
-        if len(rows) > len(self.index.hosts) // 8 or (
+        before, rows = slept.decision, self.index.changed_since(slept.seen)
+        if (slept.until is not None and slept.until <= now or
+                len(rows) > len(self.index.hosts) // 8 or
                 before.reason in model.NEVER):
             return None
+        still = dataclasses.replace(before, server=waiting.id)
         few = before.reason is model.Reason.NO_ROOM and len(rows) <= _FEW
         if few and not any(
                 choose.could_help(self.index, waiting.demand, row)
                 for row in rows):
-            return dataclasses.replace(before, server=waiting.id), until
+            return still
         decision = choose.decide(
             self.index, waiting, self._options, now,
             ends_left=self.ends_left(now), among=rows)
         if decision.verdict is model.Verdict.ROOM:
-            return decision, None
+            return decision
         if decision.verdict is model.Verdict.PREEMPT:
             # Why it waited is said of all hosts.
-            return dataclasses.replace(decision, reason=before.reason), None
+            return dataclasses.replace(decision, reason=before.reason)
         if decision.hindrance is model.Hindrance.PROTECTED or (
                 decision.hindrance is not before.hindrance) or (
                 decision.reason not in (before.reason,
                                         model.Reason.NOTHING_FITS)):
             return None
-        return dataclasses.replace(before, server=waiting.id), until
+        return still
 
     def undo(self, decision: model.Decision, now: datetime.datetime) -> None:
         """Nothing came of a decision: give the room and its server back."""

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -201,7 +202,9 @@ class Field:
             for total, later, need in zip(sums, after, self.need):
                 keep &= total + missing * later[at] >= need[at]
             if self.capped:
-                keep &= self._within_caps(paths)
+                mine = self.project[paths]
+                count = (mine == mine[:, -1:]).sum(axis=1)
+                keep &= count <= self.problem.left[mine[:, -1]]
             at, paths = at[keep], paths[keep]
             sums = [total[keep] for total in sums]
             if not missing:
@@ -232,32 +235,15 @@ class Field:
             at = child
         return Sets(self.row[at].astype(np.int64), self.slot[paths])
 
-    def _within_caps(self, paths: arrays.Ints) -> arrays.Bools:
-        mine = self.project[paths]
-        count = (mine == mine[:, -1:]).sum(axis=1)
-        return np.asarray(count <= self.problem.left[mine[:, -1]], np.bool_)
-
-    def sets_deep(self, size: int, steps: int) -> tuple[Sets, int]:
-        """Some sets of a size that make room on the one host there is.
-
-        :param steps: how many may be made
-        :returns: the sets, and the number of steps. If it is larger than that
-            which may be made, there may be more
-        """
-        found = []
-        walk = _Walk(self, size, steps)
-        for path in walk.sets():
-            found.append(path)
-            if len(found) == FOUND:
-                break
-        paths = np.array(found, np.int64).reshape(len(found), size)
-        sets = Sets(np.full(len(found), self.row[0], np.int64),
-                    self.slot[paths])
-        return sets, walk.steps
-
 
 class _Walk:
-    """A search that goes deep first, bounded by the largest that are left."""
+    """A search on one host that goes deep first.
+
+    It is bounded by the largest servers that are left.
+
+    :ivar steps: how many it has made; where these are more than may be made
+        there may be more sets
+    """
 
     def __init__(self, field: Field, size: int, most_steps: int) -> None:
         weights = field.weights()
@@ -307,18 +293,15 @@ class _Walk:
             # The one before it, of its kind, was left out.
             if at > begin and not self.field.first[here]:
                 continue
-            if self._capped(path, here):
+            project = self.field.project[here]
+            mine = sum(self.field.project[self.order[before]] == project
+                       for before in path)
+            if mine >= self.field.problem.left[project]:
                 continue
             yield from self._from(
                 at + 1, [*path, at],
                 [rest - amounts[at]
                  for rest, amounts in zip(need, self.amounts)])
-
-    def _capped(self, path: list[int], here: int) -> bool:
-        project = self.field.project[here]
-        mine = sum(self.field.project[self.order[at]] == project
-                   for at in path)
-        return bool(mine >= self.field.problem.left[project])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -435,6 +418,19 @@ def find(scorers: Scorers, demand: model.Demand, rows: arrays.Bools,
     return search.run() if search.rows.any() else Result(None)
 
 
+def room_without(index: index_module.Index, shape: model.Shape,
+                 slots: arrays.Bools | arrays.Ints) -> arrays.Bools:
+    """The hosts on which there was room if the servers of slots were gone."""
+    host_of = index.slots.host_of[slots]
+    rows = np.ones(len(index.hosts), np.bool_)
+    for name, amount in shape.resources:
+        column = index.classes[name]
+        freed = np.bincount(host_of, index.slots.amounts[column][slots],
+                            len(rows)).astype(np.int64)
+        rows &= index.free[column] + freed >= amount
+    return rows
+
+
 def _at_least(index: index_module.Index, column: int,
               need: arrays.Ints) -> arrays.Ints:
     """A number of victims below which hosts cannot cover a need."""
@@ -470,8 +466,6 @@ class _Search:
                  in zip(columns, demand.shape.resources)]
         self.rows = rows.copy()
         self.at_least = np.ones(len(rows), np.int64)
-        # How many may be ended, of the hosts that were looked at closer.
-        self.servers = np.zeros(len(rows), np.int64)
         for need, column in zip(needs, columns):
             self.rows &= need <= index.endable[column]
             np.maximum(self.at_least, _at_least(index, column, need),
@@ -484,7 +478,12 @@ class _Search:
 
     def run(self) -> Result:
         """Find the best sets."""
-        may = self._endable()
+        may = self.table.endable & (
+            self.table.safe_until <= self.scorers.now)
+        if self.demand.below is not None:
+            may &= self.table.priority < self.demand.below
+        if self.problem.left.min() <= 0:
+            may &= self.problem.left[self.table.project] > 0
         levels = sorted(self.table.priorities)
         if not self.by_priority or len(levels) < 2:
             return Result(self._search(may, self.rows), self.exact)
@@ -493,7 +492,9 @@ class _Search:
         enough: dict[int, arrays.Bools] = {}
         low, level, high = 0, 0, len(levels) - 1
         while low < high:
-            enough[level] = self._enough(may, levels[level])
+            enough[level] = self.rows & room_without(
+                self.scorers.index, self.demand.shape, self._chosen(
+                    may & (self.table.priority <= levels[level]), self.rows))
             if enough[level].any():
                 high = level
             else:
@@ -507,36 +508,34 @@ class _Search:
                 return Result(sets, self.exact)
         return Result(None, self.exact)
 
-    def _enough(self, may: arrays.Bools, level: int) -> arrays.Bools:
-        """The hosts on which all servers up to a priority are enough."""
-        chosen = self._chosen(may & (self.table.priority <= level), self.rows)
-        host_of = self.table.host_of[chosen]
-        rows = self.rows.copy()
-        for need, column in zip(self.problem.need, self.problem.columns):
-            rows &= np.bincount(host_of, self.table.amounts[column][chosen],
-                                len(rows)) >= need
-        return rows
-
     def _search(self, may: arrays.Bools, rows: arrays.Bools
                 ) -> Sets | None:
         """Try sets of one server on some hosts, of two, and so on."""
-        everything = self.rows, self.at_least, self.servers
-        self.rows, self.at_least = rows.copy(), self.at_least.copy()
-        self.servers = np.zeros_like(self.servers)
+        rows, at_least = rows.copy(), self.at_least.copy()
+        # How many may be ended, of the hosts that were looked at closer.
+        servers = np.zeros_like(at_least)
         found: Sets | None = None
         size = 0
-        while self.rows.any():
-            size = max(size + 1, int(self.at_least[self.rows].min()))
+        while rows.any():
+            size = max(size + 1, int(at_least[rows].min()))
             if size > 2:
-                self._bound(may, size)
-            chosen = self._chosen(may, self.rows & (self.at_least <= size))
+                # Look closer, and once, at hosts that so few victims might do.
+                near = rows & (at_least <= size) & (servers == 0)
+                at_least[near] = FAR
+                chosen = self._chosen(may, near)
+                if len(chosen):
+                    field = Field(self.problem, chosen, FAR)
+                    at_least[field.row[field.begins]] = field.at_least()
+                    servers += np.bincount(field.row, minlength=len(rows))
+                rows &= (at_least < FAR) & (
+                    (servers == 0) | (servers >= size))
+            chosen = self._chosen(may, rows & (at_least <= size))
             sets = self._of_size(chosen, size)
             if sets is not None and (
                     found is None or self._cost(sets) < self._cost(found)):
                 found = sets
                 if self.by_count:
                     break
-        self.rows, self.at_least, self.servers = everything
         return found
 
     def _cost(self, sets: Sets) -> tuple[list[list[int]], int]:
@@ -548,63 +547,36 @@ class _Search:
             sets = self.problem.without_needless(sets)
         return self.scorers.best(sets) if len(sets) else None
 
-    def _endable(self) -> arrays.Bools:
-        """The slots of servers that may be ended."""
-        may = self.table.endable & (
-            self.table.safe_until <= self.scorers.now)
-        if self.demand.below is not None:
-            may &= self.table.priority < self.demand.below
-        if self.problem.left.min() <= 0:
-            may &= self.problem.left[self.table.project] > 0
-        return may
-
     def _chosen(self, may: arrays.Bools, rows: arrays.Bools
                 ) -> arrays.Ints:
         return np.flatnonzero(may & rows[self.table.host_of])
-
-    def _bound(self, may: arrays.Bools, size: int) -> None:
-        """Look closer, and once, at hosts of which so few victims might do."""
-        rows = self.rows & (self.at_least <= size) & (self.servers == 0)
-        chosen = self._chosen(may, rows)
-        at_least = np.full(len(rows), FAR, np.int64)
-        if len(chosen):
-            field = Field(self.problem, chosen, FAR)
-            at_least[field.row[field.begins]] = field.at_least()
-            self.servers += np.bincount(field.row, minlength=len(rows))
-        self.at_least[rows] = at_least[rows]
-        self.rows &= (self.at_least < FAR) & (
-            (self.servers == 0) | (self.servers >= size))
 
     def _of_size(self, chosen: arrays.Ints,
                  size: int) -> Sets | None:
         """The best of all sets of a size that make room."""
         if size == 1:
-            return self._of_one(chosen)
+            for need, column in zip(self.problem.need, self.problem.columns):
+                chosen = chosen[self.table.amounts[column][chosen] >=
+                                need[self.table.host_of[chosen]]]
+            rows = self.table.host_of[chosen].astype(np.int64)
+            return self._best(Sets(rows, chosen[:, np.newaxis]))
         if len(chosen) < size:
             return None
         field = Field(self.problem, chosen, size)
         found = field.sets(size, not self.by_count)
-        if found is None:
-            return self._of_size_in_parts(field, size)
-        return self._best(found)
-
-    def _of_one(self, chosen: arrays.Ints) -> Sets | None:
-        for need, column in zip(self.problem.need, self.problem.columns):
-            chosen = chosen[self.table.amounts[column][chosen] >=
-                            need[self.table.host_of[chosen]]]
-        rows = self.table.host_of[chosen].astype(np.int64)
-        sets = Sets(rows, chosen[:, np.newaxis])
-        return self._best(sets)
-
-    def _of_size_in_parts(self, field: Field,
-                          size: int) -> Sets | None:
+        if found is not None:
+            return self._best(found)
+        # They are too many to be built side by side.
         hosts = int(field.rank[-1]) + 1
         if hosts == 1:
             may = max(self.steps, FEWEST_STEPS)
-            sets, steps = field.sets_deep(size, may)
-            self.steps -= steps
-            self.exact &= steps <= may or self.by_count and len(sets) > 0
-            return self._best(sets)
+            walk = _Walk(field, size, may)
+            paths = list(itertools.islice(walk.sets(), FOUND))
+            self.steps -= walk.steps
+            self.exact &= walk.steps <= may or self.by_count and bool(paths)
+            return self._best(Sets(
+                np.full(len(paths), field.row[0], np.int64),
+                field.slot[np.array(paths, np.int64).reshape(-1, size)]))
         middle = int(np.searchsorted(field.rank, hosts // 2))
         first = self._of_size(field.slot[:middle], size)
         second = self._of_size(field.slot[middle:], size)

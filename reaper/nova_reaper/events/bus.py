@@ -50,24 +50,24 @@ class Hint:
     at: float = dataclasses.field(default=0.0, compare=False)
 
 
-# With the allocation gone and the host's record saved when they are sent.
-_ENDED = frozenset({'instance.delete.end', 'instance.shelve_offload.end'})
-_ROOM = frozenset({
-    'instance.create.end', 'instance.create.error', 'instance.unshelve.end',
-    'instance.resize_finish.end', 'instance.resize_confirm.end',
-    'instance.resize_revert.end', 'instance.rebuild.end',
-    'instance.live_migration_post.end',
-    'instance.live_migration_post_dest.end',
-    'instance.live_migration_rollback.end', 'instance.evacuate.end'})
-_TAKEN = frozenset({
-    'instance.create.end', 'instance.unshelve.end',
-    'instance.resize_finish.end', 'instance.rebuild.end',
-    'instance.live_migration_post_dest.end'})
-_SERVER = frozenset({
-    'instance.lock', 'instance.unlock', 'instance.power_off.end',
-    'instance.power_on.end', 'instance.shelve.end',
-    'instance.soft_delete.end', 'instance.restore.end'})
-# A filter of the listener: what is none of these is dropped unread.
+# What the notifications of servers, without "instance.", hint at: the first
+# kind is of the server, the second of the room on its host.
+_EVENTS: dict[str, tuple[Kind, Kind | None]] = {
+    # Nova sends these when the allocation is gone and the host's record is
+    # saved.
+    **dict.fromkeys(('delete.end', 'shelve_offload.end'),
+                    (Kind.ENDED, Kind.HOST)),
+    **dict.fromkeys((
+        'create.error', 'resize_confirm.end', 'resize_revert.end',
+        'live_migration_post.end', 'live_migration_rollback.end',
+        'evacuate.end'), (Kind.SERVER, Kind.HOST)),
+    **dict.fromkeys((
+        'create.end', 'unshelve.end', 'resize_finish.end', 'rebuild.end',
+        'live_migration_post_dest.end'), (Kind.SERVER, Kind.TAKEN)),
+    **dict.fromkeys((
+        'lock', 'unlock', 'power_off.end', 'power_on.end', 'shelve.end',
+        'soft_delete.end', 'restore.end'), (Kind.SERVER, None))}
+# The listener drops all other notifications unread.
 EVENT_TYPES = (r'^(compute_task\.build_instances\.error|instance\.|service\.'
                r'|aggregate\.|flavor\.)')
 
@@ -76,16 +76,16 @@ def hints(event_type: str, publisher_id: str, payload: Mapping[str, Any]
           ) -> list[Hint]:
     """What a notification hints at; IGNORED alone if nothing."""
     try:
-        found = _hints(event_type, publisher_id, payload)
+        found = _hints(event_type, publisher_id, payload['nova_object.data'])
     except (AttributeError, KeyError, TypeError):
-        # Unversioned, or of a release that says it otherwise: a list tells.
+        # An unversioned notification, or one of another release: a list finds
+        # what it told.
         found = []
     return found or [Hint(Kind.IGNORED)]
 
 
-def _hints(event_type: str, publisher_id: str, payload: Mapping[str, Any]
+def _hints(event_type: str, publisher_id: str, data: Mapping[str, Any]
            ) -> list[Hint]:
-    data = payload['nova_object.data']
     if event_type == 'compute_task.build_instances.error':
         waits = data['state'] == 'pending'
         return [Hint(Kind.WAITS, server=data['instance_uuid'])] * waits
@@ -95,45 +95,30 @@ def _hints(event_type: str, publisher_id: str, payload: Mapping[str, Any]
         return [Hint(Kind.HOST, data['host']), Hint(Kind.SHAPE, data['host'])]
     if event_type.startswith(('aggregate.', 'flavor.')):
         return [] if event_type.endswith('.start') else [Hint(Kind.SHAPE)]
-    server = data['uuid']
-    preemptible = _is_preemptible(data)
+    server, host = data['uuid'], data['host'] or ''
+    specs = data['flavor']['nova_object.data'].get('extra_specs') or {}
+    preemptible = str(specs.get('reaper:preemptible', '')).lower() == 'true'
     if event_type == 'instance.update':
-        return _update(server, data, preemptible)
-    found = []
-    if event_type in _ENDED:
-        found.append(Hint(Kind.ENDED, data['host'] or '', server, preemptible))
-    elif event_type in _ROOM or event_type in _SERVER:
-        found.append(Hint(Kind.SERVER, data['host'] or '', server,
-                          preemptible))
-    if event_type in _ENDED or event_type in _ROOM:
-        # After a move the one that speaks is not the one that has it.
-        service, _, speaker = publisher_id.partition(':')
-        hosts = {data['host'], speaker if service == 'nova-compute' else ''}
-        kind = Kind.TAKEN if event_type in _TAKEN else Kind.HOST
-        found += [Hint(kind, host)
-                  for host in sorted(filter(None, hosts))]
-    return found
-
-
-def _update(server: str, data: Mapping[str, Any], preemptible: bool
-            ) -> list[Hint]:
-    change = data['state_update']['nova_object.data']
-    new, old = change['state'], change['old_state']
-    host = data['host'] or ''
-    if new == 'pending' and not change['new_task_state']:
-        return [Hint(Kind.WAITS, server=server)]
-    if new == old:
+        change = data['state_update']['nova_object.data']
+        if change['state'] == 'pending' and not change['new_task_state']:
+            return [Hint(Kind.WAITS, server=server)]
+        if change['state'] == change['old_state']:
+            return []
+        failed = change['state'] == 'error' and host
+        return [Hint(Kind.SERVER, host, server, preemptible),
+                *([Hint(Kind.HOST, host)] if failed else [])]
+    kind, room = _EVENTS.get(event_type.removeprefix('instance.'),
+                             (Kind.IGNORED, None))
+    if kind == Kind.IGNORED:
         return []
-    found = [Hint(Kind.SERVER, host, server, preemptible)]
-    if new == 'error' and host:
-        found.append(Hint(Kind.HOST, host))
+    found = [Hint(kind, host, server, preemptible)]
+    if room:
+        # After a move the host that sends the notification is not the one
+        # that has the server.
+        service, _, speaker = publisher_id.partition(':')
+        hosts = {host, speaker if service == 'nova-compute' else ''}
+        found += [Hint(room, name) for name in sorted(filter(None, hosts))]
     return found
-
-
-def _is_preemptible(data: Mapping[str, Any]) -> bool:
-    flavor = data['flavor']['nova_object.data']
-    specs = flavor.get('extra_specs') or {}
-    return bool(str(specs.get('reaper:preemptible', '')).lower() == 'true')
 
 
 class Mailbox:
@@ -217,11 +202,10 @@ class Listening:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
         self._lock = threading.Lock()
+        # An object for each time of listening, None while nobody listens.
+        self._time: object | None = None
+        # The listener once it has connected: until then it cannot be stopped.
         self._listener: oslo_messaging.MessageHandlingServer | None = None
-        # Whether there can be none by these options.
-        self._failed = False
-        # Whether it has connected: until then it cannot be stopped.
-        self._listens = False
 
     def listen(self, mailbox: Mailbox,
                observe: Callable[[Kind], None]) -> None:
@@ -229,55 +213,43 @@ class Listening:
 
         :param observe: is told what kind of hint each notification was
         """
-        if self._listener is not None or self._failed or (
-                not self._conf.notifications.enabled):
-            return
+        if self._time is None and self._conf.notifications.enabled:
+            self._time = object()
+            threading.Thread(
+                target=self._begin, args=(self._time, mailbox, observe),
+                name='listens', daemon=True).start()
 
+    def _begin(self, begun: object, mailbox: Mailbox,
+               observe: Callable[[Kind], None]) -> None:
         try:
-            self._listener = listener(self._conf, mailbox, observe)
+            made = listener(self._conf, mailbox, observe)
+            # A listener tries to connect for ever.
+            made.start()
         except Exception as error:
-            self._not_listening(error)
-            self._failed = True
-            return
-        # Without a bus it tries for ever.
-        self._listens = False
-        threading.Thread(target=self._begin, args=(self._listener,),
-                         name='listens', daemon=True).start()
-
-    def _begin(self, listener: oslo_messaging.MessageHandlingServer
-               ) -> None:
-        try:
-            listener.start()
-        except Exception as error:
-            self._not_listening(error)
+            # The text of the error may hold the URL with its password.
+            LOG.error('No notifications are listened to: %s. The reaper lives '
+                      'from its lists.', type(error).__name__)
             return
         with self._lock:
-            wanted = self._listener is listener
-            self._listens = self._listens or wanted
+            wanted = self._time is begun
+            if wanted:
+                self._listener = made
         if not wanted:
-            self._end(listener)
+            self._end(made)
 
     def leave(self) -> threading.Thread | None:
         """Listen no more; returns who sees to that, if there is anything."""
         with self._lock:
-            listener, self._listener = self._listener, None
-            self._failed = False
-            listens = self._listens
-        if listener is None or not listens:
+            made, self._listener, self._time = self._listener, None, None
+        if made is None:
             return None
-        # A bus that hangs must not hold up who stands by.
-        thread = threading.Thread(target=self._end, args=(listener,),
+        # A bus that hangs must not hold up a reaper that stands by.
+        thread = threading.Thread(target=self._end, args=(made,),
                                   name='leaves', daemon=True)
         thread.start()
         return thread
 
     @staticmethod
-    def _end(listener: oslo_messaging.MessageHandlingServer) -> None:
-        listener.stop()
-        listener.wait()
-
-    @staticmethod
-    def _not_listening(error: Exception) -> None:
-        # The text may hold the URL with its password.
-        LOG.error('No notifications are listened to: %s. The reaper lives '
-                  'from its lists.', type(error).__name__)
+    def _end(made: oslo_messaging.MessageHandlingServer) -> None:
+        made.stop()
+        made.wait()

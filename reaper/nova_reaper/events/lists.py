@@ -13,7 +13,6 @@ from collections.abc import Mapping
 import dataclasses
 import datetime
 import math
-import operator
 import time
 
 from oslo_config import cfg
@@ -32,21 +31,24 @@ WAITING = 'list of servers that wait'
 CHANGES = 'list of what has changed'
 ROOM = 'list of servers that wait and of hosts that have changed'
 SHAPES = 'list of what filters say'
-# Of the changes, before everything is read; of servers of one kind in a list.
+# How often the list of changes is tried before everything is read, and how
+# many servers of one kind Nova may fail over in one list.
 TRIES = 3
-# Seconds in which what servers ask for is asked for one list, and how many may
-# fail, and none be answered, before it is Nova that fails.
+# Seconds in which what servers ask for, and then how often a host was looked
+# for, is asked for one list; and how many of the first may fail, and none be
+# answered, before it is Nova that fails.
 ASKING = 60.0
 FAILURES = 5
-# Servers whose tries are asked for in one list, and the time in which a server
-# that was created comes to wait: it was not rebuilt before.
+# For how many servers one list asks how often a host was looked for. A server
+# comes to wait in so long after its create, and is not rebuilt before.
 LOOKS = 50
 BURIAL = datetime.timedelta(seconds=10)
-PAUSE = 10.0  # a flood of changes of aggregates is one
-# Between two of them so many times as long as the first has taken: Nova's
-# schedulers are asked about all hosts, and have others to serve.
+PAUSE = 10.0  # seconds in which a flood of changes of aggregates is one
+# Between two lists of what filters say is a pause of so many times what the
+# first has taken: Nova's schedulers are asked about all hosts, and have others
+# to serve.
 REST = 5
-# The clocks of Nova's hosts may be so much behind, and a write on its way.
+# By so much the clocks of Nova's hosts may be behind, and writes be late.
 SKEW = datetime.timedelta(seconds=60)
 HOUR = datetime.timedelta(hours=1)
 NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
@@ -105,13 +107,14 @@ class Lists:
     def __init__(self, source: reader.Reader, forms: shapes.Shapes) -> None:
         self._reader = source
         self._shapes = forms
-        # IDs of servers over which Nova failed last: their turn is the last.
+        # IDs of servers over which Nova failed in the last list: their turn is
+        # the last.
         self._failing: set[str] = set()
-        # When servers had changed last whose tries are known.
+        # The last change of each server when its tries were read.
         self._tried: dict[str, datetime.datetime] = {}
-        # IDs of servers in ERROR that keep their places, and of those that
-        # the reaper has rebuilt.
-        self._failed: set[str] = set()
+        # The servers in ERROR that keep their places, as they were read last,
+        # and the IDs of those that the reaper has rebuilt.
+        self._failed: dict[str, nova.NovaServer] = {}
         self._rebuilt: set[str] = set()
 
     def read_waiting(self, classes: Collection[str]) -> WaitingList:
@@ -121,10 +124,9 @@ class Lists:
         """
         begun = time.monotonic()
         read_at = timeutils.utcnow(True)
-        servers = {server.id: server for server
-                   in self._reader.nova.servers(status='PENDING')
-                   if server.waits}
-        servers |= {server.id: server for server in self._reader.shelved()}
+        servers = {server.id: server for server in (
+            *self._reader.nova.servers(status='PENDING'),
+            *self._reader.shelved()) if server.waits or server.shelved}
         servers |= self._read_failed()
         answers = self._answers(servers.values(), classes)
         self._shapes.keep_only({self._shapes.key(server)
@@ -145,30 +147,35 @@ class Lists:
 
     def _read_failed(self) -> dict[str, nova.NovaServer]:
         found = {}
-        for uuid in self._failed | self._rebuilt:
+        for uuid in self._failed.keys() | self._rebuilt:
             try:
                 server = self._reader.nova.server(uuid)
             except rest.NotFound:
                 self._rebuilt.discard(uuid)
                 continue
+            except nova.CellDown:
+                if uuid in self._failed:
+                    found[uuid] = self._failed[uuid]
+                continue
             if self._is_kept(server):
                 found[uuid] = server
             elif server.launched_at:
                 self._rebuilt.discard(uuid)
-        self._failed &= found.keys()
+        self._failed = found
         return found
 
     def _read_tries(self, servers: Mapping[str, nova.NovaServer]
                     ) -> dict[str, nova.Tries]:
         """The tries of servers that were rebuilt since they were looked at.
 
-        Of so many as are LOOKS: one request for each.
+        Of so many as are LOOKS, as far as there is time: one request for each.
         """
         self._tried = {server: at for server, at in self._tried.items()
                        if server in servers}
         found: dict[str, nova.Tries] = {}
+        end = time.monotonic() + ASKING
         for server in servers.values():
-            if len(found) == LOOKS:
+            if len(found) == LOOKS or time.monotonic() >= end:
                 break
             if tries := self.read_tries(server):
                 found[server.id] = tries
@@ -188,7 +195,7 @@ class Lists:
         self._tried[server.id] = server.updated_at
         return tries
 
-    def _answers(self, servers: Iterable[nova.NovaServer],
+    def _answers(self, servers: Collection[nova.NovaServer],
                  classes: Collection[str]) -> dict[str, shapes.Answer]:
         """What servers ask for, as far as Nova says so in the time there is.
 
@@ -196,31 +203,34 @@ class Lists:
         Nova fails must not keep all others from being known: what is left
         over has the answer of before, if any, until the next list.
 
-        :raises: clients.RequestFailed where Nova fails over one after another,
+        :raises: rest.RequestFailed where Nova fails over one after another,
             and over none not
         """
-        answers, unknown = {}, []
-        for server in servers:
-            known = self._shapes.fresh(server)
-            if known:
-                answers[server.id] = known
-            else:
-                unknown.append(server)
+        answers = {server.id: known for server in servers
+                   if (known := self._shapes.fresh(server))}
+        # Servers of which nothing is known come first, of each project one
+        # after another, and those over which Nova has failed come last.
+        unknown = [server for server in servers if server.id not in answers]
+        turns: collections.Counter[str] = collections.Counter()
+        places = {}
+        for server in unknown:
+            turns[server.project] += 1
+            places[server.id] = (
+                server.id in self._failing,
+                self._shapes.known(server) is not None,
+                turns[server.project])
         end = time.monotonic() + ASKING
         told = False
         failed: set[str] = set()
         of_kind: collections.Counter[str] = collections.Counter()
-        for server in self._by_turns(unknown):
-            if time.monotonic() >= end or (
-                    failed and of_kind[self._shapes.key(server)] >= TRIES):
-                answer = self._shapes.known(server)
-            else:
+        for server in sorted(unknown, key=lambda server: places[server.id]):
+            answer, kind = self._shapes.known(server), self._shapes.key(server)
+            if time.monotonic() < end and of_kind[kind] < TRIES:
                 try:
                     answer, told = self.answer(server, classes), True
                 except (rest.RequestFailed, ValueError) as error:
-                    answer = self._shapes.known(server)
                     failed.add(server.id)
-                    of_kind[self._shapes.key(server)] += 1
+                    of_kind[kind] += 1
                     LOG.warning('What server %s asks for is looked at later: '
                                 '%s', server.id, error)
                     if len(failed) == FAILURES and not told:
@@ -230,22 +240,6 @@ class Lists:
                 answers[server.id] = answer
         self._failing = failed
         return answers
-
-    def _by_turns(self, servers: Collection[nova.NovaServer]
-                  ) -> list[nova.NovaServer]:
-        """First those nothing is known of; of each project one after another.
-
-        Those over which Nova has failed come after all others.
-        """
-        turns: collections.Counter[str] = collections.Counter()
-        places = []
-        for server in servers:
-            turns[server.project] += 1
-            places.append((server.id in self._failing,
-                           self._shapes.known(server) is not None,
-                           turns[server.project]))
-        return [server for _place, server in sorted(
-            zip(places, servers), key=operator.itemgetter(0))]
 
     def read_one(self, uuid: str, classes: Collection[str]
                  ) -> tuple[nova.NovaServer, shapes.Answer,
@@ -286,11 +280,10 @@ class Lists:
     def read_all(self) -> FullList:
         """Everything.
 
-        :raises: clients.RequestFailed if any part cannot be read: half a
+        :raises: rest.RequestFailed if any part cannot be read: half a
             list is none
         """
-        begun = time.monotonic()
-        read_at = timeutils.utcnow(True)
+        begun, read_at = time.monotonic(), timeutils.utcnow(True)
         self._reader.nova.client.look_again()
         hypervisors = self._reader.read_hypervisors()
         if not self._reader.hypervisors:
@@ -300,27 +293,21 @@ class Lists:
         self._reader.read_having(self._shapes.expressions(), again=True)
         self._reader.read_shared(hypervisors)
         hosts = self._reader.read_hosts(hypervisors)
-        classes = reader.classes(hosts.values())
         self._shapes.forget()
-        # Afterwards each of them is read by itself.
-        self._failed = {
-            server.id for server in self._reader.nova.servers(status='ERROR')
+        # The lists until the next one of all read each of these by itself.
+        # Nova leaves out those of cells that are down.
+        self._failed |= {
+            server.id: server
+            for server in self._reader.nova.servers(status='ERROR')
             if self._is_kept(server)}
-        waiting = self.read_waiting(classes)
-        if not waiting.servers:
-            self._look_for_those_in_error()
-        return FullList(hypervisors, self._complete(hosts), waiting, read_at,
-                        time.monotonic() - begun)
-
-    def _look_for_those_in_error(self) -> None:
-        """Nobody waits: does Nova let anybody wait at all?"""
-        found = self._reader.nova.count_not_placed(
-            timeutils.utcnow(True) - HOUR)
-        if found:
+        waiting = self.read_waiting(reader.classes(hosts.values()))
+        if not waiting.servers and (
+                found := self._reader.nova.count_not_placed(read_at - HOUR)):
             LOG.warning(
                 'No server waits, but %d that were created within the hour '
                 'found no host and are in ERROR: nova-conductor seems to run '
                 'without "use_pending_state = true".', found)
+        return self._full(hypervisors, hosts, waiting, read_at, begun)
 
     def read_changes(self, since: datetime.datetime,
                      views: Mapping[str, reader.HostView],
@@ -334,21 +321,19 @@ class Lists:
         :param views: the hosts as they were read then
         :param anew: whether traits, aggregates and what filters say are to be
             asked for again, too
-        :raises: clients.RequestFailed
+        :raises: rest.RequestFailed
         """
-        begun = time.monotonic()
-        read_at = timeutils.utcnow(True)
+        begun, read_at = time.monotonic(), timeutils.utcnow(True)
         known = dict(self._reader.hypervisors)
         hypervisors = self._reader.read_hypervisors()
         self._reader.read_properties()
         # A notice does not count as a change of the server.
         self._reader.read_preemptible()
         changed = self._reader.read_changed(since - SKEW)
-        gone = frozenset(changed)
-        names = {server.host for server in changed.values()}
-        names |= {server.host for server in self._reader.under_notice()}
+        names = {server.host for server in (*changed.values(),
+                                            *self._reader.under_notice())}
         names |= {name for name, view in views.items()
-                  if not view.consumers.isdisjoint(gone)}
+                  if not view.consumers.isdisjoint(changed)}
         names |= {name for name, item in hypervisors.items()
                   if name not in views or known.get(name) != item}
         if anew:
@@ -359,14 +344,18 @@ class Lists:
         waiting = self.read_waiting(reader.classes(views.values()))
         LOG.info('Of %d hosts %d have changed since %s.', len(hypervisors),
                  len(hosts), since)
-        return FullList(hypervisors, self._complete(hosts), waiting, read_at,
-                        time.monotonic() - begun)
+        return self._full(hypervisors, hosts, waiting, read_at, begun)
 
-    def _complete(self, hosts: Mapping[str, reader.HostView | None]
-                  ) -> dict[str, reader.HostView | None]:
-        """Traits that only the servers on the list asked for come later."""
-        return {name: view and self._reader.with_traits(view)
-                for name, view in hosts.items()}
+    def _full(self, hypervisors: Mapping[str, nova.Hypervisor],
+              hosts: Mapping[str, reader.HostView | None],
+              waiting: WaitingList, read_at: datetime.datetime, begun: float
+              ) -> FullList:
+        # Traits that only servers on the list ask for are read after the
+        # hosts.
+        whole = {name: view and self._reader.with_traits(view)
+                 for name, view in hosts.items()}
+        return FullList(hypervisors, whole, waiting, read_at,
+                        time.monotonic() - begun)
 
 
 class Calendar:
@@ -440,7 +429,7 @@ class Calendar:
     def failed(self, name: str) -> None:
         """A list could not be read: it is not waited for until the next."""
         if name == FULL and self._last == CHANGES and self._resumed < TRIES:
-            # One error is no reason to read all hosts of a large cloud.
+            # One error is no reason to read all hosts of a large cloud anew.
             self.resume = True
             self._resume_at = time.monotonic() + PAUSE
         elif self._last != ROOM:

@@ -18,6 +18,7 @@ import functools
 import queue
 import threading
 import time
+from typing import Any
 from typing import TypeVar
 
 from oslo_config import cfg
@@ -31,7 +32,7 @@ from nova_reaper.cloud import shapes
 
 LOG = log.getLogger(__name__)
 T = TypeVar('T')
-# Seconds until a host is read again that could not be.
+# Seconds after which a host that could not be read is read again.
 AGAIN = 10.0
 GONE = ('DELETED', 'SOFT_DELETED')
 
@@ -69,13 +70,14 @@ class Reader:
         # Names of the flavors that bear the mark now.
         self._marked: frozenset[str] = frozenset()
         self.properties: Mapping[str, Mapping[str, str]] = {}
-        # What was read of one server while a list of all was.
+        # Servers that were read one by one while a list of all was read.
         self._meanwhile: dict[str, nova.NovaServer | None] = {}
         self._ended_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
         self.shared: frozenset[str] = frozenset()
-        # Grows with each change of what is known of traits and aggregates.
-        self.learned = 0
+        # Several threads learn of traits and aggregates: each change of what
+        # is known of them makes this another object.
+        self.learned = object()
         self._having: dict[str, set[str]] = {}
         self._locked: dict[str, tuple[datetime.datetime, bool]] = {}
         self._doubled: set[str] = set()
@@ -85,17 +87,15 @@ class Reader:
 
         It keeps nothing: whoever asks may not believe it.
         """
-        found: dict[str, nova.Hypervisor] = {}
-        doubled: set[str] = set()
+        found: dict[str, list[nova.Hypervisor]] = {}
         for item in self.nova.hypervisors():
-            if item.host in found:
-                doubled.add(item.host)
-            found[item.host] = item
+            found.setdefault(item.host, []).append(item)
+        doubled = {name for name, items in found.items() if len(items) > 1}
         if doubled - self._doubled:
             LOG.info('Hosts with several nodes (bare metal) are left alone: '
                      '%s', ', '.join(sorted(doubled)))
         self._doubled = doubled
-        return {name: item for name, item in found.items()
+        return {name: items[0] for name, items in found.items()
                 if name not in doubled}
 
     def keep_hypervisors(self, found: Mapping[str, nova.Hypervisor]) -> None:
@@ -109,20 +109,19 @@ class Reader:
 
     def read_preemptible(self) -> dict[str, nova.NovaServer]:
         """All servers that may be ended, and those shelved for others."""
-        found: dict[str, nova.NovaServer] = {}
         with self._lock:
             self._meanwhile = {}
         marked = self._marked_flavors()
-        for flavor in marked:
-            for server in self.nova.servers(flavor=flavor.id):
-                # The one it was made with counts as well.
-                if shapes.is_preemptible(server.flavor):
-                    found[server.id] = server
-        # Who was shelved for others comes back, whatever became of its flavor.
-        for server in self.nova.servers(status='SHELVED_OFFLOADED'):
-            if shapes.SHELVED_AT in server.metadata and (
-                    shapes.is_preemptible(server.flavor)):
-                found[server.id] = server
+        # The mark has to be on the flavor that a server was made with as well.
+        # A server that was shelved for others comes back, whatever became of
+        # its flavor.
+        found = {server.id: server for server in (
+            *(server for flavor in marked
+              for server in self.nova.servers(flavor=flavor.id)),
+            *(server for server
+              in self.nova.servers(status='SHELVED_OFFLOADED')
+              if shapes.SHELVED_AT in server.metadata))
+            if shapes.is_preemptible(server.flavor)}
         with self._lock:
             self._marked = frozenset(flavor.name for flavor in marked)
             for server_id, newer in self._meanwhile.items():
@@ -130,12 +129,11 @@ class Reader:
                 if newer and self._counts(newer):
                     found[server_id] = newer
             self.preemptible, self._meanwhile = found, {}
-            self._ended_at = {uuid: time for uuid, time
-                              in self._ended_at.items() if uuid in found}
-            self._locked = {uuid: known for uuid, known
-                            in self._locked.items() if uuid in found}
-            self._avoided = {uuid: until for uuid, until
-                             in self._avoided.items() if uuid in found}
+            # Other threads write to these at the same time.
+            kept: dict[str, Any]
+            for kept in (self._ended_at, self._locked, self._avoided):
+                for uuid in kept.keys() - found.keys():
+                    del kept[uuid]
         return found
 
     def _marked_flavors(self) -> list[nova.Flavor]:
@@ -172,7 +170,7 @@ class Reader:
 
     def _keep(self, uuid: str, server: nova.NovaServer | None
               ) -> nova.NovaServer | None:
-        # A list that is being read may find its flavor marked by now.
+        # A list that is being read may find that the flavor is marked by now.
         self._meanwhile[uuid] = server
         if server and self._counts(server):
             self.preemptible[uuid] = server
@@ -201,19 +199,26 @@ class Reader:
         :param again: whether to ask also for those that are known, and forget
             those that nobody asks for any more: owners make names up
         """
-        # Another job may learn of more.
+        # Another job may learn of more traits at the same time.
         before = dict(self._having)
-        names = set(_names(expressions))
+        names = {name for expression in expressions for name
+                 in expression.removeprefix('!').removeprefix('in:').split(
+                     ',')}
         if again:
             for name in before.keys() - names:
                 del self._having[name]
         changed = False
-        for name in sorted(names):
-            if name in self._having and not again:
-                continue
-            self._having[name] = self._read_one(name)
-            changed |= before.get(name) != self._having[name]
-        self.learned += changed
+        for name in sorted(names if again else names - before.keys()):
+            try:
+                self._having[name] = self._placement.providers(**{
+                    'member_of' if _is_aggregate(name) else 'required': name})
+            except rest.BadRequest:
+                # Nobody has made such a trait.
+                self._having[name] = set()
+            if before.get(name) != self._having[name]:
+                changed = True
+        if changed:
+            self.learned = object()
 
     def read_shared(self, among: Mapping[str, nova.Hypervisor]) -> None:
         """Which resource classes sharing providers have.
@@ -224,17 +229,8 @@ class Reader:
             self.shared = frozenset(self._placement.shared(
                 {item.uuid for item in among.values()}))
         except rest.BadRequest:
-            # A trait that this Placement does not know.
+            # This Placement does not know the trait of sharing providers.
             self.shared = frozenset()
-
-    def _read_one(self, name: str) -> set[str]:
-        try:
-            if _is_aggregate(name):
-                return self._placement.providers(member_of=name)
-            return self._placement.providers(required=name)
-        except rest.BadRequest:
-            # A trait that nobody has made.
-            return set()
 
     def read_host(self, name: str, among: Mapping[str, nova.Hypervisor] |
                   None = None, before: HostView | None = None
@@ -292,7 +288,7 @@ class Reader:
                    ) -> dict[str, HostView | None]:
         """Several hosts at the same time.
 
-        :raises: clients.RequestFailed as soon as one cannot be read
+        :raises: rest.RequestFailed as soon as one cannot be read
         """
         read = functools.partial(self.read_host, among=among)
         return dict(zip(among, self._pool.map(read, among)))
@@ -363,7 +359,7 @@ class Reader:
         return [server for server in self._known() if shapes.is_back(server)]
 
     def _known(self) -> list[nova.NovaServer]:
-        # Another thread may learn of more.
+        # Another thread may learn of more servers at the same time.
         with self._lock:
             return list(self.preemptible.values())
 
@@ -375,13 +371,8 @@ def classes(views: Iterable[HostView | None]) -> frozenset[str]:
 
 
 def _is_aggregate(name: str) -> bool:
-    # A UUID; no trait has a hyphen.
+    # An aggregate is named by its UUID, and no trait has a hyphen.
     return '-' in name
-
-
-def _names(expressions: Iterable[str]) -> Iterable[str]:
-    for expression in expressions:
-        yield from expression.removeprefix('!').removeprefix('in:').split(',')
 
 
 class Jobs:
@@ -402,10 +393,12 @@ class Jobs:
         self._failed = failed
         self._at_once = at_once
         self._running: set[str] = set()
+        # What begins the jobs that stand in line; names of those that stood
+        # there and run; what begins those that are to follow one that runs.
         self._in_line: dict[str, Callable[[], bool]] = {}
         self._from_line: set[str] = set()
         self._again: dict[str, Callable[[], bool]] = {}
-        self._results: queue.SimpleQueue[Callable[[], None]] = (
+        self._results: queue.SimpleQueue[tuple[str, Callable[[], None]]] = (
             queue.SimpleQueue())
         self.stopping = False
 
@@ -463,17 +456,8 @@ class Jobs:
             elif not self.stopping:
                 LOG.exception('%s failed.', name)
             result = functools.partial(self._failed, name, str(error))
-        self._results.put(functools.partial(self._finish, name, result))
+        self._results.put((name, result))
         self._wake()
-
-    def _finish(self, name: str, result: Callable[[], None]) -> None:
-        self._running.discard(name)
-        again = self._again.pop(name, None)
-        try:
-            result()
-        finally:
-            if again:
-                again()
 
     def _go_on(self) -> None:
         """Begin what stands in line, as long as it is its turn."""
@@ -486,7 +470,14 @@ class Jobs:
     def take(self) -> None:
         """Make the calls for all results that there are."""
         while not self._results.empty():
-            self._results.get()()
+            name, result = self._results.get()
+            self._running.discard(name)
+            again = self._again.pop(name, None)
+            try:
+                result()
+            finally:
+                if again:
+                    again()
         self._go_on()
 
 
@@ -498,9 +489,9 @@ class Hosts:
     decided by an old view of a host is found out by Placement, which is asked
     before anything is done.
 
-    :param views: the hosts as they were read last
     :ivar freed: when it was heard that room on a host may be free, by the
         monotonic clock
+    :param views: the hosts as they were read last
     :param apply: is told what was read, None for a host that is gone
     :param at_once: how many of those that have time are read at the same time
         while nothing else is to be done
@@ -515,8 +506,11 @@ class Hosts:
         self._jobs = running
         self._apply = apply
         self._at_once = at_once
-        # Whether their inventory is to be read, too.
+        # Hosts to be read once more after the read that runs, and whether
+        # their inventory is to be read, too.
         self._again: dict[str, bool] = {}
+        # Hosts to be read when there is time, and those of them that are read
+        # now; when to read those that could not be read.
         self._later: dict[str, None] = {}
         self._slow: set[str] = set()
         self._failed: dict[str, float] = {}
@@ -550,10 +544,9 @@ class Hosts:
         for host in [host for host, at in self._failed.items() if at <= now]:
             del self._failed[host]
             self.read_later(host)
-        at_once = 1 if busy else self._at_once
         self._slow = {host for host in self._slow
                       if f'host {host}' in self._jobs}
-        while self._later and len(self._slow) < at_once:
+        while self._later and len(self._slow) < (1 if busy else self._at_once):
             host = next(iter(self._later))
             self._slow.add(host)
             self.read(host)

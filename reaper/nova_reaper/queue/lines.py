@@ -3,7 +3,6 @@
 """The servers that may be tried, in order, and demands that sleep."""
 
 from collections.abc import Collection
-from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import datetime
@@ -15,16 +14,16 @@ from nova_reaper.cloud import arrays
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 
-# Weights of the fair share are brought back to 1 before they overflow.
-_LARGEST_WEIGHT = 2.0 ** 500
+# Half-lives after which the weights of the fair share begin anew at 1, before
+# they overflow.
+_LARGEST_AGE = 500
 
 # When a server was created, how many were in the queue before it came, its ID,
 # and what tells this entry from a later one of the same server.
 Place = tuple[float, int, str, int]
 
-# Nobody asks for so much, and every host has more than this.
-_NEVER = 1 << 62
-_NOT_ASKED = -_NEVER
+# Every host has more than this.
+_NOT_ASKED = -(1 << 62)
 
 
 class FairShare:
@@ -42,53 +41,80 @@ class FairShare:
         self._begin: datetime.datetime | None = None
         self._given: dict[str, dict[str, float]] = {}
         self._shares: dict[str, float] = {}
+        # By server what may be taken back, weighted: its project and amounts.
+        self._grants: dict[str, tuple[str, dict[str, float]]] = {}
 
     def forget(self) -> None:
         """Forget what was given."""
         self._given.clear()
         self._shares.clear()
+        self._grants.clear()
 
-    def use(self, half_life: int, now: datetime.datetime) -> float:
-        """Forget by another half-life from now on.
-
-        :returns: by what the weights that were used so far are multiplied
+    def use(self, half_life: int, now: datetime.datetime) -> bool:
+        """Forget by a half-life from now on; returns whether it is another.
         """
         if half_life == self._half_life:
-            return 1.0
-        factor = 1.0 / self.weight(now)
-        for given in self._given.values():
+            return False
+        factor = 1.0 / self._weight(now)
+        for given in (*self._given.values(), *(
+                amounts for _project, amounts in self._grants.values())):
             for name in given:
                 given[name] *= factor
-        self._shares = {project: share * factor
-                        for project, share in self._shares.items()}
+        for project in self._shares:
+            self._shares[project] *= factor
         self._half_life, self._begin = half_life, now
-        return factor
+        return True
 
     def of(self, project: str) -> float:
         """The dominant share; only the order of the values has a meaning."""
         return self._shares.get(project, 0.0)
 
-    def give(self, project: str, resources: Mapping[str, float],
+    def give(self, project: str, resources: Mapping[str, int],
+             totals: Mapping[str, int], at: datetime.datetime,
+             server: str = '') -> None:
+        """Count what a project was given.
+
+        :param totals: the capacity of the cloud, by resource class
+        :param at: when it was given
+        :param server: for which it may be taken back, '' for none
+        """
+        weight = self._weight(at)
+        amounts = {name: amount * weight for name, amount in resources.items()}
+        if server:
+            self._grants[server] = project, amounts
+        self._add(project, amounts, totals)
+
+    def take_back(self, server: str, totals: Mapping[str, int]) -> str | None:
+        """Take back what was given for a server; returns of which project."""
+        project, amounts = self._grants.pop(server, (None, {}))
+        if project is not None:
+            self._add(project, {name: -amount for name, amount
+                                in amounts.items()}, totals)
+        return project
+
+    def settle(self, server: str) -> None:
+        """What was given for a server is not taken back any more."""
+        self._grants.pop(server, None)
+
+    def _add(self, project: str, amounts: Mapping[str, float],
              totals: Mapping[str, int]) -> None:
-        """Count weighted resources; negative ones take back."""
         given = self._given.setdefault(project, {})
-        for name, amount in resources.items():
+        for name, amount in amounts.items():
             given[name] = given.get(name, 0.0) + amount
         self._shares[project] = max(
             (amount / totals[name] for name, amount in given.items()
              if totals.get(name, 0) > 0), default=0.0)
 
-    def weight(self, now: datetime.datetime) -> float:
-        """How much what is given now counts."""
+    def _weight(self, at: datetime.datetime) -> float:
+        """How much counts what is given at a time."""
         if not self._half_life:
             return 1.0
         if self._begin is None:
-            self._begin = now
-        age = (now - self._begin).total_seconds() / self._half_life
-        if 2.0 ** min(age, 1000.0) > _LARGEST_WEIGHT:
-            self._given.clear()
-            self._shares.clear()
-            self._begin, age = now, 0.0
+            self._begin = at
+        age = (at - self._begin).total_seconds() / self._half_life
+        if age > _LARGEST_AGE:
+            self.forget()
+            self._begin, age = at, 0.0
         return float(2.0 ** age)
 
 
@@ -108,12 +134,6 @@ class Line:
     demand: model.Demand
     places: list[Place] = dataclasses.field(default_factory=list)
     parked: list[Place] = dataclasses.field(default_factory=list)
-
-    def unpark(self) -> None:
-        """Have all of its servers stand in line again."""
-        for place in self.parked:
-            heapq.heappush(self.places, place)
-        self.parked.clear()
 
 
 class Level:
@@ -178,70 +198,72 @@ class Sleep:
     :ivar seen: the version of the index of which that was found
     :ivar complete: whether the hosts of that version have nothing for it, by
         whatever means
+    :ivar column: where the arrays of the sleepers say what it asks for
     """
 
     decision: model.Decision
     until: datetime.datetime | None
     seen: int
     complete: bool
+    column: int = -1
 
 
 class Sleepers:
-    """The demands that sleep, each with its Sleep.
+    """The demands that sleep.
 
     What they ask for stands in arrays, one for each resource class, with an
     element for each demand.
+
+    :ivar options: by which they are woken
+    :ivar sleeps: with what each of them sleeps
     """
 
     def __init__(self, options: model.Options) -> None:
-        self._options = options
-        self._sleeps: dict[model.Demand, Sleep] = {}
-        self._columns: dict[model.Demand, int] = {}
-        self._demands: list[model.Demand | None] = []
+        self.options = options
+        self.sleeps: dict[model.Demand, Sleep] = {}
+        self._demands: dict[int, model.Demand] = {}
         self._empty: list[int] = []
+        self._taken = np.zeros(0, np.bool_)
         self._asked: dict[str, arrays.Ints] = {}
-
-    def use(self, options: model.Options) -> None:
-        """Wake by other options from now on."""
-        self._options = options
-
-    def __contains__(self, demand: model.Demand) -> bool:
-        return demand in self._sleeps
-
-    def __iter__(self) -> Iterator[model.Demand]:
-        return iter(self._sleeps)
-
-    def get(self, demand: model.Demand) -> Sleep | None:
-        """With what a demand sleeps, None if it does not."""
-        return self._sleeps.get(demand)
 
     def add(self, demand: model.Demand, sleep: Sleep) -> None:
         """A demand that did not sleep does so from now on."""
-        self._sleeps[demand] = sleep
-        self._columns[demand] = self._ask(demand)
+        if not self._empty:
+            size = max(64, 2 * len(self._taken))
+            self._empty = list(range(size - 1, len(self._taken) - 1, -1))
+            self._taken = arrays.wider(self._taken, size)
+            self._asked = {name: arrays.wider(asked, size)
+                           for name, asked in self._asked.items()}
+        self.sleeps[demand] = sleep
+        sleep.column = column = self._empty.pop()
+        self._demands[column] = demand
+        self._taken[column] = True
+        for asked in self._asked.values():
+            asked[column] = _NOT_ASKED
+        for name, amount in demand.shape.by_host:
+            if name not in self._asked:
+                self._asked[name] = np.full(len(self._taken), _NOT_ASKED)
+            self._asked[name][column] = amount
 
     def pop(self, demand: model.Demand) -> Sleep | None:
         """Wake a demand; returns with what it slept, None if it did not."""
-        sleep = self._sleeps.pop(demand, None)
-        if sleep is not None:
-            column = self._columns.pop(demand)
-            self._demands[column] = None
-            self._empty.append(column)
-            for asked in self._asked.values():
-                asked[column] = _NEVER
+        sleep = self.sleeps.pop(demand, None)
+        if sleep:
+            self._taken[sleep.column] = False
+            self._empty.append(sleep.column)
+            del self._demands[sleep.column]
         return sleep
 
     def helped_by(self, index: index_module.Index, row: int
                   ) -> list[model.Demand]:
         """The demands that a host could help."""
-        if not self._sleeps:
-            return []
-        could = np.ones(len(self._demands), np.bool_)
+        could = self._taken.copy()
         for name, asked in self._asked.items():
-            could &= asked[:len(could)] <= self._most(index, row, name)
-        demands = [self._demands[column] for column in np.flatnonzero(could)]
+            could &= asked <= self._most(index, row, name)
+        demands = [self._demands[column]
+                   for column in np.flatnonzero(could).tolist()]
         return [demand for demand in demands
-                if demand and index.could_take(demand.shape, row)]
+                if index.could_take(demand.shape, row)]
 
     def would_help(self, index: index_module.Index, row: int,
                    demand: model.Demand) -> bool:
@@ -250,30 +272,12 @@ class Sleepers:
                     for name, amount in demand.shape.by_host) and
                 index.could_take(demand.shape, row))
 
-    def _ask(self, demand: model.Demand) -> int:
-        """Note what a demand asks for; returns where."""
-        if not self._empty:
-            size = max(64, 2 * len(self._demands))
-            self._empty = list(range(size - 1, len(self._demands) - 1, -1))
-            self._demands.extend([None] * (size - len(self._demands)))
-            self._asked = {name: arrays.wider(asked, size, _NEVER)
-                           for name, asked in self._asked.items()}
-        column = self._empty.pop()
-        self._demands[column] = demand
-        for asked in self._asked.values():
-            asked[column] = _NOT_ASKED
-        for name, amount in demand.shape.by_host:
-            if name not in self._asked:
-                self._asked[name] = np.full(len(self._demands), _NOT_ASKED)
-            self._asked[name][column] = amount
-        return column
-
     def _most(self, index: index_module.Index, row: int, name: str) -> int:
         """What of a resource class a host could be made to have free."""
         column = index.classes.get(name)
         if column is None:
             return index_module.NONE
         most = int(index.free[column][row])
-        if self._options.mode is not model.Mode.FILL:
+        if self.options.mode is not model.Mode.FILL:
             most += int(index.endable[column][row])
         return most

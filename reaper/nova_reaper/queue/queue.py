@@ -14,6 +14,7 @@ nor races that are lost, nor faults of services. Nothing here asks anybody; it
 is not safe for threads.
 """
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -28,8 +29,8 @@ from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.queue import lines as lines_module
 
-# So many places that are nobody's any more may be left, and two for each
-# server.
+# Places that are nobody's any more are dropped when there are more of them
+# than this and two for each server.
 _STALE = 1000
 
 NOT_ASKED = (
@@ -85,95 +86,103 @@ def not_asked(waiting: model.Waiting) -> model.Decision:
         hindrance=model.Hindrance.NOT_ASKED, detail=NOT_ASKED)
 
 
+@dataclasses.dataclass(slots=True)
+class _Item:
+    """A server in the queue.
+
+    :ivar arrival: how many were put before it
+    :ivar token: of the place where it stands, 0 before the first; places with
+        another token are nobody's any more
+    :ivar out: whether it is taken out, and not given back yet
+    """
+
+    waiting: model.Waiting
+    arrival: int
+    token: int = 0
+    out: bool = False
+
+
 class Queue:
     """The servers that wait."""
 
     def __init__(self, options: model.Options) -> None:
         self._options = options
         self.share = lines_module.FairShare(options.fair_share_half_life)
-        self._servers: dict[str, model.Waiting] = {}
-        self._arrivals: dict[str, int] = {}
+        self._items: dict[str, _Item] = {}
         self._arrival = 0
-        self._tokens: dict[str, int] = {}
         self._token = 0
         self._stale = 0
-        self._out: set[str] = set()
         self._closed: frozenset[str] = frozenset()
         self._levels: dict[tuple[bool, int], lines_module.Level] = {}
+        # Those that back off: until when, and with which token.
         self._later: list[tuple[datetime.datetime, str, int]] = []
         self._totals: Mapping[str, int] = {}
-        self._grants: dict[str, tuple[str, dict[str, float]]] = {}
         self._lines: dict[model.Demand, dict[
             tuple[bool, int, str], lines_module.Line]] = {}
         self._sleeping = lines_module.Sleepers(options)
+        # Demands that were woken for the hosts alone that have changed.
         self._slept: dict[model.Demand, lines_module.Sleep] = {}
         self._alarms: list[tuple[datetime.datetime, int, model.Demand]] = []
 
     def __len__(self) -> int:
-        return len(self._servers)
+        return len(self._items)
 
     def __contains__(self, server: str) -> bool:
-        return server in self._servers
+        return server in self._items
 
     def __iter__(self) -> Iterator[model.Waiting]:
-        return iter(self._servers.values())
+        return (item.waiting for item in self._items.values())
 
     def get(self, server: str) -> model.Waiting | None:
         """The server that waits under an ID."""
-        return self._servers.get(server)
+        item = self._items.get(server)
+        return item.waiting if item else None
 
     def use(self, options: model.Options, now: datetime.datetime) -> None:
         """Order and wake by other options from now on."""
-        self._options = options
-        self._sleeping.use(options)
-        factor = self.share.use(options.fair_share_half_life, now)
-        if factor != 1.0:
-            self._grants = {
-                server: (project, {name: amount * factor for name, amount
-                                   in resources.items()})
-                for server, (project, resources) in self._grants.items()}
+        self._options = self._sleeping.options = options
+        if self.share.use(options.fair_share_half_life, now):
             for level in self._levels.values():
                 level.reorder_all()
         self.wake_all()
         for _due, server, token in list(self._later):
-            if self._tokens.get(server) == token:
-                self._enqueue(self._servers[server], now)
+            if self._stands(server, token):
+                self._enqueue(self._items[server], now)
 
     def in_order(self) -> list[model.Waiting]:
         """All that wait, in the order of now; what is given will change it."""
-        return sorted(self._servers.values(), key=self.rank)
+        return sorted(self, key=self.rank)
 
     def rank(self, waiting: model.Waiting
              ) -> tuple[bool, int, float, datetime.datetime, int]:
         """Where a server stands, the smaller the sooner."""
+        item = self._items.get(waiting.id)
         return (waiting.shelved, -waiting.priority,
                 self.share.of(waiting.project), waiting.created_at,
-                self._arrivals.get(waiting.id, self._arrival))
+                item.arrival if item else self._arrival)
 
     def put(self, waiting: model.Waiting, now: datetime.datetime) -> None:
         """Add a server, or say anew what is known of it.
 
         One that was taken out and not given back yet stays out.
         """
-        before = self._servers.get(waiting.id)
-        if before == waiting:
-            return
-        if before is None:
+        item = self._items.get(waiting.id)
+        if item is None:
             self._arrival += 1
-            self._arrivals[waiting.id] = self._arrival
-        self._servers[waiting.id] = waiting
-        if waiting.id not in self._out:
-            self._enqueue(waiting, now)
-        if self._stale > _STALE + 2 * len(self._servers):
+            item = self._items[waiting.id] = _Item(waiting, self._arrival)
+        elif item.waiting == waiting:
+            return
+        item.waiting = waiting
+        if not item.out:
+            self._enqueue(item, now)
+        if self._stale > _STALE + 2 * len(self._items):
             self._compact()
 
     def discard(self, server: str) -> None:
         """Forget a server: it runs, is gone or was given up."""
-        self._servers.pop(server, None)
-        self._arrivals.pop(server, None)
-        self._stale += self._tokens.pop(server, None) is not None
-        self._grants.pop(server, None)
-        self._out.discard(server)
+        self.share.settle(server)
+        item = self._items.pop(server, None)
+        self._stale += item is not None and item.token > 0
 
     def pop(self, now: datetime.datetime,
             asleep: bool = False) -> model.Waiting | None:
@@ -192,8 +201,8 @@ class Queue:
                 if not line.places or line.places[0] != place:
                     continue
                 _created, _arrival, server, token = place
-                sleeps = line.demand in self._sleeping
-                if self._tokens.get(server) == token:
+                sleeps = line.demand in self._sleeping.sleeps
+                if self._stands(server, token):
                     if sleeps and not asleep:
                         # All of the line is noted when it wakes up.
                         continue
@@ -201,9 +210,9 @@ class Queue:
                     if sleeps:
                         line.parked.append(place)
                     else:
-                        self._out.add(server)
+                        self._items[server].out = True
                     self._note(line)
-                    return self._servers[server]
+                    return self._items[server].waiting
                 heapq.heappop(line.places)
                 self._note(line)
             if not level:
@@ -219,15 +228,13 @@ class Queue:
 
     def give_back(self, server: str, now: datetime.datetime) -> None:
         """Nothing came of it: it waits again, and was given nothing."""
-        project, resources = self._grants.pop(server, ('', {}))
-        if resources:
-            self.share.give(project, {name: -amount for name, amount
-                                      in resources.items()}, self._totals)
+        project = self.share.take_back(server, self._totals)
+        if project is not None:
             self._reorder(project)
-        if server in self._out:
-            self._out.discard(server)
-            if server in self._servers:
-                self._enqueue(self._servers[server], now)
+        item = self._items.get(server)
+        if item and item.out:
+            item.out = False
+            self._enqueue(item, now)
 
     def grant(self, waiting: model.Waiting, totals: Mapping[str, int],
               now: datetime.datetime) -> None:
@@ -235,37 +242,28 @@ class Queue:
 
         :param totals: the capacity of the cloud, by resource class
         """
-        weight = self.share.weight(now)
-        resources = {name: amount * weight
-                     for name, amount in waiting.shape.resources}
         self._totals = totals
-        self._grants[waiting.id] = waiting.project, resources
-        self.share.give(waiting.project, resources, totals)
+        self.share.give(waiting.project, waiting.shape.amounts, totals, now,
+                        waiting.id)
         self._reorder(waiting.project)
 
-    def remember(self, project: str, resources: Mapping[str, int],
+    def remember(self, project: str, amounts: Mapping[str, int],
                  totals: Mapping[str, int], at: datetime.datetime) -> None:
-        """Count what a project was given before this process began."""
-        weight = self.share.weight(at)
-        self.share.give(project, {name: amount * weight for name, amount
-                                  in resources.items()}, totals)
+        """Count for the fair share what a project was given at a time."""
+        self.share.give(project, amounts, totals, at)
         self._reorder(project)
 
     def asleep(self, demand: model.Demand) -> model.Decision | None:
         """Why a demand sleeps, None if it does not."""
-        sleep = self._sleeping.get(demand)
+        sleep = self._sleeping.sleeps.get(demand)
         return sleep.decision if sleep else None
 
-    def slept(self, demand: model.Demand
-              ) -> tuple[int, model.Decision, datetime.datetime | None] | None:
+    def slept(self, demand: model.Demand) -> lines_module.Sleep | None:
         """With what a demand slept until some hosts changed.
 
-        :returns: the version of the index whose hosts have nothing for it,
-            the decision, and when it was to be looked at again; None if all
-            hosts are to be looked at
+        :returns: None if all hosts are to be looked at
         """
-        slept = self._slept.get(demand)
-        return (slept.seen, slept.decision, slept.until) if slept else None
+        return self._slept.get(demand)
 
     def sleep(self, waiting: model.Waiting, decision: model.Decision,
               index: index_module.Index, seen: int, now: datetime.datetime,
@@ -279,13 +277,16 @@ class Queue:
         :param complete: whether hosts that do not change will not do then
         :returns: whether it sleeps
         """
-        self._out.discard(waiting.id)
+        item = self._items.get(waiting.id)
+        if item:
+            item.out = False
         demand = waiting.demand
         if any(self._sleeping.would_help(index, row, demand)
                for row in index.changed_since(seen)):
-            self._enqueue(waiting, now)
+            if item:
+                self._enqueue(item, now)
             return False
-        sleep = self._sleeping.get(demand)
+        sleep = self._sleeping.sleeps.get(demand)
         if sleep is None:
             sleep = lines_module.Sleep(decision, until, seen, complete)
             self._sleeping.add(demand, sleep)
@@ -294,8 +295,8 @@ class Queue:
         if until is not None:
             self._token += 1
             heapq.heappush(self._alarms, (until, self._token, demand))
-        if waiting.id in self._servers:
-            self._line(waiting).parked.append(self._place(waiting))
+        if item:
+            self._line(waiting).parked.append(self._place(item))
         return True
 
     def host_changed(self, index: index_module.Index, row: int) -> int:
@@ -305,7 +306,13 @@ class Queue:
         """
         demands = self._sleeping.helped_by(index, row)
         for demand in demands:
-            self._slept_until_now(demand)
+            sleep = self._sleeping.sleeps[demand]
+            self.wake(demand)
+            if len(self._slept) > len(self._items):
+                # Nobody waits for some of these any more.
+                self._slept.clear()
+            if sleep.complete:
+                self._slept[demand] = sleep
         return len(demands)
 
     def wake(self, demand: model.Demand) -> None:
@@ -314,67 +321,58 @@ class Queue:
         if self._sleeping.pop(demand) is None:
             return
         for line in list(self._lines.get(demand, {}).values()):
-            line.unpark()
+            while line.parked:
+                heapq.heappush(line.places, line.parked.pop())
             self._note(line)
 
     def wake_shape(self, shape: model.Shape) -> None:
         """Look at all demands of a shape again: filters say otherwise now."""
-        for demand in [one for one in (*self._sleeping, *self._slept)
-                       if one.shape == shape]:
-            self.wake(demand)
+        self._wake_those(lambda demand, _sleep: demand.shape == shape)
 
     def keep_only(self, demands: Collection[model.Demand]) -> None:
         """Forget demands that nobody waits with any more."""
-        for demand in [one for one in (*self._sleeping, *self._slept)
-                       if one not in demands]:
-            self.wake(demand)
+        self._wake_those(lambda demand, _sleep: demand not in demands)
 
     def wake_protected(self) -> None:
         """Wake those for whom protected servers would have had to end."""
-        for demand in [*self._sleeping, *self._slept]:
-            sleep = self._sleeping.get(demand) or self._slept[demand]
-            if sleep.decision.hindrance is model.Hindrance.PROTECTED:
-                self.wake(demand)
+        self._wake_those(lambda _demand, sleep: sleep.decision.hindrance is (
+            model.Hindrance.PROTECTED))
 
     def wake_all(self) -> None:
         """Look at everything again."""
-        for demand in [*self._sleeping, *self._slept]:
-            self.wake(demand)
+        self._wake_those(lambda _demand, _sleep: True)
+
+    def _wake_those(self, are_meant: Callable[
+            [model.Demand, lines_module.Sleep], bool]) -> None:
+        for demand, sleep in [*self._sleeping.sleeps.items(),
+                              *self._slept.items()]:
+            if are_meant(demand, sleep):
+                self.wake(demand)
 
     def expired(self, now: datetime.datetime) -> list[model.Waiting]:
         """Those that wait past their deadline and are not taken out."""
-        return [waiting for waiting in expired(self._servers.values(),
-                                               self._options, now)
-                if waiting.id not in self._out]
+        return list(expired(
+            (item.waiting for item in self._items.values() if not item.out),
+            self._options, now))
 
-    def _enqueue(self, waiting: model.Waiting,
-                 now: datetime.datetime) -> None:
-        due = due_at(waiting, self._options)
+    def _enqueue(self, item: _Item, now: datetime.datetime) -> None:
+        due = due_at(item.waiting, self._options)
         if due is None or due <= now:
-            self._push(waiting)
+            self._push(item)
             return
-        heapq.heappush(self._later, (due, waiting.id,
-                                     self._new_token(waiting.id)))
+        heapq.heappush(self._later, (due, item.waiting.id,
+                                     self._new_token(item)))
 
-    def _slept_until_now(self, demand: model.Demand) -> None:
-        """Wake a demand for the hosts alone that have changed meanwhile."""
-        sleep = self._sleeping.get(demand)
-        self.wake(demand)
-        if len(self._slept) > len(self._servers):
-            # Nobody waits for some of these any more.
-            self._slept.clear()
-        if sleep and sleep.complete:
-            self._slept[demand] = sleep
-
-    def _push(self, waiting: model.Waiting) -> None:
-        line, place = self._line(waiting), self._place(waiting)
+    def _push(self, item: _Item) -> None:
+        line, place = self._line(item.waiting), self._place(item)
         heapq.heappush(line.places, place)
         if line.places[0] == place:
             self._note(line)
 
-    def _place(self, waiting: model.Waiting) -> lines_module.Place:
-        return (waiting.created_at.timestamp(), self._arrivals[waiting.id],
-                waiting.id, self._new_token(waiting.id))
+    def _place(self, item: _Item) -> lines_module.Place:
+        waiting = item.waiting
+        return (waiting.created_at.timestamp(), item.arrival, waiting.id,
+                self._new_token(item))
 
     def _line(self, waiting: model.Waiting) -> lines_module.Line:
         level = waiting.shelved, -waiting.priority
@@ -387,8 +385,7 @@ class Queue:
 
     def _note(self, line: lines_module.Line) -> None:
         """Have a line stand where its first server does."""
-        while line.places and (
-                self._tokens.get(line.places[0][2]) != line.places[0][3]):
+        while line.places and not self._stands(*line.places[0][2:]):
             heapq.heappop(line.places)
         if line.places:
             level = self._levels.get(line.key)
@@ -408,24 +405,29 @@ class Queue:
                      for line in lines.values()]:
             for places in (line.places, line.parked):
                 places[:] = [place for place in places
-                             if self._tokens.get(place[2]) == place[3]]
+                             if self._stands(*place[2:])]
             heapq.heapify(line.places)
             self._note(line)
 
-    def _new_token(self, server: str) -> int:
-        self._stale += server in self._tokens
+    def _new_token(self, item: _Item) -> int:
+        self._stale += item.token > 0
         self._token += 1
-        self._tokens[server] = self._token
+        item.token = self._token
         return self._token
+
+    def _stands(self, server: str, token: int) -> bool:
+        """Whether a server stands at the place with a token."""
+        item = self._items.get(server)
+        return item is not None and item.token == token
 
     def _release(self, now: datetime.datetime) -> None:
         while self._later and self._later[0][0] <= now:
             _due, server, token = heapq.heappop(self._later)
-            if self._tokens.get(server) == token:
-                self._push(self._servers[server])
+            if self._stands(server, token):
+                self._push(self._items[server])
         while self._alarms and self._alarms[0][0] <= now:
             until, _token, demand = heapq.heappop(self._alarms)
-            sleep = self._sleeping.get(demand)
+            sleep = self._sleeping.sleeps.get(demand)
             if sleep is not None and sleep.until == until:
                 self.wake(demand)
 
@@ -434,7 +436,7 @@ class Queue:
             level.reorder(project)
 
 
-# Others are ended in vain for a kind of server: that counts for so long.
+# A miss counts for so long.
 MISS_AGE = datetime.timedelta(hours=1)
 
 
@@ -539,9 +541,11 @@ class Misses:
 
         :param key: of the shape of the server
         """
-        misses = self._current(key, miss.at)
-        misses.append(miss)
-        self._misses[key] = misses
+        misses = [*self._current(key, miss.at), miss]
+        # Of the other kinds, those of which none counts any more go.
+        self._misses = {
+            other: known for other, known in self._misses.items()
+            if known[-1].at > miss.at - MISS_AGE} | {key: misses}
         return len(misses)
 
     def objection(self, key: str, most: int, now: datetime.datetime) -> str:
@@ -557,16 +561,6 @@ class Misses:
                 f'{until:%Y-%m-%dT%H:%M:%SZ}: {len(misses)} of them did not '
                 f'run within the hour after others had been ended for them. '
                 f'The last one: {misses[-1].why}')
-
-    def forget_old(self, now: datetime.datetime) -> set[str]:
-        """Forget what counts no more; returns the keys of what changed."""
-        old = {key for key, misses in self._misses.items()
-               if misses[0].at <= now - MISS_AGE}
-        for key in old:
-            self._misses[key] = self._current(key, now)
-            if not self._misses[key]:
-                del self._misses[key]
-        return old
 
     def clear(self) -> None:
         """Forget all of them."""

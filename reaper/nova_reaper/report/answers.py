@@ -7,6 +7,7 @@ does. Each sentence says one of these, and none stands in the place of another.
 Owners read all of them but for numbers of hosts and their sizes.
 """
 
+import collections
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -70,12 +71,14 @@ def text(time: datetime.datetime | None) -> str | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """A server that waits.
+    """A server that waits, or was given up a short time ago.
 
     :ivar position: in the queue, None for a server that is not in it
+    :ivar step: what is done for the server, in the words of /v1/pending
     :ivar decision: the last one, None before the first
     :ivar mode: of the reaper, in force
-    :ivar advice: what Nova says that its owner can do, '' if nothing is known
+    :ivar of_nova: what Nova, which knows of no reaper, says that the owner
+        can do; '' if that is not known
     """
 
     waiting: model.Waiting
@@ -87,21 +90,17 @@ class Entry:
     decision: model.Decision | None
     decided_at: datetime.datetime | None
     mode: model.Mode = model.Mode.OBSERVE
-    advice: str = ''
+    of_nova: str = ''
 
     def to_dict(self, everything: bool, details: bool = True
                 ) -> dict[str, Any]:
-        """The answer.
+        """The entry as /v1/pending has it.
 
         :param everything: whether hosts and other servers are in it
         :param details: whether it says how many hosts there are, how large
             they are, and how many servers wait
         """
         waiting = self.waiting
-        decision = (self.decision or model.Decision(
-            waiting.id, model.Verdict.WAIT)).to_dict()
-        if self.decision is None:
-            decision.update(verdict=None, reason=None)
         answer = {
             'server': waiting.id, 'name': waiting.name,
             'project_id': waiting.project,
@@ -113,63 +112,92 @@ class Entry:
             'last_attempt': text(waiting.last_attempt),
             'next_attempt': text(self.next_attempt),
             'deadline': text(self.deadline), 'step': self.step,
-            'decided_at': text(self.decided_at)} | decision
-        answer['advice'] = advice(self.decision, self.mode,
-                                            self.step, self.advice)
-        answer['automatic'] = automatic(
-            waiting, self.decision, self.mode, self.step, self.next_attempt,
-            self.deadline)
+            'decided_at': text(self.decided_at)}
+        answer |= (self.decision or model.Decision(
+            waiting.id, model.Verdict.WAIT)).to_dict()
+        if self.decision is None:
+            answer['verdict'] = None
+        answer |= {'advice': self._advice(), 'automatic': self._automatic()}
         if not everything:
             del answer['host'], answer['victims']
         if not details:
             del answer['queue_length']
-            if self.decision:
-                answer['detail'] = why(self.decision)
+            answer['detail'] = self._why()
         return answer
 
+    @property
+    def _hindrance(self) -> model.Hindrance | None:
+        return self.decision.hindrance if self.decision else None
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NoticeEntry:
-    """A preemptible server that is under notice."""
+    def _why(self) -> str:
+        """Why the server waits, without numbers of hosts and sizes."""
+        decision = self.decision
+        if decision is None:
+            return ''
+        if decision.verdict is model.Verdict.ROOM:
+            return 'A host has room.'
+        if decision.verdict is model.Verdict.PREEMPT:
+            return 'Room can be made for it.'
+        if decision.hindrance is Hindrance.NOT_ASKED:
+            return queue.NOT_ASKED
+        if decision.reason is Reason.QUOTA:
+            # The detail speaks of the quota of the server's project alone.
+            return decision.detail
+        said = [_WHY[decision.reason]] if decision.reason else []
+        if decision.hindrance:
+            said.append(_HINDERED[decision.hindrance])
+        return ' '.join(said)
 
-    server: str
-    name: str
-    project: str
-    action: model.Action
-    terminate_at: datetime.datetime
-    waiting: str
-    host: str
+    def _advice(self) -> str | None:
+        """What the owner can do, None if nothing is known."""
+        if self.step == 'given_up':
+            return 'Rebuild it, or delete it.'
+        if self._hindrance is Hindrance.NOT_ASKED:
+            return ('Rebuild it at microversion 2.106 or later to have it '
+                    'wait, or delete it.')
+        if (self.mode is model.Mode.OBSERVE or
+                self._hindrance is Hindrance.NEEDS_OWNER):
+            return self.of_nova or None
+        if self.decision and self.decision.reason and self.step == 'waiting':
+            return _ADVICE.get(self.decision.reason, _NOTHING)
+        return _NOTHING
 
-    def to_dict(self, everything: bool) -> dict[str, Any]:
-        """The answer; without host and the server that waits for its owner."""
-        answer = {'server': self.server, 'name': self.name,
-                  'project_id': self.project, 'action': self.action.value,
-                  'terminate_at': text(self.terminate_at)}
-        if everything:
-            answer |= {'for': self.waiting, 'host': self.host}
-        return answer
+    def _automatic(self) -> str:
+        """What the reaper does for the server, and when."""
+        if self.step == 'given_up':
+            return 'Nothing: it was set to ERROR.'
+        if self.mode is model.Mode.OBSERVE:
+            return 'Nothing: the reaper only observes.'
+        said = self._next()
+        if self.deadline and self.step == 'waiting':
+            said += (f' If it still waits at {text(self.deadline)} it is set '
+                     'to ERROR.')
+        return said
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class DryRun:
-    """Who would be ended for a server, if it was the next one now."""
-
-    decision: model.Decision
-    servers: Sequence[model.Server]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer."""
-        return self.decision.to_dict() | {'servers': [
-            {'server': server.id, 'name': server.name,
-             'project_id': server.project, 'host': server.host,
-             'priority': server.priority, 'action': server.action.value,
-             'resources': dict(server.resources)}
-            for server in self.servers]}
+    def _next(self) -> str:
+        built = 'brought back' if self.waiting.shelved else 'built'
+        if self.step in ('holding', 'rebuilding'):
+            return f'It is being {built}.'
+        if self.step in ('notice', 'ending'):
+            return f'Room is being made for it; then it is {built}.'
+        if self._hindrance is Hindrance.NOT_ASKED:
+            return 'Nothing, until its owner asks.'
+        if self._hindrance is Hindrance.NEEDS_OWNER:
+            return 'Nothing: its owner has to rebuild it.'
+        if self.next_attempt:
+            return f'It is tried again at {text(self.next_attempt)}.'
+        if self.decision and self.decision.reason in model.NEVER:
+            return (f'It is {built} as soon as there is a host that can take '
+                    'it.')
+        return f'It is {built} as soon as there is room.'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """One of the things that the reaper depends on."""
+    """One of the things that the reaper depends on.
+
+    :ivar status: ``ok``, ``degraded`` or ``failed``
+    """
 
     name: str
     status: str
@@ -195,7 +223,7 @@ class Health:
         return 'degraded' if 'degraded' in worst or self.safeguard else 'ok'
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer."""
+        """The answer of /healthz."""
         return {'status': self.status} | dataclasses.asdict(self)
 
 
@@ -211,16 +239,16 @@ class Told:
     since: datetime.datetime
 
 
-class Record:
-    """The decisions on servers that wait.
+class Decisions:
+    """The last decision on each server that waits.
 
-    :ivar last: by the server
+    :ivar last: by the ID of the server
     """
 
     def __init__(self, meters: metrics.Metrics) -> None:
         self._metrics = meters
         self.last: dict[str, Told] = {}
-        # What the gauge of those that wait has.
+        # The labels with which the gauge of waiting servers has values.
         self._shown: set[tuple[str, str]] = set()
 
     def forget(self, reasons: Collection[model.Reason]) -> None:
@@ -254,94 +282,29 @@ class Record:
     def show(self, servers: Iterable[nova.NovaServer],
              views: Collection[reader.HostView], now: datetime.datetime
              ) -> None:
-        """Bring the gauges up to date."""
-        counts: dict[tuple[str, str], int] = {}
-        oldest: dict[str, float] = {'pending': 0.0, 'shelved': 0.0}
+        """Bring the gauges up to date.
+
+        :param servers: all that wait
+        :param views: all hosts
+        """
+        counts: collections.Counter[tuple[str, str]] = collections.Counter()
+        oldest = dict.fromkeys(metrics.STATES, 0.0)
         for server in servers:
             state = 'shelved' if server.shelved else 'pending'
             told = self.last.get(server.id)
-            word = (told.decision.word if told else None) or 'none'
-            counts[state, word] = counts.get((state, word), 0) + 1
+            word = told.decision.word if told else None
+            counts[state, word or 'none'] += 1
             oldest[state] = max(oldest[state], (
                 now - shapes.waits_since(server)).total_seconds())
-        # Whoever looks meanwhile is to see either what was or what is.
+        # Prometheus may read the gauge at any moment between these lines, and
+        # finds each series with its old or its new value, or finds it gone.
         for labels in self._shown - counts.keys():
             self._metrics.pending.remove(*labels)
-        for (state, word), count in counts.items():
-            self._metrics.pending.labels(state, word).set(count)
         self._shown = set(counts)
+        for labels, count in counts.items():
+            self._metrics.pending.labels(*labels).set(count)
         for state, seconds in oldest.items():
             self._metrics.oldest_pending.labels(state).set(seconds)
         self._metrics.hosts.set(len(views))
         self._metrics.preemptible.set(sum(
             len(view.servers) for view in views))
-
-
-def why(decision: model.Decision) -> str:
-    """Why a server waits, without numbers of hosts and sizes."""
-    if decision.verdict is model.Verdict.ROOM:
-        return 'A host has room.'
-    if decision.verdict is model.Verdict.PREEMPT:
-        return 'Room can be made for it.'
-    if decision.hindrance is Hindrance.NOT_ASKED:
-        return queue.NOT_ASKED
-    if decision.reason is Reason.QUOTA:
-        # It tells of the quota of the project alone.
-        return decision.detail
-    said = [_WHY[decision.reason]] if decision.reason else []
-    if decision.hindrance:
-        said.append(_HINDERED[decision.hindrance])
-    return ' '.join(said)
-
-
-def advice(decision: model.Decision | None, mode: model.Mode, step: str,
-           of_nova: str) -> str | None:
-    """What the owner can do, None if nothing is known.
-
-    :param of_nova: what Nova says, which knows of no reaper
-    """
-    hindrance = decision.hindrance if decision else None
-    if step == 'given_up':
-        return 'Rebuild it, or delete it.'
-    if hindrance is Hindrance.NOT_ASKED:
-        return ('Rebuild it at microversion 2.106 or later to have it wait, '
-                'or delete it.')
-    if mode is model.Mode.OBSERVE or hindrance is Hindrance.NEEDS_OWNER:
-        return of_nova or None
-    reason = decision.reason if decision and step == 'waiting' else None
-    return _ADVICE.get(reason, _NOTHING) if reason else _NOTHING
-
-
-def automatic(waiting: model.Waiting, decision: model.Decision | None,
-              mode: model.Mode, step: str,
-              next_attempt: datetime.datetime | None,
-              deadline: datetime.datetime | None) -> str:
-    """What the reaper does for a server, and when."""
-    if step == 'given_up':
-        return 'Nothing: it was set to ERROR.'
-    if mode is model.Mode.OBSERVE:
-        return 'Nothing: the reaper only observes.'
-    said = _next(waiting, decision, step, next_attempt)
-    if deadline and step == 'waiting':
-        said += (f' If it still waits at {deadline:%Y-%m-%dT%H:%M:%SZ} it is '
-                 'set to ERROR.')
-    return said
-
-
-def _next(waiting: model.Waiting, decision: model.Decision | None, step: str,
-          next_attempt: datetime.datetime | None) -> str:
-    built = 'brought back' if waiting.shelved else 'built'
-    if step in ('holding', 'rebuilding'):
-        return f'It is being {built}.'
-    if step in ('notice', 'ending'):
-        return f'Room is being made for it; then it is {built}.'
-    hindrance = decision.hindrance if decision else None
-    if hindrance is Hindrance.NOT_ASKED:
-        return 'Nothing, until its owner asks.'
-    if hindrance is Hindrance.NEEDS_OWNER:
-        return 'Nothing: its owner has to rebuild it.'
-    if next_attempt:
-        return f'It is tried again at {next_attempt:%Y-%m-%dT%H:%M:%SZ}.'
-    if decision and decision.reason in model.NEVER:
-        return f'It is {built} as soon as there is a host that can take it.'
-    return f'It is {built} as soon as there is room.'

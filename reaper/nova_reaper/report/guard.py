@@ -33,7 +33,9 @@ class Guard:
     :ivar listed_at: when the queue was last compared with Nova
     :ivar remembers: whether the journal told what was done before, None while
         it is being read
+    :ivar last_event: when the last notification came, by the monotonic clock
     :ivar started: since when it is the active one, by the monotonic clock
+    :ivar failures: why something could not be read, by its name
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
@@ -44,31 +46,31 @@ class Guard:
         self._holds = held
         self._metrics = meters
         self._book = book
-        self.remembers: bool | None = None
         self.active = True
-        self._disbelief: str | None = None
-        self._told: str | None = None
-        self._degraded: set[str] = set()
         self.listed_at: datetime.datetime | None = None
+        self.remembers: bool | None = None
         self.last_event: float | None = None
         self.started = time.monotonic()
         self.failures: dict[str, str] = {}
+        # Why the last list is not believed, and the reason that was logged.
+        self._disbelief: str | None = None
+        self._told: str | None = None
+        # Names of the checks of which the log says that they are degraded.
+        self._degraded: set[str] = set()
+        # How many hosts the last list that was believed has, and those since
+        # then that agreed with each other.
         self._hosts: int | None = None
         self._doubted: list[int] = []
+        # When the last list that was believed was read.
         self._full_at: float | None = None
         self._has_route: bool | None = None
-
-    @property
-    def configured(self) -> model.Mode:
-        """The mode that the operator wants."""
-        return model.Mode(self._conf.reaper.mode)
 
     @property
     def reason(self) -> str | None:
         """Why it only observes, None if nothing speaks against it."""
         off = self._nova.client.clock_off
         if abs(off) > CLOCK_OFF:
-            # How long a server has run or waited would not be true.
+            # By a wrong clock servers would have run or waited for too long.
             return (f'The clock of this machine is {abs(off):.0f} s '
                     f'{"behind" if off > 0 else "ahead of"} Nova\'s.')
         return self._disbelief
@@ -79,23 +81,19 @@ class Guard:
         if not self.active or self.reason or self._full_at is None or (
                 self._book.pause):
             return model.Mode.OBSERVE
-        if self.configured == model.Mode.PREEMPT and not self.may_end:
-            return model.Mode.FILL
-        return self.configured
+        group = self._conf.reaper
+        configured = model.Mode(group.mode)
+        if configured is not model.Mode.PREEMPT:
+            return configured
+        is_fresh = time.monotonic() - self._full_at <= max(
+            group.max_index_age, 2 * group.full_list_interval)
+        is_kept = not self._conf.journal.required or (
+            bool(self.remembers) and not self._book.error)
+        may_end = is_fresh and is_kept and self._has_route and self._holds.kept
+        return model.Mode.PREEMPT if may_end else model.Mode.FILL
 
-    @property
-    def may_end(self) -> bool:
-        """Whether what is known is fresh, and Nova can be asked first."""
-        age = time.monotonic() - (self._full_at or 0.0)
-        if self._conf.journal.required and (
-                self._book.error or not self.remembers):
-            return False
-        return bool(self._has_route) and self._holds.kept and age <= max(
-            self._conf.reaper.max_index_age,
-            2 * self._conf.reaper.full_list_interval)
-
-    def judge(self, hosts: int, unknown: int,
-              bare: tuple[int, int] = (0, 0), whole: bool = True) -> bool:
+    def judge(self, hosts: int, unknown: int, bare: tuple[int, int],
+              whole: bool) -> bool:
         """Whether a list is believed.
 
         :param hosts: how many it has
@@ -104,7 +102,7 @@ class Guard:
             should have one
         :param whole: whether all of them have been read for it
         """
-        # What a list of changes has not read it cannot clear.
+        # A list of changes has not read all: it ends no doubt.
         doubt = (None if whole else self._disbelief) or self._doubt(
             hosts, unknown, *bare)
         self.failures.clear()
@@ -149,7 +147,7 @@ class Guard:
         return f'The full list of hosts shrank from {before} to {hosts}.'
 
     def failed(self, what: str, why: str) -> None:
-        """Something could not be read."""
+        """Keep why something could not be read, if /healthz is to say it."""
         if what in ('full list', 'list of servers that wait', 'sweep'):
             self.failures[what] = why
 
@@ -174,13 +172,12 @@ class Guard:
         self._metrics.journal_waiting.set(self._book.waiting)
         self._metrics.journal_lost.set(self._book.lost)
         for mode in model.Mode:
-            self._metrics.mode.labels(mode.value).set(
-                int(mode == self.mode))
+            self._metrics.mode.labels(mode.value).set(int(mode == self.mode))
 
     def tell(self) -> None:
         """Log once that less is done than could be, and when that is over."""
         if not self.active:
-            # It does not listen.
+            # A reaper that stands by does not listen, and misses nothing.
             self.started = time.monotonic()
             return
         checks = [self._check_notifications(), self._check_journal()]
@@ -209,24 +206,25 @@ class Guard:
                 'pause', 'degraded', 'an administrator has paused the reaper '
                 f'at {answers.text(self._book.pause.at)}'))
         checks.append(self._check_journal())
-        return answers.Health(self.active, self.mode, self.configured,
-                              self.reason, checks)
+        return answers.Health(
+            self.active, self.mode, model.Mode(self._conf.reaper.mode),
+            self.reason, checks)
 
     def _check_journal(self) -> Check:
         book = self._book
         unknown = ('; pauses, ends and builds of before the start are not '
                    'known' if self.remembers is False else '')
-        detail = None
         if book.error:
-            detail = (f'its database cannot be used ({book.error}); '
-                      f'{book.waiting} records wait, {book.lost} are lost'
-                      f'{unknown}')
+            why = (f'its database cannot be used ({book.error}); '
+                   f'{book.waiting} records wait, {book.lost} are lost'
+                   f'{unknown}')
         elif book.lost:
-            detail = f'{book.lost} records are lost'
+            why = f'{book.lost} records are lost'
         elif unknown:
-            detail = f'it cannot be read{unknown}'
-        return Check('journal', 'degraded' if detail else 'ok',
-                     detail or 'written')
+            why = f'it cannot be read{unknown}'
+        else:
+            return Check('journal', 'ok', 'written')
+        return Check('journal', 'degraded', why)
 
     def _check_nova(self) -> Check:
         if self._has_route is None:

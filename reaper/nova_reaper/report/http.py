@@ -40,45 +40,56 @@ from nova_reaper.report import answers
 from nova_reaper.report import journal
 from nova_reaper.report import metrics
 from nova_reaper.report import store
-from nova_reaper.report.store import Kind
-from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
-
-LIST = 'pending:list'
-LIST_ALL = 'pending:list:all_projects'
-SHOW = 'pending:show'
-SHOW_HOST = 'pending:show:host'
-SHOW_DETAIL = 'pending:show:detail'
-DRY_RUN = 'pending:dry_run'
-NOTICES = 'notices:list'
-HISTORY = 'history:list'
-HISTORY_ALL = 'history:list:all_projects'
-HISTORY_HOST = 'history:show:host'
-PAUSE_SHOW = 'pause:show'
-PAUSE_SET = 'pause:set'
-
-READER = 'rule:project_reader_or_admin'
-ADMIN = 'rule:admin_or_service'
-PAGE = 1000
-# Bytes of the head of a request, and of a body that nothing here reads.
-LONGEST = 64 * 1024
-
 StartResponse = Callable[..., Any]
 WsgiApp = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 T = TypeVar('T')
-KEYS = ('server', 'project_id', 'kind', 'since', 'until', 'limit', 'marker')
-# So many requests ask the database at a time, and one more waits so long: the
-# other threads answer what needs no database.
+
+READER = 'rule:project_reader_or_admin'
+ADMIN = 'rule:admin_or_service'
+_WAITING = '/v1/pending/{server_id}'
+# Name of a rule, who has it, what it allows, and the path of which GET.
+RULES = (
+    ('pending:list', READER, 'List the servers of a project that wait.',
+     '/v1/pending'),
+    ('pending:list:all_projects', ADMIN, 'List the servers of all projects.',
+     '/v1/pending'),
+    ('pending:show', READER, 'Show why a server waits.', _WAITING),
+    ('pending:show:host', ADMIN,
+     'See hosts, and the servers that have to go for another.', _WAITING),
+    ('pending:show:detail', ADMIN,
+     'See how many hosts could take a server, how large they are, and how '
+     'many servers wait.', _WAITING),
+    ('pending:dry_run', ADMIN, 'See who would be ended for a server.',
+     f'{_WAITING}?dry_run=true'),
+    ('notices:list', READER,
+     'List the servers of a project that are under notice.', '/v1/notices'),
+    ('history:list', READER,
+     'List what was done to the servers of a project.', '/v1/history'),
+    ('history:list:all_projects', ADMIN,
+     'List what was done to the servers of all projects.', '/v1/history'),
+    ('history:show:host', ADMIN, 'See hosts, servers of other projects, and '
+     'how a decision came about.', '/v1/history'),
+    ('pause:show', ADMIN, 'See whether the reaper is paused.', '/v1/pause'))
+
+# Most servers or records in one answer.
+PAGE = 1000
+# Most bytes of the head of a request, and of its body.
+LONGEST = 64 * 1024
+LONGEST_REASON = 255
+# So many requests ask the database at a time. One more waits for so many
+# seconds: the other threads answer what needs no database.
 AT_ONCE = 2
 PATIENCE = 5.0
-LONGEST_REASON = 255
-_PERIOD = re.compile(r'(\d{1,6})([smhd])')
-_UNITS = {'s': 'seconds', 'm': 'minutes', 'h': 'hours', 'd': 'days'}
-# Seconds after which the list of those that wait is long, and so many times
-# as long as it took it is not made again.
+# A list of waiting servers that took more seconds than this is answered again
+# for so many times as long as it took to make.
 LONG = 0.02
 REST = 20
+# Query keys of /v1/history, beside all_projects.
+KEYS = ('server', 'project_id', 'kind', 'since', 'until', 'limit', 'marker')
+_PERIOD = re.compile(r'(\d{1,6})([smhd])')
+_UNITS = {'s': 'seconds', 'm': 'minutes', 'h': 'hours', 'd': 'days'}
 
 
 def list_rules() -> Iterable[policy.RuleDefault]:
@@ -90,36 +101,11 @@ def list_rules() -> Iterable[policy.RuleDefault]:
         'project_reader_or_admin', 'rule:admin_or_service or '
         '(role:reader and project_id:%(project_id)s)',
         'Whoever may read in the project that the server belongs to.')
-    one = '/v1/pending/{server_id}'
-    for name, check, text, path in (
-            (LIST, READER, 'List the servers of a project that wait.',
-             '/v1/pending'),
-            (LIST_ALL, ADMIN, 'List the servers of all projects.',
-             '/v1/pending'),
-            (SHOW, READER, 'Show why a server waits.', one),
-            (SHOW_HOST, ADMIN,
-             'See hosts, and the servers that have to go for another.', one),
-            (SHOW_DETAIL, ADMIN,
-             'See how many hosts could take a server, how large they are, and '
-             'how many servers wait.', one),
-            (DRY_RUN, ADMIN, 'See who would be ended for a server.',
-             f'{one}?dry_run=true'),
-            (NOTICES, READER,
-             'List the servers of a project that are under notice.',
-             '/v1/notices'),
-            (HISTORY, READER,
-             'List what was done to the servers of a project.', '/v1/history'),
-            (HISTORY_ALL, ADMIN,
-             'List what was done to the servers of all projects.',
-             '/v1/history'),
-            (HISTORY_HOST, ADMIN, 'See hosts, servers of other projects, and '
-             'how a decision came about.', '/v1/history'),
-            (PAUSE_SHOW, ADMIN, 'See whether the reaper is paused.',
-             '/v1/pause')):
+    for name, check, text, path in RULES:
         yield policy.DocumentedRuleDefault(
             name, check, text, [{'method': 'GET', 'path': path}])
     yield policy.DocumentedRuleDefault(
-        PAUSE_SET, 'role:admin', 'Pause and resume the reaper.',
+        'pause:set', 'role:admin', 'Pause and resume the reaper.',
         [{'method': 'PUT', 'path': '/v1/pause'},
          {'method': 'DELETE', 'path': '/v1/pause'}])
 
@@ -138,66 +124,65 @@ def generator_enforcer() -> policy.Enforcer:
     return enforcer(conf)
 
 
-def history_query(values: Mapping[str, str], limit: int) -> store.Query:
-    """A query of text.
+def history_query(values: Mapping[str, str], limit: int) -> dict[str, Any]:
+    """What Store.find() is to look for, by the text of a query.
 
-    :param values: by names of KEYS, but for the limit
+    :param values: by names of KEYS, without the limit
+    :param limit: how many records to find at most
     :raises: ValueError with a sentence that says what is wrong
     """
-    def uuid(name: str) -> str | None:
-        value = values.get(name)
-        if value is not None and not uuidutils.is_uuid_like(value):
+    for name in ('server', 'marker'):
+        if name in values and not uuidutils.is_uuid_like(values[name]):
             raise ValueError(f'{name} has to be an ID.')
-        return value
-
     project = values.get('project_id')
     if project is not None and not re.fullmatch(r'[\w.-]{1,64}', project,
                                                 re.ASCII):
         raise ValueError('project_id has to be an ID.')
     kinds = values['kind'].split(',') if 'kind' in values else []
-    if unknown := set(kinds) - set(Kind):
+    if unknown := set(kinds) - set(store.Kind):
         raise ValueError(f'There is no kind "{min(unknown)[:40]}"; there are '
-                         f'{", ".join(Kind)}.')
-    return store.Query(
-        uuid('server'), project, [Kind(kind) for kind in kinds],
-        _time(values, 'since'), _time(values, 'until'), limit, uuid('marker'))
+                         f'{", ".join(store.Kind)}.')
+    return {'server': values.get('server'), 'project': project,
+            'kinds': kinds, 'since': _time(values, 'since'),
+            'until': _time(values, 'until'), 'limit': limit,
+            'marker': values.get('marker')}
 
 
 def _time(values: Mapping[str, str], name: str) -> datetime.datetime | None:
     value = values.get(name)
     if value is None:
         return None
-    time: datetime.datetime
+    at: datetime.datetime
     try:
         if period := _PERIOD.fullmatch(value):
-            time = timeutils.utcnow(True)
-            return time - datetime.timedelta(
+            at = timeutils.utcnow(True)
+            return at - datetime.timedelta(
                 **{_UNITS[period[2]]: int(period[1])})
-        # In a query of a URL "+" is a space.
-        time = timeutils.parse_isotime(value.replace(' ', '+'))
-        return time.astimezone(datetime.UTC)
+        # "+" is a space in the query of a URL.
+        at = timeutils.parse_isotime(value.replace(' ', '+'))
+        return at.astimezone(datetime.UTC)
     except (ValueError, OverflowError):
         raise ValueError(f'{name} has to be a time like 2026-11-22T12:00:00Z '
                          'or a period like 90m, 12h or 7d.') from None
 
 
-def pause_to_dict(switch: Record | None) -> dict[str, Any]:
-    """The last pause or resume as it is answered."""
+def pause_to_dict(switch: store.Record | None) -> dict[str, Any]:
+    """The last pause or resume as /v1/pause has it."""
     detail = switch.detail if switch else {}
-    return {'paused': bool(switch and switch.kind is Kind.PAUSE),
+    return {'paused': bool(switch and switch.kind is store.Kind.PAUSE),
             'since': answers.text(switch.at) if switch else None,
             'by': detail.get('by'), 'reason': detail.get('why')}
 
 
 class Shown:
-    """Answers from what the engine knows, under its lock.
+    """What the engine knows, read under its lock.
 
-    With thousands that wait the list of them takes long to make, and the
-    engine stands still meanwhile: it is made anew only so often that nobody
-    who asks for it can hold the engine up.
+    With thousands of waiting servers their list takes long to make, and the
+    engine stands still meanwhile. So a long list is answered again for a
+    while, and no number of requests holds the engine up.
 
-    :param why: says what is wrong, None if nothing is: before there is an
-        engine with the cloud, later with the coordination
+    :param why: says what is wrong, None if nothing is: with the cloud before
+        there is an engine, later with the coordination
     """
 
     def __init__(self, conf: cfg.ConfigOpts, why: Callable[[], str | None]
@@ -249,17 +234,17 @@ class Shown:
         current = self._engine.attempts.under_way.get(waiting.id)
         answer = known.answer(waiting.id)
         due = queue.due_at(waiting, known.options)
-        if due and due <= timeutils.utcnow(True):
+        if current or due and due <= timeutils.utcnow(True):
             due = None
         return answers.Entry(
-            waiting, position, length, None if current else due,
+            waiting, position, length, due,
             queue.deadline(waiting, known.options),
             current.shown if current else 'waiting',
             told.decision if told else None, told.at if told else None,
             known.options.mode, answer.advice if answer else '')
 
     def entry(self, server: str) -> answers.Entry | None:
-        """One of them, or one that was given up a short time ago."""
+        """A server that waits, or was given up a short time ago."""
         with self._engine.lock:
             given_up = self._engine.attempts.given_up.get(server)
             if server not in self._engine.world.servers:
@@ -267,38 +252,46 @@ class Shown:
         return next((entry for entry in self.entries()
                      if entry.waiting.id == server), None)
 
-    def notices(self) -> Sequence[answers.NoticeEntry]:
-        """Who is under notice."""
+    def notices(self) -> list[dict[str, Any]]:
+        """The servers under notice as /v1/notices has them, whole."""
         with self._engine.lock:
             return [
-                answers.NoticeEntry(
-                    victim.id, victim.name, victim.project, victim.action,
-                    current.terminate_at, current.id, current.host)
+                {'server': victim.id, 'name': victim.name,
+                 'project_id': victim.project, 'action': victim.action.value,
+                 'terminate_at': answers.text(current.terminate_at),
+                 'for': current.id, 'host': current.host}
                 for current in self._engine.attempts.under_way.values()
                 for victim in current.victims
                 if current.terminate_at and not victim.ended and
                 victim.stage != model.Stage.CHOSEN]
 
-    def dry_run(self, server: str) -> answers.DryRun | None:
-        """Who would be ended; None while the room is not known."""
+    def dry_run(self, server: str) -> dict[str, Any] | None:
+        """Who would be ended, as /v1/pending has it; None while the room is
+        not known.
+        """
         with self._engine.lock:
             known = self._engine.world
             waiting = known.waiting(server)
             if waiting is None or not known.views:
                 return None
-            # Its room is planned in the index, and its victims are taken.
+            # What was decided for the server already is planned in the index:
+            # its room and its victims are taken there.
             current = self._engine.attempts.under_way.get(server)
             decision = (current.decision if current
                         else self._engine.observed.get(server))
             if decision is None:
+                now = timeutils.utcnow(True)
                 decision = choose.decide(
                     known.index, waiting, dataclasses.replace(
-                        known.options, mode=model.Mode.PREEMPT),
-                    timeutils.utcnow(True),
-                    ends_left=known.planner.ends_left(timeutils.utcnow(True)))
+                        known.options, mode=model.Mode.PREEMPT), now,
+                    ends_left=known.planner.ends_left(now))
             found = [known.index.slots.find(victim)
                      for victim in decision.victims]
-            return answers.DryRun(decision, [item for item in found if item])
+        return decision.to_dict() | {'servers': [
+            {'server': item.id, 'name': item.name, 'project_id': item.project,
+             'host': item.host, 'priority': item.priority,
+             'action': item.action.value, 'resources': dict(item.resources)}
+            for item in found if item]}
 
     def health(self) -> answers.Health:
         """How the reaper is."""
@@ -316,7 +309,7 @@ class Shown:
 
 
 class Api:
-    """The WSGI application below /v1; it needs a token that was checked."""
+    """The WSGI application below /v1; who calls it has checked the token."""
 
     def __init__(self, conf: cfg.ConfigOpts, source: Shown,
                  book: journal.Journal) -> None:
@@ -347,10 +340,11 @@ class Api:
         if request.method != 'GET':
             raise exc.HTTPMethodNotAllowed('Only GET is known here.')
         if path == '/v1/history':
-            # One that stands by knows as much of it.
-            return self._records(request)
+            # A reaper that stands by has the same journal.
+            return self._history(request)
         if not self._source.health().active:
-            # It does not know who is under notice, and must not say nobody.
+            # A reaper that stands by does not know who is under notice, and
+            # must not say that nobody is.
             raise exc.HTTPServiceUnavailable(
                 'This reaper stands by: ask the active one.')
         if path == '/v1/pending':
@@ -368,9 +362,9 @@ class Api:
         wanted = {key: _word(query, key, words) for key, words in (
             ('reason', model.Reason), ('hindrance', model.Hindrance))
             if key in query}
-        project = self._project(request, query, LIST)
-        everything = self._may(request, SHOW_HOST, project)
-        details = self._may(request, SHOW_DETAIL, project)
+        project = self._project(request, query, 'pending:list')
+        everything = self._may(request, 'pending:show:host', project)
+        details = self._may(request, 'pending:show:detail', project)
         entries = [
             entry for entry in self._source.entries()
             if project in (None, entry.waiting.project) and all(
@@ -384,13 +378,13 @@ class Api:
                 raise exc.HTTPBadRequest(
                     'The server of the marker does not wait any more.')
             entries = entries[at + 1:]
-        health, as_of = self._source.health(), self._source.as_of()
+        health = self._source.health()
         body: dict[str, Any] = {
             'pending': [entry.to_dict(everything, details)
                         for entry in entries[:limit]],
             'mode': health.mode.value,
             'configured_mode': health.configured_mode.value,
-            'as_of': answers.text(as_of)}
+            'as_of': answers.text(self._source.as_of())}
         if len(entries) > limit:
             body['pending_links'] = _next(request, query,
                                           entries[limit - 1].waiting.id)
@@ -399,43 +393,46 @@ class Api:
     def _show(self, request: webob.Request, server: str) -> dict[str, Any]:
         query = _query(request, 'dry_run')
         entry = self._source.entry(server)
-        if entry is None or not self._may(request, SHOW,
+        if entry is None or not self._may(request, 'pending:show',
                                           entry.waiting.project):
             raise exc.HTTPNotFound(f'Server {server} does not wait.')
         project = entry.waiting.project
         body: dict[str, Any] = {'pending': entry.to_dict(
-            self._may(request, SHOW_HOST, project),
-            self._may(request, SHOW_DETAIL, project))}
+            self._may(request, 'pending:show:host', project),
+            self._may(request, 'pending:show:detail', project))}
         if _boolean(query, 'dry_run'):
-            if not self._may(request, DRY_RUN, project):
+            if not self._may(request, 'pending:dry_run', project):
                 raise exc.HTTPForbidden(
                     'dry_run is for administrators of the cloud.')
-            dry_run = self._source.dry_run(server)
-            if dry_run is None:
+            body['dry_run'] = self._source.dry_run(server)
+            if body['dry_run'] is None:
                 raise exc.HTTPServiceUnavailable(
                     'The room on the hosts is not known yet. Ask again.')
-            body['dry_run'] = dry_run.to_dict()
         return body
 
     def _notices(self, request: webob.Request) -> dict[str, Any]:
         query = _query(request, 'all_projects', 'project_id')
-        project = self._project(request, query, NOTICES)
-        everything = self._may(request, SHOW_HOST, project)
+        project = self._project(request, query, 'notices:list')
+        # Neither hosts nor servers of others are for owners.
+        hidden = () if self._may(request, 'pending:show:host', project) else (
+            'for', 'host')
         return {'notices': [
-            notice.to_dict(everything) for notice in self._source.notices()
-            if project in (None, notice.project)]}
+            {key: value for key, value in notice.items() if key not in hidden}
+            for notice in self._source.notices()
+            if project in (None, notice['project_id'])]}
 
-    def _records(self, request: webob.Request) -> dict[str, Any]:
+    def _history(self, request: webob.Request) -> dict[str, Any]:
         query = _query(request, 'all_projects', *KEYS)
-        project = self._project(request, query, HISTORY, HISTORY_ALL)
-        everything = self._may(request, HISTORY_HOST, project)
+        project = self._project(request, query, 'history:list',
+                                'history:list:all_projects')
+        everything = self._may(request, 'history:show:host', project)
         limit = _limit(query)
         try:
             wanted = history_query(query | (
                 {'project_id': project} if project else {}), limit + 1)
         except ValueError as error:
             raise exc.HTTPBadRequest(str(error)) from None
-        found = self._ask(lambda: self._book.store.find(wanted))
+        found = self._ask(lambda: self._book.store.find(**wanted))
         body: dict[str, Any] = {
             'history': [item.to_dict(everything) for item in found[:limit]]}
         if len(found) > limit:
@@ -443,20 +440,20 @@ class Api:
         return body
 
     def _pause(self, request: webob.Request) -> dict[str, Any]:
-        kinds = {'PUT': Kind.PAUSE, 'DELETE': Kind.RESUME}
+        kinds = {'PUT': store.Kind.PAUSE, 'DELETE': store.Kind.RESUME}
         if request.method not in ('GET', *kinds):
             raise exc.HTTPMethodNotAllowed(
                 'Only GET, PUT and DELETE are known here.')
         _query(request)
-        rule = PAUSE_SHOW if request.method == 'GET' else PAUSE_SET
-        if not self._may(request, rule, None):
+        kind = kinds.get(request.method)
+        if not self._may(request, 'pause:set' if kind else 'pause:show', None):
             raise exc.HTTPForbidden('This is for administrators of the cloud.')
-        if request.method == 'GET':
+        if kind is None:
             return {'pause': pause_to_dict(self._ask(self._book.store.switch))}
         by = _context(request).user_id or ''
         why = _reason(request.body if request.method == 'PUT' else b'')
         return {'pause': pause_to_dict(self._ask(
-            lambda: self._book.switch(kinds[request.method], by, why)))}
+            lambda: self._book.switch(kind, by, why)))}
 
     def _ask(self, call: Callable[[], T]) -> T:
         """What the database of the journal says."""
@@ -478,13 +475,17 @@ class Api:
             self._free.release()
 
     def _project(self, request: webob.Request, query: dict[str, str],
-                 rule: str, everywhere_rule: str = LIST_ALL) -> str | None:
-        """The project whose servers are asked for, None for all."""
+                 rule: str, everywhere: str = 'pending:list:all_projects'
+                 ) -> str | None:
+        """The project whose servers are asked for, None for all.
+
+        :param rule: who may ask for one project
+        :param everywhere: the rule of those who may ask for all
+        """
         own: str | None = _context(request).project_id
         project = query.get('project_id', own)
-        everywhere = _boolean(query, 'all_projects')
-        if everywhere or project is None:
-            if not self._may(request, everywhere_rule, own):
+        if _boolean(query, 'all_projects') or project is None:
+            if not self._may(request, everywhere, own):
                 raise exc.HTTPForbidden(
                     'Servers of all projects are for administrators.')
             return query.get('project_id')
@@ -567,28 +568,24 @@ def _error(code: int, title: str, message: str) -> webob.Response:
                                   'message': message}})
 
 
-class Root:
-    """What needs no token, before what does."""
-
-    def __init__(self, api: WsgiApp, source: Shown,
-                 meters: metrics.Metrics) -> None:
-        self._api = api
-        self._source = source
-        self._metrics = meters
+def application(conf: cfg.ConfigOpts, source: Shown,
+                meters: metrics.Metrics, book: journal.Journal) -> WsgiApp:
+    """All that the reaper answers, with Keystone in front of /v1."""
+    api = auth_token.AuthProtocol(
+        Api(conf, source, book), {'oslo_config_config': conf})
 
     @dec.wsgify
-    def __call__(self, request: webob.Request) -> webob.Response | WsgiApp:
-        """The answer to a request, or what gives it."""
-        # It may be no UTF-8.
+    def root(request: webob.Request) -> webob.Response | WsgiApp:
+        # WebOb refuses to decode a path that is no UTF-8.
         path = request.environ.get('PATH_INFO', '').rstrip('/')
         if path.startswith('/v1/'):
-            return self._api
+            return api
         if path == '/healthz':
-            health = self._source.health()
+            health = source.health()
             return _json(503 if health.status == 'failed' else 200,
                          health.to_dict())
         if path == '/metrics':
-            return webob.Response(body=self._metrics.text(), headers={
+            return webob.Response(body=meters.text(), headers={
                 'Content-Type': prometheus_client.CONTENT_TYPE_LATEST})
         if path in ('', '/v1'):
             version = {'id': 'v1', 'status': 'CURRENT', 'links': [
@@ -597,13 +594,8 @@ class Root:
                          {'versions': [version]})
         return _error(404, 'Not Found', 'There is nothing at this path.')
 
-
-def application(conf: cfg.ConfigOpts, source: Shown,
-                meters: metrics.Metrics, book: journal.Journal) -> WsgiApp:
-    """All that the reaper answers, with Keystone in front of /v1."""
-    api = auth_token.AuthProtocol(
-        Api(conf, source, book), {'oslo_config_config': conf})
-    return Root(api, source, meters)
+    application: WsgiApp = root
+    return application
 
 
 class Server:

@@ -2,26 +2,20 @@
 
 """The journal: what was done to which server, for whom, and why.
 
-Each record is told on a bus and by a web hook, too. Who has something to tell
-does not wait until it is told: a bus that is away would hold up the end of
-servers, and the engine with all that wait.
+A thread of its own writes the records, and two others tell each of them on a
+bus and by a web hook: a database or a bus that is slow or gone holds up
+neither the engine nor the end of a server. A record that cannot be written
+waits in memory until the database is back.
 
-A thread of its own writes the records of the threads that act: a database
-that is slow or gone holds up neither the engine nor a server. What cannot be
-written waits, in memory and so many records at the most, and is written when
-the database is back.
+A thread that acts can wait for the record of what it is about to do. A process
+that is killed then has ended no server of which nothing is known. Nobody waits
+while the database does not keep up. A reaper that is killed between a deed and
+its record leaves a notice or a build open, of which no record says the result;
+close() asks Nova for it.
 
-A record of what is about to be done can be waited for. It is in the database
-then before the deed, so that a process that is killed in between has not
-ended a server of which nothing is known. It is waited for only while the
-database keeps up. A reaper that is killed between a deed and its record leaves
-a notice or a build open, of which no record says what became of it. Nova
-knows.
-
-A reaper keeps in memory whom it has ended and built for whom: caps by the
-hour, the protection of servers that came back, exclusions, misses and the
-fair share follow from it. The next one, after a restart or on another
-machine, reads it here.
+What a reaper has done bears on what it does: on caps by the hour, the
+protection of servers that came back, exclusions, misses and the fair share.
+The next reaper, after a restart or on another machine, reads that here.
 """
 
 import base64
@@ -58,87 +52,89 @@ from nova_reaper.report.store import LEFT
 from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
-# So many records wait to be written; what comes then is lost.
+# Most records that wait to be written; more are lost.
 WAITING = 10000
-# Of one transaction.
+# Most records of one transaction.
 BATCH = 100
-# Seconds that a record is waited for.
+# Seconds that a thread waits for its record.
 PATIENCE = 1.0
 # Seconds between two looks whether the reaper is to pause.
 POLL = 2.0
-# Seconds between two tries of a database that fails, at the most.
+# Most seconds between two tries of a database that fails.
 LONGEST = 30.0
 # Seconds between two purges.
 PURGE = 3600.0
-# What is wrong with a record, and not with the database.
+# Errors of one record, and not of the database.
 UNFIT = (db_exception.DBDataError, db_exception.DBInvalidUnicodeParameter,
          ValueError, TypeError)
-# Of a post to the web hook.
+# Seconds that a post to the web hook may take.
 HOOK_TIMEOUT = 5
 # Seconds for which a record is posted again, and the longest pause between.
 RETRY_FOR = 900.0
 LONGEST_PAUSE = 60.0
-# Of a notification; None would be for ever.
+# How often a notification is sent again; None would be for ever.
 RETRIES = 2
-# So much may wait to be told; what comes then is dropped.
+# Most records that wait to be told; more are dropped.
 UNTOLD = 1000
-# Seconds that the end of the process waits for what has not been told.
+# Seconds that the end of the process waits for records and notifications.
 AT_THE_END = 3.0
 _HOUR = datetime.timedelta(hours=1)
-# After so many half-lives what was given counts next to nothing.
+# After so many half-lives what a project was given counts next to nothing.
 HALF_LIVES = 4
 # So many builds tell the fair share well enough.
 MOST = 10000
-# Notices and builds that are older were closed long ago, or never will be.
+# An older notice or build was closed long ago, or never will be.
 OPEN_FOR = datetime.timedelta(days=7)
-# What is younger may be under way, or about to be written.
+# A younger notice or build may be under way, or its result about to be
+# written.
 YOUNG = datetime.timedelta(seconds=60)
 
 
 class _Outbox:
-    """Makes calls in a thread of its own, one after the other.
+    """Delivers records in a thread of its own, one after the other.
 
     :param name: of the thread
+    :param deliver: is called with a record as JSON has it; raises nothing
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._calls: queue.Queue[Callable[[], None]] = queue.Queue(UNTOLD)
+    def __init__(self, name: str, deliver: Callable[[dict[str, Any]], None]
+                 ) -> None:
+        self._deliver = deliver
+        self._payloads: queue.Queue[dict[str, Any]] = queue.Queue(UNTOLD)
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        # The process does not wait for a daemon to end.
+        self._thread = threading.Thread(target=self._run, name=name,
+                                        daemon=True)
 
-    def put(self, what: str, call: Callable[[], None]) -> None:
-        """Have a call made, or dropped if too many wait already.
-
-        :param what: for the log
-        :param call: raises nothing
-        """
+    def put(self, payload: dict[str, Any]) -> None:
+        """Have a record delivered, or dropped if too many wait already."""
         with self._lock:
-            if self._thread is None:
-                # A daemon: the process does not wait for it to end.
-                self._thread = threading.Thread(
-                    target=self._run, name=self._name, daemon=True)
+            if self._thread.ident is None:
                 self._thread.start()
         try:
-            self._calls.put_nowait(call)
+            self._payloads.put_nowait(payload)
         except queue.Full:
-            LOG.warning('%s is not sent: %d others wait to be.', what,
-                        UNTOLD)
+            LOG.warning('%s: %s is not sent: %d others wait to be.',
+                        self._thread.name, _named(payload), UNTOLD)
 
     def _run(self) -> None:
         while True:
-            self._calls.get()()
-            self._calls.task_done()
+            self._deliver(self._payloads.get())
+            self._payloads.task_done()
 
     def flush(self, timeout: float) -> int:
-        """Wait until all calls are made, at most so many seconds.
+        """Wait until all records are delivered, at most so many seconds.
 
         :returns: how many are not
         """
-        done = self._calls.all_tasks_done
+        done = self._payloads.all_tasks_done
         with done:
-            done.wait_for(lambda: not self._calls.unfinished_tasks, timeout)
-            return self._calls.unfinished_tasks
+            done.wait_for(lambda: not self._payloads.unfinished_tasks, timeout)
+            return self._payloads.unfinished_tasks
+
+
+def _named(payload: dict[str, Any]) -> str:
+    return f'reaper.{payload["kind"]} of server {payload["server"]}'
 
 
 class Announcer:
@@ -151,20 +147,18 @@ class Announcer:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
         self._notifier: Any = None
-        self._bus = _Outbox('notifications')
-        self._hook = _Outbox('web hook')
+        self._bus = _Outbox('notifications', self._send)
+        self._hook = _Outbox('web hook', self._post_until_done)
 
     def tell(self, told: Record) -> None:
         """Have a record told; nobody waits for it."""
         payload = told.to_dict(True)
-        what = f'reaper.{told.kind.value} of server {told.server}'
-        self._bus.put(what, lambda: self._send(told.kind.value, payload))
+        self._bus.put(payload)
         if self._conf.reaper.hook_url:
-            self._hook.put(f'{what} by the web hook',
-                           lambda: self._deliver(what, payload))
+            self._hook.put(payload)
 
     def flush(self) -> None:
-        """Wait a moment until all is told; the rest is dropped."""
+        """Wait a moment until all records are told; the rest is dropped."""
         end = time.monotonic() + AT_THE_END
         left = sum(box.flush(max(0.0, end - time.monotonic()))
                    for box in (self._bus, self._hook))
@@ -172,8 +166,8 @@ class Announcer:
             LOG.warning('%d notifications are not sent: the service ends.',
                         left)
 
-    def _send(self, kind: str, payload: dict[str, Any]) -> None:
-        event_type = f'reaper.{kind}'
+    def _send(self, payload: dict[str, Any]) -> None:
+        event_type = f'reaper.{payload["kind"]}'
         try:
             if self._notifier is None:
                 transport = oslo_messaging.get_notification_transport(
@@ -186,7 +180,7 @@ class Announcer:
             LOG.warning('%s was not sent: %s', event_type,
                         type(error).__name__)
 
-    def _deliver(self, what: str, payload: dict[str, Any]) -> None:
+    def _post_until_done(self, payload: dict[str, Any]) -> None:
         """Post a record until that succeeds, or has no sense any more."""
         end, pause = time.monotonic() + RETRY_FOR, 1.0
         while self._conf.reaper.hook_url:
@@ -199,7 +193,8 @@ class Announcer:
             pause = min(2 * pause, LONGEST_PAUSE)
         else:
             why = 'it was turned off'
-        LOG.warning('The web hook was not told of %s: %s', what, why)
+        LOG.warning('The web hook was not told of %s: %s', _named(payload),
+                    why)
 
     def _post(self, payload: dict[str, Any]) -> tuple[str, bool]:
         """Post a record once.
@@ -215,7 +210,7 @@ class Announcer:
                         payload['id'], int(time.time()), body,
                         self._conf.reaper.hook_secret))
         except Exception as error:
-            # Its text could hold the URL, and that a secret.
+            # The text of the error could hold the URL, and that a secret.
             return type(error).__name__, True
         if answer.status_code < 300:
             return '', False
@@ -228,7 +223,11 @@ def signed(uuid: str, at: int, body: bytes, secret: str | None
     """The headers of a web hook, by the Standard Webhooks specification.
 
     A receiver that sees the same ID again has the record already; one that
-    checks the time cannot be sent an old one again by others.
+    checks the time cannot be sent an old record again by others.
+
+    :param uuid: ID of the record
+    :param at: the time in seconds
+    :param secret: [reaper] hook_secret
     """
     headers = {'webhook-id': uuid, 'webhook-timestamp': str(at)}
     if secret:
@@ -245,6 +244,7 @@ class Journal:
         it by default
     :ivar error: why the database could not be used last, None if it could
     :ivar lost: how many records were not written, and never will be
+    :ivar asked: set when it is known whether the reaper is to pause
     """
 
     def __init__(self, conf: cfg.ConfigOpts,
@@ -265,7 +265,6 @@ class Journal:
         self._thread: threading.Thread | None = None
         self.error: str | None = None
         self.lost = 0
-        #: Set when it is known whether the reaper is to pause.
         self.asked = threading.Event()
 
     def start(self) -> None:
@@ -305,7 +304,7 @@ class Journal:
                 return
             if not self._changed.wait_for(lambda: self._written >= last,
                                           PATIENCE):
-                # One that waits tells enough, until all is written.
+                # No other thread waits until all records are written.
                 self._late = True
 
     def switch(self, kind: Kind, by: str, why: str) -> Record:
@@ -322,7 +321,7 @@ class Journal:
         return before or Record(kind)
 
     def flush(self, timeout: float) -> int:
-        """Wait until all is written, at most so many seconds.
+        """Wait until all records are written, at most so many seconds.
 
         :returns: how many records are not
         """
@@ -331,15 +330,15 @@ class Journal:
             return len(self._rows)
 
     def leave(self) -> None:
-        """Wait a moment until all is written and told; the rest is dropped.
+        """Wait a moment until all records are written and told.
 
-        To be called when the process is about to end.
+        The process is about to end: the others are dropped.
         """
         self.flush(AT_THE_END)
         self._announcer.flush()
 
     def stop(self) -> None:
-        """End the thread; what is not written is lost."""
+        """End the thread; records that are not written are lost."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
@@ -358,19 +357,22 @@ class Journal:
                     self._changed.wait(POLL)
 
     def work(self) -> None:
-        """Write what waits, look for a pause, delete what is old; once."""
+        """Write a batch of records, look for a pause, and purge."""
         with self._changed:
             batch = list(itertools.islice(self._rows, self._size))
         try:
             if batch:
                 self.store.add(batch)
             if time.monotonic() >= self._look_at:
-                self._switch = self.store.switch()
+                known, found = self._switch, self.store.switch()
+                if self._switch is known:
+                    # switch() was not called meanwhile.
+                    self._switch = found
                 self._purge()
                 self._look_at = time.monotonic() + POLL
                 self.asked.set()
         except Exception as error:
-            # Libraries raise what they like for a wrong URL.
+            # For a wrong URL libraries raise errors of any class.
             self._failed(batch, error)
         else:
             self._take(len(batch))
@@ -388,7 +390,7 @@ class Journal:
             self._changed.notify_all()
 
     def _failed(self, batch: list[Record], error: Exception) -> None:
-        # It may hold the password of the URL.
+        # The text of the error may hold the password of the URL.
         why = (str(error) if isinstance(error, ImportError)
                else type(error).__name__)
         if isinstance(error, UNFIT) and len(batch) == 1:
@@ -416,7 +418,7 @@ class Journal:
         gone = self.store.purge(
             timeutils.utcnow(True) - datetime.timedelta(days=days),
             self._conf.purge_batch)
-        # The next batch is deleted with the next look.
+        # After a whole batch the next look deletes the next one.
         if gone < self._conf.purge_batch:
             self._purge_at = time.monotonic() + PURGE
 
@@ -454,9 +456,9 @@ def read(store: store_module.Store, until: datetime.datetime,
     def find(seconds: float, *kinds: Kind) -> list[Record]:
         if not seconds:
             return []
-        return store.find(store_module.Query(
+        return store.find(
             kinds=kinds, since=until - datetime.timedelta(seconds=seconds),
-            until=until, limit=MOST))
+            until=until, limit=MOST)
 
     built = find(HALF_LIVES * options.fair_share_half_life, Kind.BUILD,
                  Kind.RETURN)

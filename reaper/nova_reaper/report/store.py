@@ -2,9 +2,9 @@
 
 """What a record of the journal is, and the database where records are kept.
 
-``[database] connection`` names the database. Each method is one short
-transaction, and raises what the database does. Who calls it does not hold up
-the engine.
+``[database] connection`` names the database. Each method of Store is one short
+transaction, and raises what the database raises. The thread of the engine
+calls none of them.
 """
 
 from collections.abc import Collection
@@ -30,14 +30,15 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 METADATA = sa.MetaData()
-#: MySQL keeps whole seconds only, unless it is told otherwise.
+# MySQL keeps whole seconds only, unless it is told otherwise.
 TIME = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), 'mysql', 'mariadb')
-#: SQLite counts up no other type.
+# SQLite counts up an INTEGER only.
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), 'sqlite')
 
 JOURNAL = sa.Table(
     'journal', METADATA,
-    # The order of the records; shown to nobody, who could count them.
+    # The order of the records. No answer has the number: owners could count
+    # by it what is done to others.
     sa.Column('number', NUMBER, primary_key=True, autoincrement=True),
     sa.Column('id', sa.String(36), nullable=False),
     sa.Column('at', TIME, nullable=False),
@@ -66,7 +67,7 @@ LIMITS = {
     'postgresql': 'connect_timeout=5&tcp_user_timeout=10000&'
                   'options=-c%20statement_timeout%3D10000',
     'sqlite': 'timeout=5'}
-# Alembic keeps what it works on in a module.
+# Alembic keeps the migration under way in a module, for all threads.
 _UPGRADING = threading.Lock()
 
 
@@ -83,13 +84,13 @@ class Kind(enum.StrEnum):
     RESUME = 'resume'
 
 
-#: Results of a build or a return that say how it ends say more than this one,
-#: which is written before Nova is asked.
+#: The result of a build or a return before Nova is asked; a second record then
+#: says how the build ended.
 ASKED = 'asked'
 #: The result of an end that the reaper did not bring about.
 LEFT = 'left'
 SWITCHES = (Kind.PAUSE, Kind.RESUME)
-#: Which records say what became of a record of the kind.
+# By kind: the kinds of the records that say what became of one.
 CLOSED_BY = {Kind.NOTICE: (Kind.WITHDRAWAL, Kind.END),
              Kind.BUILD: (Kind.BUILD,), Kind.RETURN: (Kind.RETURN,)}
 
@@ -99,8 +100,8 @@ class Record:
     """One record.
 
     :ivar server: ID of the server to which it was done
-    :ivar waiting: ID of the server for which it was done; the same server's
-        where it was done for nobody else
+    :ivar waiting: ID of the server for which it was done, which is the same
+        for a server that waited itself
     :ivar waiting_project: '' if it is not known
     :ivar result: of an end ``delete``, ``shelve`` or ``left``; of a build
         ``asked`` and then how it ended; of a server that was given up why
@@ -149,24 +150,6 @@ class NoSuchMarker(Exception):
     """The record at which a list is to go on is not there."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Query:
-    """Which records to find.
-
-    :ivar server: ID of the server to which, or for which, it was done
-    :ivar project: ID of the project of the server to which it was done
-    :ivar marker: ID of the record after which to go on
-    """
-
-    server: str | None = None
-    project: str | None = None
-    kinds: Collection[Kind] = ()
-    since: datetime.datetime | None = None
-    until: datetime.datetime | None = None
-    limit: int = 1000
-    marker: str | None = None
-
-
 class Store:
     """Adds and finds records."""
 
@@ -197,7 +180,7 @@ class Store:
         except NoSuchMarker:
             raise
         except Exception:
-            # It may be another database the next time.
+            # The next connection may be to another, empty database.
             self._ready = False
             raise
 
@@ -218,9 +201,9 @@ class Store:
             self._ready = True
 
     def add(self, records: Sequence[Record]) -> None:
-        """Add records, but for those that are there already.
+        """Add records, without those that are there already.
 
-        Whoever got no answer adds the same records again.
+        A caller that got no answer can so add the same records again.
         """
         with self._connection() as connection:
             there = set(connection.scalars(sa.select(ROWS.id).where(
@@ -230,7 +213,8 @@ class Store:
                     continue
                 waiting = record.waiting_project
                 if record.waiting and not waiting:
-                    # Who withdraws the notice of another knows no more.
+                    # The withdrawal of a notice that another reaper gave
+                    # lacks the project: the record of the notice has it.
                     waiting = connection.scalar(
                         sa.select(ROWS.for_project_id).where(
                             ROWS.server_id == record.server,
@@ -244,47 +228,52 @@ class Store:
                     host=record.host[:255], result=record.result[:32],
                     detail=_text(record)))
 
-    def find(self, query: Query) -> list[Record]:
+    def find(self, server: str | None = None, project: str | None = None,
+             kinds: Collection[str] = (),
+             since: datetime.datetime | None = None,
+             until: datetime.datetime | None = None, limit: int = 1000,
+             marker: str | None = None) -> list[Record]:
         """Records, the newest first.
 
+        :param server: ID of the server to which, or for which, it was done
+        :param project: ID of the project of the server to which it was done
+        :param kinds: all kinds if it is empty
+        :param marker: ID of the record after which to go on
         :raises: NoSuchMarker
         """
-        wanted = sa.select(JOURNAL).order_by(ROWS.number.desc())
-        if query.server is not None:
-            # For which servers of others it was done no project learns.
+        wanted = sa.select(JOURNAL).order_by(ROWS.number.desc()).limit(limit)
+        if server is not None:
+            # No project learns for which servers of others it was done.
             wanted = wanted.where(sa.or_(
-                ROWS.server_id == query.server, sa.and_(
-                    ROWS.for_id == query.server,
-                    sa.true() if query.project is None
-                    else ROWS.for_project_id == query.project)))
-        if query.project is not None:
-            wanted = wanted.where(ROWS.project_id == query.project)
-        if query.kinds:
-            wanted = wanted.where(ROWS.kind.in_(
-                [kind.value for kind in query.kinds]))
-        if query.since is not None:
-            wanted = wanted.where(ROWS.at >= _naive(query.since))
-        if query.until is not None:
-            wanted = wanted.where(ROWS.at < _naive(query.until))
+                ROWS.server_id == server, sa.and_(
+                    ROWS.for_id == server, sa.true() if project is None
+                    else ROWS.for_project_id == project)))
+        if project is not None:
+            wanted = wanted.where(ROWS.project_id == project)
+        if kinds:
+            wanted = wanted.where(ROWS.kind.in_([str(kind) for kind in kinds]))
+        if since is not None:
+            wanted = wanted.where(ROWS.at >= _naive(since))
+        if until is not None:
+            wanted = wanted.where(ROWS.at < _naive(until))
         with self._connection() as connection:
-            if query.marker is not None:
+            if marker is not None:
                 at = connection.execute(sa.select(
                     ROWS.number, ROWS.project_id).where(
-                        ROWS.id == query.marker)).first()
-                if at is None or query.project not in (None, at.project_id):
-                    raise NoSuchMarker(query.marker)
+                        ROWS.id == marker)).first()
+                if at is None or project not in (None, at.project_id):
+                    raise NoSuchMarker(marker)
                 wanted = wanted.where(ROWS.number < at.number)
-            return [_record(row)
-                    for row in connection.execute(wanted.limit(query.limit))]
+            return [_record(row) for row in connection.execute(wanted)]
 
     def switch(self) -> Record | None:
         """The last pause or resume, None if there was none."""
-        found = self.find(Query(kinds=SWITCHES, limit=1))
+        found = self.find(kinds=SWITCHES, limit=1)
         return found[0] if found else None
 
     def open(self, since: datetime.datetime, until: datetime.datetime,
              limit: int = 1000) -> list[Record]:
-        """Notices and builds of which no record says what became of them."""
+        """Notices and builds of a time of which no record says the result."""
         then = JOURNAL.alias()
         cases = [sa.and_(
             ROWS.kind == kind.value,

@@ -19,7 +19,7 @@ from nova_reaper.decide import plan
 from nova_reaper.queue import queue as queue_module
 from nova_reaper.simulate import snapshot
 
-# Of objects and lists within each other; a cloud has few.
+# Most objects and lists within each other; a cloud has few.
 _DEEPEST = 100
 
 
@@ -89,13 +89,7 @@ def run(path: str, as_json: bool, now: datetime.datetime) -> int:
         return tell(f'nova-reaper simulate: {path}: {error.strerror}')
     if sys.stdout is None:
         return tell('nova-reaper simulate: there is no standard output')
-    decisions = simulate(cloud)
-    if as_json:
-        print(json.dumps({'decisions': [decision.to_dict()
-                                        for decision in decisions]},
-                         indent=2))
-    else:
-        print(table(decisions))
+    show(simulate(cloud), as_json)
     return 0
 
 
@@ -110,21 +104,26 @@ def tell(what: str) -> int:
 
 
 def give_up(output: TextIO) -> None:
-    """See that what could not be written is not tried again at the exit."""
+    """Drop what could not be written: Python would try again at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
-def table(decisions: list[model.Decision]) -> str:
-    """The decisions for human beings."""
-    result = prettytable.PrettyTable(
+def show(decisions: list[model.Decision], as_json: bool) -> None:
+    """Print decisions, as JSON or as a table."""
+    if as_json:
+        print(json.dumps({'decisions': [decision.to_dict()
+                                        for decision in decisions]},
+                         indent=2))
+        return
+    table = prettytable.PrettyTable(
         ['Server', 'Verdict', 'Host', 'Victims', 'Reason', 'Detail'])
-    result.align = 'l'
+    table.align = 'l'
     for decision in decisions:
-        result.add_row([_shown(decision.server), decision.verdict.value,
-                        _shown(decision.host or ''),
-                        '\n'.join(map(_shown, decision.victims)),
-                        decision.word or '', _shown(decision.detail)])
-    return str(result.get_string())
+        table.add_row([_shown(decision.server), decision.verdict.value,
+                       _shown(decision.host or ''),
+                       '\n'.join(map(_shown, decision.victims)),
+                       decision.word or '', _shown(decision.detail)])
+    print(table)
 
 
 def _shown(text: str) -> str:
@@ -157,9 +156,9 @@ def load(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_unique_keys)
     except RecursionError:
         raise snapshot.BadInput('', 'is nested too deeply')
+    except snapshot.BadInput:
+        raise
     except ValueError as error:
-        if isinstance(error, snapshot.BadInput):
-            raise
         not_json = error
     try:
         _see_depth(text)
@@ -168,7 +167,8 @@ def load(text: str) -> Any:
         raise snapshot.BadInput('', 'is nested too deeply')
     except snapshot.BadInput:
         raise
-    # All but the first for a tag that the value after it does not fit.
+    # PyYAML raises errors of the other classes where a tag does not fit the
+    # value after it.
     except (yaml.YAMLError, ValueError, AttributeError, ArithmeticError,
             LookupError, TypeError) as error:
         if text.lstrip()[:1] in '{[':
@@ -180,7 +180,7 @@ def load(text: str) -> Any:
 
 
 def _see_depth(text: str) -> None:
-    """Refuse what a parser in C would use up the stack of the process for."""
+    """Refuse a text on which the parser in C would overflow the stack."""
     depth = 0
     for event in yaml.parse(text, _Loader):
         depth += (isinstance(event, yaml.CollectionStartEvent) -
@@ -213,7 +213,8 @@ class _Loader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore
 
 
 def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
-    # What is written overrides what is merged.
+    # A key that is written overrides the same key that is merged, so that
+    # only written keys are looked at.
     _unique_keys([(loader.construct_object(key, deep=True), None)
                   for key, _value in node.value
                   if key.tag != 'tag:yaml.org,2002:merge'])

@@ -35,8 +35,10 @@ Table = Mapping[str, tuple[Read[Any], Any]]
 _NEEDED = object()
 _FIRST_YEAR = 1970
 _LAST_YEAR = 3000
-# Of what a sentence says of a document.
+# Most characters of a document's text in a sentence about it.
 _LONGEST = 300
+# The ID of a server that stands for all others on a host begins so.
+_OTHERS = 'others-on-'
 
 
 class BadInput(ValueError):
@@ -138,53 +140,39 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
             for waiting in cloud.waiting]}
 
 
-def hashed(cloud: Snapshot, key: bytes) -> Snapshot:
-    """The same cloud, with hashes for IDs and names.
+def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
+    """The same document, with hashes for IDs and names.
 
     IDs and names of servers, projects, users, flavors, hosts and aggregates
     are replaced, each by the same hash wherever it stands. Traits and resource
     classes stay.
 
+    :param document: of :func:`to_document`
     :param key: a secret without which a hash cannot be guessed; files that
         were made with the same one have the same hashes
     """
     def other(name: str) -> str:
-        return name and hashlib.blake2b(name.encode(), key=key[:64],
-                                        digest_size=8).hexdigest()
+        if name.startswith(_OTHERS):
+            return _OTHERS + other(name.removeprefix(_OTHERS))
+        return hashlib.blake2b(name.encode(), key=key[:64],
+                               digest_size=8).hexdigest()
 
     def others(expression: str) -> str:
-        forbidden = '!' * expression.startswith('!')
-        names = expression.removeprefix('!').removeprefix('in:')
-        either = 'in:' * expression.removeprefix('!').startswith('in:')
-        return forbidden + either + ','.join(map(other, names.split(',')))
+        bare = expression.removeprefix('!').removeprefix('in:')
+        return expression.removesuffix(bare) + ','.join(
+            map(other, bare.split(',')))
 
-    def refusal(shape: model.Shape) -> dict[str, str]:
-        return {other(host): name
-                for host, name in cloud.refusals.get(shape, {}).items()}
-
-    def hidden(shape: model.Shape) -> model.Shape:
-        return dataclasses.replace(
-            shape, host=other(shape.host) if shape.host else None,
-            member_of=frozenset(map(others, shape.member_of)),
-            key=other(shape.key))
-
-    def names(server: model.Server | model.Waiting) -> dict[str, Any]:
-        return {name: other(getattr(server, name))
-                for name in ('id', 'name', 'project', 'user', 'flavor')}
-
-    return dataclasses.replace(
-        cloud,
-        hosts=[dataclasses.replace(
-            host, name=other(host.name), uuid=other(host.uuid),
-            aggregates=frozenset(map(other, host.aggregates)))
-            for host in cloud.hosts],
-        servers=[dataclasses.replace(server, host=other(server.host),
-                                     **names(server))
-                 for server in cloud.servers],
-        waiting=[dataclasses.replace(waiting, shape=hidden(waiting.shape),
-                                     **names(waiting))
-                 for waiting in cloud.waiting],
-        refusals={hidden(shape): refusal(shape) for shape in cloud.refusals})
+    hide: dict[str, Callable[[Any], Any]] = {
+        **dict.fromkeys(('id', 'name', 'host', 'project', 'user', 'flavor'),
+                        other),
+        'aggregates': lambda names: sorted(map(other, names)),
+        'member_of': lambda names: sorted(map(others, names)),
+        'refused_by': lambda by_host: {
+            other(host): name for host, name in by_host.items()}}
+    return document | {
+        items: [{name: hide[name](value) if name in hide else value
+                 for name, value in item.items()} for item in document[items]]
+        for items in ('hosts', 'servers', 'waiting')}
 
 
 def _differing(value: Any, default: Any, *names: str) -> dict[str, Any]:
@@ -213,8 +201,7 @@ def _others(cloud: Snapshot) -> list[model.Server]:
                 for name, amount in host.used.items()
                 if amount > mine.get(name, 0)}
         if rest:
-            result.append(model.Server(f'others-on-{host.name}', host.name,
-                                       rest))
+            result.append(model.Server(_OTHERS + host.name, host.name, rest))
     return result
 
 
@@ -281,7 +268,8 @@ def _unique(items: str, key: str, found: Iterable[str], seen: dict[str, str]
 
     :param items: the key of the list of what has the names
     :param key: that of the name
-    :param seen: the paths by name; those that were there before, too
+    :param seen: the paths of names that are taken already, by name
+    :returns: the paths of all names, by name
     """
     for at, text in enumerate(found):
         path = f'{items}[{at}].{key}'
@@ -514,7 +502,7 @@ _WAITING: Table = {
     'refused_by': (_dict_of(_name), {})}
 
 
-# What is written where it is not the default.
+# Keys that a document has only where the value is not the default.
 _OF_SERVER = [name for name in _SERVER
               if name not in ('id', 'host', 'resources')]
 _OF_WAITING = [name for name in _WAITING if name not in (

@@ -6,6 +6,7 @@ from concurrent import futures
 from typing import Any
 from unittest import mock
 
+import fixtures
 from oslo_utils import timeutils
 
 from nova_reaper.act import attempts
@@ -34,6 +35,8 @@ class ActingTestCase(tests.TestCase):
             fakes.PlacementFixture())
         self.nova = fakes.Nova(self.room, self.newest)
         self.now = 1000.0
+        self.useFixture(fixtures.MockPatch(
+            'time.monotonic', lambda: self.now))
         self.mode = model.Mode.PREEMPT
         self.metrics = metrics.Metrics()
         self.conf = fakes.configuration(
@@ -49,11 +52,11 @@ class ActingTestCase(tests.TestCase):
         self.book = fakes.book(self.conf)
         self.ends = ending.Victims(
             self.conf, self.nova.nova, self.book,
-            self.metrics, source, lambda: self.now)
+            self.metrics, source)
         return steps.Actor(
             self.conf, self.nova.nova, self.room.placement, self.room.holds,
             self.ends, self.nova.owners, self.metrics, self.book,
-            lambda: self.mode, lambda: self.now)
+            lambda: self.mode)
 
     def begin(self, server: str, host: str = 'h1',
               victims: tuple[str, ...] = (), **changes: Any

@@ -34,7 +34,7 @@ class WaitTestCase(tests.TestCase):
     def test_who_goes_before_whom(self) -> None:
         for said, metadata, asked, *expected in CASES:
             server = nova.NovaServer(
-                'w', 'w', 'p', 'u', 'PENDING', '', None, '',
+                'w', 'w', 'p', 'u', 'PENDING', None, '',
                 nova.Flavor('f', 1, 1, 0, extra_specs={
                     'reaper:wait': said} if said else {}), '',
                 TIME, TIME, None,

@@ -163,7 +163,7 @@ class FactsTestCase(tests.TestCase):
                **metadata: str) -> nova.NovaServer:
         now = timeutils.utcnow(True)
         return nova.NovaServer(
-            's', 'n', 'p', 'u', 'ACTIVE', 'active', None, 'h', flavor, image,
+            's', 'n', 'p', 'u', 'ACTIVE', None, 'h', flavor, image,
             now, now, None, {key.replace('__', ':'): value
                              for key, value in metadata.items()}, False)
 
@@ -179,9 +179,9 @@ class FactsTestCase(tests.TestCase):
         wanted = shapes.resources(self.server(self.flavor(**{
             'resources__CUSTOM_A': '²', 'resources__CUSTOM_B': '9' * 30})))
         self.assertNotIn('CUSTOM_A', wanted)
-        self.assertEqual(shapes.LARGEST, wanted['CUSTOM_B'])
+        self.assertEqual(model.MAX_INT, wanted['CUSTOM_B'])
         shape = shapes.shape('resources=VCPU:9223372036854775808', '', {})
-        self.assertEqual((('VCPU', shapes.LARGEST),), shape.resources)
+        self.assertEqual((('VCPU', model.MAX_INT),), shape.resources)
 
     def test_priority(self) -> None:
         project = {'reaper:priority': '7', 'reaper:pending_timeout': '60'}

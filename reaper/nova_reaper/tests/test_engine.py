@@ -288,9 +288,9 @@ class FillTestCase(EngineTestCase):
         for server in waiting:
             self.nova.delete(server)
         self.turns(5, 61)
-        self.assertEqual(({}, {}, [], {}), (
-            said._refusals, said._refused,
-            list(known.queue._sleeping), known.queue._lines))
+        self.assertEqual(({}, [], {}), (
+            said._refusals, list(known.queue._sleeping.sleeps),
+            known.queue._lines))
 
     def test_one_that_is_deleted_leaves_its_room(self) -> None:
         self.nova.add_host('h1', 8)
@@ -560,7 +560,7 @@ class FillTestCase(EngineTestCase):
         known.tell(decision)
         item = known.queue.get(waiting)
         assert item is not None
-        asleep = known.queue._sleeping.get(item.demand)
+        asleep = known.queue._sleeping.sleeps.get(item.demand)
         assert asleep is not None
         asleep.decision = decision
         self.turns(10)
@@ -815,12 +815,27 @@ class PreemptTestCase(EngineTestCase):
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
         waiting = self.nova.add_server('w', 8)
         self.turns(5)
-        found = self.shown.dry_run(waiting)
-        assert found
-        answer = found.to_dict()
+        answer = self.shown.dry_run(waiting)
+        assert answer
         self.assertEqual([victim], answer['victims'])
-        self.assertEqual('delete', answer['servers'][0]['action'])
+        self.assertEqual(
+            [{'server': victim, 'name': 's', 'project_id': 'owner',
+              'host': 'h1', 'priority': 0, 'action': 'delete',
+              'resources': {'VCPU': 8, 'MEMORY_MB': 8192}}],
+            answer['servers'])
         self.assertEqual('ACTIVE', self.status(victim))
+
+    def test_who_is_under_notice(self) -> None:
+        self.conf.set_override('grace_period', 600, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5)
+        notice, = self.shown.notices()
+        self.assertRegex(notice.pop('terminate_at'),
+                         r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$')
+        self.assertEqual(
+            {'server': victim, 'name': 's', 'project_id': 'owner',
+             'action': 'delete', 'for': waiting, 'host': 'h1'}, notice)
 
 
 class NonsenseTestCase(EngineTestCase):

@@ -271,14 +271,19 @@ class JobsTestCase(LateTestCase):
         self.turns(5)
         waiting = self.nova.add_server('w', 8)
         self.hint(bus.Kind.WAITS, server=waiting)
-        with mock.patch.object(self.engine.attempts, '_new',
-                               return_value=None) as new:
+        known, attempts = self.engine.world, self.engine.attempts
+        answer = known.answer
+        with mock.patch.object(
+                attempts, 'begin', wraps=attempts.begin) as begin, (
+                    mock.patch.object(known, 'answer', lambda server: (
+                        None if server in known.index.plans
+                        else answer(server)))):
             self.turns(3)
-            new.assert_called_once()
+            begin.assert_called_once()
             # It does not turn and turn for it.
             self.assertFalse(self.engine.mailbox._woken)
             self.turns(6)
-            self.assertEqual(2, new.call_count)
+            self.assertEqual(2, begin.call_count)
         self.assertLess(self.until_active(waiting), 20)
 
 
@@ -472,7 +477,7 @@ class ReaderTestCase(tests.TestCase):
                ) -> nova.NovaServer:
         now = timeutils.utcnow(True)
         return nova.NovaServer(
-            uuid, uuid, 'p', 'u', status, '', None, 'h', self.flavor, 'i',
+            uuid, uuid, 'p', 'u', status, None, 'h', self.flavor, 'i',
             now, now, None, metadata, False)
 
     def test_newer_answers_than_those_of_a_list_stay(self) -> None:
@@ -507,10 +512,12 @@ class ReaderTestCase(tests.TestCase):
         class Kept(dict[str, datetime.datetime]):
             """One returns when what is kept of it has been looked at."""
 
-            def items(self) -> Any:
-                yield from list(super().items())
-                returns.start()
-                returns.join(0.2)
+            def keys(self) -> Any:
+                known = set(super().keys())
+                if not returns.ident:
+                    returns.start()
+                    returns.join(0.2)
+                return known
 
         self.reader._ended_at = Kept()
         self.reader.read_preemptible()
@@ -518,6 +525,17 @@ class ReaderTestCase(tests.TestCase):
         self.assertEqual({'x': now}, self.reader._ended_at)
         self.reader.read_preemptible()
         self.assertEqual({'x': now}, self.reader._ended_at)
+
+    def test_another_asks_who_has_locked_a_server(self) -> None:
+        self.nova.servers.return_value = [self.server('x')]
+        now = timeutils.utcnow(True)
+        kept = self.reader._locked
+        kept.update((f's{number}', (now, True)) for number in range(5))
+        with another_thread(reader, lambda times: (
+                kept.setdefault(f'o{times}', (now, True)))):
+            self.reader.read_preemptible()
+        self.assertNotIn('s0', kept)
+        self.assertIs(kept, self.reader._locked)
 
     def test_another_asks_for_more_traits(self) -> None:
         self.reader._having = {f'T{number}': {'u'} for number in range(5)}
@@ -541,7 +559,7 @@ class ShapesTestCase(tests.TestCase):
         def answer(refused: str | None) -> mock.Mock:
             return mock.Mock(
                 requests=('resources=VCPU:1',), message='', advice='',
-                hosts=[mock.Mock(host='h', refused_by=refused)],
+                hosts={'h': refused},
                 reason=model.Reason.NO_ROOM)
 
         def late(uuid: str) -> mock.Mock:
@@ -567,7 +585,7 @@ class ShapesTestCase(tests.TestCase):
             forms.forget(server)
             return mock.Mock(
                 requests=('resources=VCPU:1',), message='', advice='',
-                hosts=[], reason=model.Reason.NO_ROOM)
+                hosts={}, reason=model.Reason.NO_ROOM)
 
         service.pending.side_effect = late
         forms.ask(server, {}, {'VCPU'})
@@ -580,8 +598,9 @@ class NoticeTestCase(tests.TestCase):
 
     def test_it_is_looked_at_anew(self) -> None:
         ends, room = mock.Mock(later=set()), mock.Mock()
-        finder = recovery.Notices(fakes.configuration(), room, ends,
-                                 mock.Mock())
+        finder = recovery.Recovery(
+            fakes.configuration(), mock.Mock(), room, mock.Mock(), ends,
+            mock.Mock(hypervisors={}), mock.Mock(), mock.Mock())
         ends.find.return_value = mock.Mock(
             id='s', task_state='powering-off', status='ACTIVE', metadata={
                 shapes.TERMINATE_AT: '2020-01-01T00:00:00Z',

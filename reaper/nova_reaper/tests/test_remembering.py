@@ -56,7 +56,7 @@ class JournalTestCase(test_recovery.CrashingTestCase):
             super().turns(1, seconds)
 
     def records(self, *kinds: Kind) -> list[Record]:
-        return store.Store(self.conf).find(store.Query(kinds=kinds))[::-1]
+        return store.Store(self.conf).find(kinds=kinds)[::-1]
 
     def said(self, *kinds: Kind) -> list[tuple[str, str, str]]:
         return [(item.kind.value, item.server, item.result)

@@ -113,10 +113,11 @@ class OthersTestCase(test_engine.EngineTestCase):
         first = self.nova.add_server('first', 4)
         self.nova.servers[first]['created'] = '2020-01-01T00:00:00Z'
         other = self.nova.add_server('other', 2, project='another')
-        new = self.engine.attempts._new
-        with mock.patch.object(
-                self.engine.attempts, '_new', lambda waiting, decision: (
-                    None if waiting.id == first else new(waiting, decision))):
+        known = self.engine.world
+        answer = known.answer
+        with mock.patch.object(known, 'answer', lambda server: (
+                None if server == first and server in known.index.plans
+                else answer(server))):
             self.hint(bus.Kind.WAITS, server=first)
             self.hint(bus.Kind.WAITS, server=other)
             self.turns(10)

@@ -248,6 +248,18 @@ class CrashTestCase(CrashingTestCase):
         self.turns(40)
         self.assertEqual('ACTIVE', self.status(waiting))
 
+    def test_holds_cannot_be_counted_as_it_starts_again(self) -> None:
+        self.nova.add_server('w', 8)
+        self.until(Step.REBUILD)
+        self.start()
+        with mock.patch.object(
+                self.engine._recovery._placement, 'count_holds',
+                side_effect=rest.Unavailable('placement', 'GET', 'no')):
+            self.turns(3)
+            self.assertFalse(self.engine.recovered)
+        self.turns(40)
+        self.assertTrue(self.engine.recovered)
+
 
 class ShutDownTestCase(CrashingTestCase):
     """Somebody is spared while the guest shuts down, which takes a while."""
@@ -346,6 +358,18 @@ class SweepTestCase(test_engine.EngineTestCase):
         self.nova.servers[waiting]['status'] = 'ERROR'
         self.turns(15, 61)
         self.assertEqual({}, self.room.has(waiting))
+
+    def test_one_in_error_that_has_the_room_of_another(self) -> None:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8, status='ERROR')
+        self.turns(12, 61)
+        # Its notice was deleted, and then it was set to ERROR.
+        self.room.holds.swap(
+            waiting, {self.nova.hosts['h1']: EIGHT}, None,
+            [self.room.placement.consumer(victim)])
+        self.turns(15, 61)
+        self.assertEqual(({}, EIGHT), (
+            self.room.has(waiting), self.room.has(victim)))
 
     def test_one_in_error_while_attempts_hold_nothing(self) -> None:
         busy = {self.nova.add_server('w', 8) for _ in range(3)}
@@ -499,7 +523,7 @@ class SweepTestCase(test_engine.EngineTestCase):
         self.assertEqual({}, metadata)
         self.assertEqual('ACTIVE', self.status(victim))
         self.assertEqual(1, self.value('notices_total', result='withdrawn'))
-        self.assertFalse(self.engine._recovery.notices.is_late)
+        self.assertFalse(self.engine._recovery.is_late)
 
     def test_a_notice_is_given_anew(self) -> None:
         _victim, metadata = self.noticed()
@@ -538,7 +562,7 @@ class SweepTestCase(test_engine.EngineTestCase):
         current = mock.Mock(victims=(mock.Mock(id=victim),), id=waiting)
         for attempts in ([current], [current], []):
             self.assertIn('reaper:for', metadata)
-            self.engine._recovery.notices.withdraw_late(attempts)
+            self.engine._recovery.withdraw_late(attempts)
             self.offset += 60
         self.assertEqual({}, metadata)
 

@@ -4,12 +4,15 @@
 
 import json
 import pathlib
+from typing import Any
+from unittest import mock
 
 import fixtures
 
 from nova_reaper.report import store
 from nova_reaper.report.store import Kind
 from nova_reaper.report.store import Record
+from nova_reaper import service
 from nova_reaper.tests.cli import test_commands
 from nova_reaper.tests import fakes
 from nova_reaper.tests.report import test_history
@@ -21,10 +24,10 @@ class JournalTestCase(test_commands.CommandTestCase):
     def setUp(self) -> None:
         super().setUp()
         path = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
-        url = f'sqlite:///{path / "journal"}'
-        self.use(url)
+        self.url = f'sqlite:///{path / "journal"}'
+        self.use(self.url)
         conf = fakes.configuration()
-        conf.set_override('connection', url, 'database')
+        conf.set_override('connection', self.url, 'database')
         self.store = store.Store(conf)
         self.end = Record(Kind.END, test_history.VICTIM, 'p1', 'v',
                           test_history.WAITER, 'p2', 'h1', 'delete')
@@ -64,6 +67,23 @@ class JournalTestCase(test_commands.CommandTestCase):
         self.assertEqual('power', pause.detail['why'] if pause else None)
         code, out, _ = self.run_command('resume')
         self.assertEqual((0, 'The reaper is not paused.\n'), (code, out))
+
+    def test_nothing_is_done_once_during_a_pause(self) -> None:
+        def build(*given: Any) -> mock.Mock:
+            # As the engine does, which decides nothing before.
+            return mock.Mock(
+                turn=lambda _: given[-1].asked.wait(10), recovered=True,
+                attempts=mock.Mock(under_way={}), guard=mock.Mock(reason=None))
+
+        self.file.write_text(f'[reaper]\nmode = fill\n{fakes.LOGIN}'.replace(
+            'sqlite://', self.url))
+        self.useFixture(fixtures.MockPatchObject(service, 'connect'))
+        self.useFixture(fixtures.MockPatchObject(service, 'build', build))
+        self.assertEqual((0, '', ''), self.run_command('once', '--do'))
+        self.store.add([Record(Kind.PAUSE)])
+        code, out, err = self.run_command('once', '--do')
+        self.assertEqual((1, '', 1), (code, out, err.count('\n')))
+        self.assertIn('The reaper is paused', err)
 
     def test_commands_without_the_database(self) -> None:
         self.use('sqlite:////proc/none/journal')

@@ -197,8 +197,8 @@ class KeptTestCase(tests.TestCase):
         self.now = 0.0
         self.nova = mock.Mock()
         self.log_in = mock.Mock()
-        self.owners = nova.Owners(self.nova, 'service', self.log_in,
-                                    lambda: self.now)
+        self.owners = nova.Owners(self.nova, 'service', self.log_in)
+        self.useFixture(fakes.Clock(lambda: self.now))
 
     def test_once(self) -> None:
         self.owners.rebuild('s', 'p')

@@ -181,24 +181,33 @@ class ClientTestCase(tests.TestCase):
         self.assertEqual([1, 2], [
             item['id'] for item in self.client.list('/things', 'things')])
 
-    def test_hosts_of_a_verdict_come_in_pages(self) -> None:
-        def answer(host: str, **links: Any) -> dict[str, Any]:
-            return {'pending': {
-                'since': '2026-11-22T11:30:00Z', 'attempts': 3,
-                'last_attempt': '2026-11-22T11:50:00Z', 'reason': 'new_word',
-                'message': '', 'advice': '', 'requests': ['resources=x'],
-                'hosts': [{'host': host, 'uuid': host, 'refused_by': None}]} |
-                links}
-
-        self.requests.get(f'{URL}/servers/s/pending', json=answer(
-            'h1', hosts_links=[{
+    def verdict(self, last: dict[str, Any]) -> nova.Pending:
+        """Ask for a verdict whose hosts come in two pages."""
+        answer = {
+            'since': '2026-11-22T11:30:00Z', 'attempts': 3,
+            'last_attempt': '2026-11-22T11:50:00Z', 'reason': 'new_word',
+            'message': '', 'advice': '', 'requests': ['resources=x']}
+        first = {
+            'hosts': [{'host': 'h1', 'uuid': 'h1', 'refused_by': None}],
+            'hosts_links': [{
                 'rel': 'next',
-                'href': 'http://o/servers/s/pending?marker=h1'}]))
-        self.requests.get(f'{URL}/servers/s/pending?marker=h1',
-                          json=answer('h2'))
-        found = self.nova.pending('s')
-        self.assertEqual(['h1', 'h2'], [host.host for host in found.hosts])
+                'href': 'http://o/servers/s/pending?marker=h1'}]}
+        self.requests.get(f'{URL}/servers/s/pending', json={
+            'pending': answer | first})
+        self.requests.get(f'{URL}/servers/s/pending?marker=h1', json={
+            'pending': answer | last})
+        return self.nova.pending('s')
+
+    def test_hosts_of_a_verdict_come_in_pages(self) -> None:
+        found = self.verdict({'hosts': [
+            {'host': 'h2', 'uuid': 'h2', 'refused_by': None}]})
+        self.assertEqual(['h1', 'h2'], list(found.hosts))
         self.assertEqual('unknown', found.reason)
+        self.assertEqual('', found.unavailable)
+
+    def test_nova_fails_between_the_pages_of_a_verdict(self) -> None:
+        found = self.verdict({'hosts': None, 'unavailable': 'no scheduler'})
+        self.assertEqual('no scheduler', found.unavailable)
 
     def test_hosts_are_not_asked_for_their_uptime(self) -> None:
         self.requests.get(f'{URL}/os-hypervisors/detail?limit=1000', json={

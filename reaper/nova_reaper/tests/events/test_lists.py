@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import dataclasses
 import datetime
 from typing import Any
 from unittest import mock
@@ -98,16 +99,30 @@ class ManyKindsTestCase(tests.TestCase):
     def pending(self, server: str) -> nova.Pending:
         self.asked.append(server)
         self.offset += lists.ASKING / 10
-        return nova.Pending(
-            NOW, 1, NOW, model.Reason.NO_ROOM, '', '',
-            requests=('resources=VCPU:1',), hosts=())
+        return nova.Pending(1, model.Reason.NO_ROOM, '', '',
+                            requests=('resources=VCPU:1',))
 
     def wait(self, *servers: tuple[str, str]) -> None:
         self.nova.servers.return_value = [
             nova.NovaServer(
-                name, name, project, 'u', 'PENDING', 'pending', None, '',
+                name, name, project, 'u', 'PENDING', None, '',
                 nova.Flavor('m1', 1, 512, 1), 'img', NOW, NOW, None, {},
                 False, kind=name) for name, project in servers]
+
+    def test_how_often_a_host_was_looked_for(self) -> None:
+        self.wait(*((f'a{number}', 'a') for number in range(8)))
+        self.nova.servers.return_value = [
+            dataclasses.replace(
+                server, updated_at=NOW + datetime.timedelta(hours=1))
+            for server in self.nova.servers.return_value]
+
+        def hang(server: str) -> None:
+            self.offset += lists.ASKING / 2
+            raise rest.Unavailable('nova', 'actions', 'no answer')
+
+        self.nova.tries.side_effect = hang
+        self.read()
+        self.assertEqual(2, self.nova.tries.call_count)
 
     def read(self) -> Any:
         self.asked.clear()

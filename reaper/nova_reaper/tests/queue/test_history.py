@@ -71,8 +71,8 @@ class MissesTestCase(tests.TestCase):
         self.assertIn('2 of them', said)
         self.assertIn('Because of 60.', said)
         self.assertEqual('', misses.objection('a', 2, later(3601)))
-        self.assertEqual({'a', 'b'}, misses.forget_old(later(3601)))
-        self.assertEqual({'a': 1}, {key: len(value) for key, value
+        misses.add('c', queue.Miss(later(3601), 'Again.'))
+        self.assertEqual({'a': 2, 'c': 1}, {key: len(value) for key, value
                                     in misses._misses.items()})
 
 
@@ -426,6 +426,18 @@ class FailedTestCase(test_engine.EngineTestCase):
         self.assertNotIn(waiting, self.engine.world.servers)
         self.assertEqual([], self.actions())
 
+    def test_its_cell_is_down(self) -> None:
+        self.nova.add_server('o', 4, 'h1')
+        waiting = self.add_failed()
+        self.turns(3)
+        self.nova.cell_down.add(waiting)
+        other = self.nova.add_server('v', 2)
+        # The second list is one of all.
+        for turns in 4, 12:
+            self.turns(turns, 61)
+            self.assertEqual({waiting, other},
+                             self.engine.world.servers.keys())
+
     def test_nobody_is_ended_for_it(self) -> None:
         self.conf.set_override('mode', 'preempt', 'reaper')
         victim = self.nova.add_server('s', 4, 'h1', preemptible=True)
@@ -456,7 +468,7 @@ class OptionsTestCase(test_engine.EngineTestCase):
         index, queue = known.index, known.queue
         item = known.queue.get(self.waiting)
         assert item
-        queue.share.give('owner', {'VCPU': 4.0}, {'VCPU': 8})
+        queue.share.give('owner', {'VCPU': 4}, {'VCPU': 8}, NOW)
         for mode in ('fill', 'preempt', 'observe', 'fill'):
             self.conf.set_override('mode', mode, 'reaper')
             self.turns(2)
@@ -477,8 +489,7 @@ class OptionsTestCase(test_engine.EngineTestCase):
 
     def test_shares_by_another_half_life(self) -> None:
         queue = self.engine.world.queue
-        queue.share.give('owner', {'VCPU': 4.0}, {'VCPU': 8})
-        queue.share.weight(NOW)
+        queue.share.give('owner', {'VCPU': 4}, {'VCPU': 8}, NOW)
         item = queue.get(self.waiting)
         assert item
         queue.grant(item, {'VCPU': 8}, later(86400))
@@ -502,4 +513,4 @@ class OptionsTestCase(test_engine.EngineTestCase):
         self.conf.set_override('retry_interval', 1, 'reaper')
         self.turns(3)
         self.assertEqual([], [entry for entry in known._later
-                              if known._tokens.get(entry[1]) == entry[2]])
+                              if known._stands(*entry[1:])])

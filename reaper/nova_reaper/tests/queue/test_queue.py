@@ -295,24 +295,26 @@ class FairShareTestCase(tests.TestCase):
 
     def test_dominant(self) -> None:
         given = lines_module.FairShare(0)
-        given.give('a', {'VCPU': 1.0, 'MEMORY_MB': 50.0},
-                   {'VCPU': 10, 'MEMORY_MB': 100})
-        given.give('b', {'VCPU': 4.0, 'CUSTOM': 1.0}, {'VCPU': 10})
+        given.give('a', {'VCPU': 1, 'MEMORY_MB': 50},
+                   {'VCPU': 10, 'MEMORY_MB': 100}, NOW)
+        given.give('b', {'VCPU': 4, 'CUSTOM': 1}, {'VCPU': 10}, NOW)
         self.assertEqual((0.5, 0.4, 0.0), (given.of('a'), given.of('b'),
                                            given.of('c')))
 
     def test_what_was_given_long_ago_counts_less(self) -> None:
         given = lines_module.FairShare(100)
         for project, at in (('a', 0), ('b', 100)):
-            weight = given.weight(NOW + seconds(at))
-            given.give(project, {'VCPU': 1.0 * weight}, {'VCPU': 10})
+            given.give(project, {'VCPU': 1}, {'VCPU': 10}, NOW + seconds(at))
         self.assertEqual(2 * given.of('a'), given.of('b'))
 
     def test_weights_do_not_overflow(self) -> None:
         given = lines_module.FairShare(1)
-        given.give('a', {'VCPU': given.weight(NOW)}, {'VCPU': 10})
-        weight = given.weight(NOW + seconds(10 ** 7))
-        self.assertEqual((1.0, 0.0), (weight, given.of('a')))
+        given.give('a', {'VCPU': 1}, {'VCPU': 10}, NOW, 'w')
+        given.give('b', {'VCPU': 1}, {'VCPU': 10}, NOW + seconds(10 ** 7))
+        self.assertEqual((0.0, 0.1), (given.of('a'), given.of('b')))
+        # What was given before that is forgotten, and not taken back.
+        self.assertIsNone(given.take_back('w', {'VCPU': 10}))
+        self.assertEqual(0.0, given.of('a'))
 
 
 class PlannerTestCase(tests.TestCase):

@@ -149,10 +149,11 @@ class HookTestCase(tests.TestCase):
 
     def tell(self, told: store.Record = NOTICE) -> None:
         self.announcer.tell(told)
-        done = self.announcer._hook._calls.all_tasks_done
+        done = self.announcer._hook._payloads.all_tasks_done
         with done:
             self.assertTrue(done.wait_for(
-                lambda: not self.announcer._hook._calls.unfinished_tasks, 10))
+                lambda: not self.announcer._hook._payloads.unfinished_tasks,
+                10))
 
     def test_each_kind_is_told(self) -> None:
         for told in TOLD:

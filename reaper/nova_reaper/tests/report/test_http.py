@@ -53,16 +53,14 @@ class Source(http.Shown):
         return next((entry for entry in self.entries()
                      if entry.waiting.id == server), None)
 
-    def notices(self) -> list[answers.NoticeEntry]:
-        return [answers.NoticeEntry('v1', 'n', 'p2', model.Action.DELETE, TIME,
-                                 's1', 'h1')]
+    def notices(self) -> list[dict[str, Any]]:
+        return [{'server': 'v1', 'name': 'n', 'project_id': 'p2',
+                 'action': 'delete', 'terminate_at': answers.text(TIME),
+                 'for': 's1', 'host': 'h1'}]
 
-    def dry_run(self, server: str) -> answers.DryRun | None:
-        if not self.room:
-            return None
-        return answers.DryRun(
-            model.Decision(server, model.Verdict.PREEMPT, 'h1', ('v1',)),
-            [model.Server('v1', 'h1', {'VCPU': 1}, 'p2')])
+    def dry_run(self, server: str) -> dict[str, Any] | None:
+        return {'victims': ['v1'], 'servers': [
+            {'resources': {'VCPU': 1}}]} if self.room else None
 
     def health(self) -> answers.Health:
         return answers.Health(self.active, model.Mode.FILL, model.Mode.PREEMPT,

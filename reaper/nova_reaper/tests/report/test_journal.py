@@ -13,7 +13,6 @@ from oslo_db import exception
 from oslo_utils import timeutils
 
 from nova_reaper.report import journal
-from nova_reaper.report import store
 from nova_reaper.report.store import Kind
 from nova_reaper.report.store import Record
 from nova_reaper import tests
@@ -32,7 +31,7 @@ class JournalTestCase(tests.TestCase):
         self.records = [Record(Kind.END, str(number)) for number in range(9)]
 
     def written(self) -> list[str]:
-        found = self.book.store.find(store.Query())
+        found = self.book.store.find()
         return [item.server for item in found[::-1]]
 
     def fails(self, error: Exception) -> Any:
@@ -139,6 +138,19 @@ class JournalTestCase(tests.TestCase):
             self.book.write(self.records[0])
             self.book.work()
             self.assertEqual(paused, self.book.pause is not None)
+
+    def test_a_pause_while_the_thread_looks_for_one(self) -> None:
+        look = self.book.store.switch
+
+        def looked() -> Record | None:
+            found = look()
+            with mock.patch.object(self.book.store, 'switch', look):
+                self.book.switch(Kind.PAUSE, 'u', 'x')
+            return found
+
+        with mock.patch.object(self.book.store, 'switch', looked):
+            self.book.work()
+        self.assertTrue(self.book.pause)
 
     def test_a_pause_holds_while_the_database_is_gone(self) -> None:
         self.book.switch(Kind.PAUSE, 'u', 'x')

@@ -46,13 +46,13 @@ class SQLiteTestCase(tests.TestCase):
         return f'sqlite:///{self.path}'
 
     def ids(self, **query: Any) -> list[str]:
-        return [found.id for found in self.store.find(store.Query(**query))]
+        return [found.id for found in self.store.find(**query)]
 
     def test_a_record_is_found_as_it_was_added(self) -> None:
         added = record(Kind.NOTICE, name='näme 🚀', waiting='w',
                        waiting_project='q', host='h', detail={'a': [1, None]})
         self.store.add([added])
-        self.assertEqual([added], self.store.find(store.Query()))
+        self.assertEqual([added], self.store.find())
 
     def test_what_is_added_again_is_there_once(self) -> None:
         one, two = record(Kind.END), record(Kind.BUILD)
@@ -85,7 +85,7 @@ class SQLiteTestCase(tests.TestCase):
             record(Kind.NOTICE, waiting='x', waiting_project='r'),
             record(Kind.WITHDRAWAL, waiting='w'),
             record(Kind.WITHDRAWAL, waiting='y')])
-        found = self.store.find(store.Query(kinds=[Kind.WITHDRAWAL]))
+        found = self.store.find(kinds=[Kind.WITHDRAWAL])
         self.assertEqual(['', 'q'], [item.waiting_project for item in found])
 
     def test_what_is_open(self) -> None:
@@ -120,7 +120,7 @@ class SQLiteTestCase(tests.TestCase):
     def test_a_detail_is_bounded(self) -> None:
         self.store.add([record(Kind.END, name='n' * 300, detail={
             'why': 'x', 'decision': {'victims': ['v' * 36] * 1000}})])
-        found = self.store.find(store.Query())[0]
+        found = self.store.find()[0]
         self.assertEqual(('n' * 300, {'why': 'x', 'shortened': True}),
                          (found.name, found.detail))
 
@@ -154,9 +154,9 @@ class SQLiteTestCase(tests.TestCase):
         for query, index in (
                 ({'project': '7'}, 'journal_project'),
                 ({'kinds': [Kind.PAUSE, Kind.RESUME]}, 'journal_kind_at')):
-            self.assertIn(index, self.plan(store.Query(**query)))
+            self.assertIn(index, self.plan(**query))
 
-    def plan(self, query: store.Query) -> str:
+    def plan(self, **query: Any) -> str:
         """How the database looks for the answer to a query."""
         said: list[str] = []
         engine = self.store._context.writer.get_engine()
@@ -179,7 +179,7 @@ class SQLiteTestCase(tests.TestCase):
         sa.event.listen(engine, 'before_cursor_execute', before)
         self.addCleanup(sa.event.remove, engine, 'before_cursor_execute',
                         before)
-        self.store.find(query)
+        self.store.find(**query)
         return ' '.join(said)
 
     EXPLAIN = 'EXPLAIN QUERY PLAN '

@@ -566,10 +566,11 @@ class SnapshotTestCase(tests.TestCase):
     @hypothesis.given(SEEDS)
     def test_hashed_decides_the_same(self, seed: int) -> None:
         cloud = self.cloud(seed)
-        hashed = snapshot.hashed(cloud, b'secret')
-        self.assertEqual(hashed, snapshot.hashed(cloud, b'secret'))
-        self.assertNotEqual(snapshot.hashed(cloud, b'other'), hashed)
-        written = json.dumps(snapshot.to_document(hashed))
+        plain = snapshot.to_document(cloud)
+        hashed = snapshot.hashed(plain, b'secret')
+        self.assertEqual(hashed, snapshot.hashed(plain, b'secret'))
+        self.assertNotEqual(snapshot.hashed(plain, b'other'), hashed)
+        written = json.dumps(hashed)
         for name in ('"h0"', '"w1"', '"az1"', '"a"', '-s0'):
             self.assertNotIn(name, written)
 
@@ -580,6 +581,38 @@ class SnapshotTestCase(tests.TestCase):
             [known(one) for one in simulate.simulate(cloud)],
             [known(one) for one in simulate.simulate(
                 snapshot.parse(json.loads(written), NOW))])
+
+    def test_each_name_is_hashed(self) -> None:
+        names: dict[str, Any] = {key: f'{key}!' for key in (
+            'id', 'name', 'project', 'user', 'flavor')}
+        plain = snapshot.to_document(snapshot.Snapshot(
+            NOW, hosts=[model.Host('h', {'VCPU': model.Inventory(8)},
+                                   {'VCPU': 5}, frozenset({'az', 'AZ'}))],
+            servers=[model.Server(host='h', resources={'VCPU': 2}, **names)],
+            waiting=[model.Waiting(
+                shape=(shape := model.Shape.of(
+                    {'VCPU': 4}, host='h', required=frozenset({'T', '!U'}),
+                    member_of=frozenset({'az', '!az', 'in:az,AZ',
+                                         '!in:az,x'}))),
+                created_at=NOW, **names)],
+            refusals={shape: {'h': 'AFilter'}}))
+        hashed = snapshot.hashed(plain, b'secret')
+        host, = hashed['hosts']
+        server, rest = hashed['servers']
+        waiting, = hashed['waiting']
+        az, = set(host['aggregates']) & set(waiting['member_of'])
+        other, = set(host['aggregates']) - {az}
+        self.assertEqual(f'others-on-{host["name"]}', rest['id'])
+        self.assertEqual({host['name']},
+                         {server['host'], rest['host'], waiting['host'],
+                          *waiting['refused_by']})
+        self.assertEqual(['AFilter'], list(waiting['refused_by'].values()))
+        self.assertEqual(['!U', 'T'], waiting['required'])
+        self.assertLessEqual({az, f'!{az}', f'in:{az},{other}'},
+                             set(waiting['member_of']))
+        for key in names:
+            self.assertRegex(server[key], '^[0-9a-f]{16}$')
+            self.assertEqual(server[key], waiting[key])
 
     def test_others_and_refusals(self) -> None:
         host = model.Host('h1', {'VCPU': model.Inventory(8)}, {'VCPU': 5})
