@@ -43,7 +43,7 @@ class ServiceVersionTestCase(test.TestCase):
         self.assertEqual(*history[-2:])
 
     def test_the_release_starts_after_it(self):
-        stock = service_obj.released.SERVICE_VERSION
+        stock = service_obj.KNOWS_PENDING - 1
         self.start('one', service_obj.SERVICE_VERSION)
         self.start('two', service_obj.SERVICE_VERSION)
         self.assertRaises(exception.ServiceTooOld, self.start, 'one', stock)
@@ -55,7 +55,7 @@ class ServiceVersionTestCase(test.TestCase):
         self.start('three', stock)
 
     def test_other_versions_stay(self):
-        self.start('older', service_obj.released.SERVICE_VERSION - 1)
+        self.start('older', service_obj.KNOWS_PENDING - 2)
         self.start('newer', service_obj.SERVICE_VERSION + 1)
         before = self.versions()
         pending_rollout.lower_service_versions(self.context)

@@ -79,9 +79,10 @@ class PayloadVersionsTestCase(test.NoDBTestCase):
                          payload_classes().keys())
         for name, cls in payload_classes().items():
             before = vars(cls)['VERSION_BEFORE_PENDING']
-            self.assertEqual(
+            # In the branch of Nova the released test has the new version.
+            self.assertIn(
                 test_notification.notification_object_data[name].split('-')[0],
-                before)
+                (before, cls.VERSION))
             major, minor = before.split('.')
             self.assertEqual('%s.%d' % (major, int(minor) + 1), cls.VERSION)
 
