@@ -257,7 +257,7 @@ def module_at(tree, series, feature, path, release):
     if release is None:
         if source.strip() and series.owner(path)['number'] > number:
             return None
-        return translate.new_module(source)
+        return translate.new_module(source, path)
     for earlier in series.features[:number]:
         if earlier.get('microversion') and path == API_VERSION:
             source = stage_of(tree.read(path), earlier['microversion'])
@@ -321,7 +321,7 @@ def write(tree, series, git, release_of):
                     'tools/intree/edits.' % path)
             target.parent.mkdir(parents=True, exist_ok=True)
             if path.endswith('.py'):
-                data = translate.new_module(data.decode()).encode()
+                data = translate.new_module(data.decode(), path).encode()
             target.write_bytes(data)
         for patch in tree.edits(feature):
             try:

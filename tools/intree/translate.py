@@ -57,8 +57,15 @@ def code_of(node):
     return cst.Module([]).code_for_node(node)
 
 
-def new_module(source):
-    """Return a module that the release does not have, as Nova writes it."""
+def new_module(source, path='a new module'):
+    """Return a module that the release does not have, as Nova writes it.
+
+    :raises: Refused if it asks for what another module has released
+    """
+    for number, line in enumerate(source.split('\n'), 1):
+        if re.search(r'^\s*import nova_pending|\w\.released\.', line):
+            raise Refused('%s:%d: the branch has no released names beside '
+                          'ours' % (path, number))
     return re.sub(r'\A# SPDX-License-Identifier: Apache-2.0\n+',
                   LICENCE + '\n', source)
 

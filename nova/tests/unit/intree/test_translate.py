@@ -162,6 +162,13 @@ class ModuleTestCase(TranslateTestCase):
             translate.LICENCE + '\nimport os\n', translate.new_module(
                 '# SPDX-License-Identifier: Apache-2.0\n\nimport os\n'))
 
+    def test_new_module_that_asks_for_a_released_name(self):
+        exc = self.assertRaises(
+            translate.Refused, translate.new_module,
+            '\nlimit = thing.released.LIMIT\n', 'nova/new.py')
+        self.assertEqual('nova/new.py:2: the branch has no released names '
+                         'beside ours', str(exc))
+
     def test_imports_are_in_order(self):
         made = self.translate('''\
             def added():
