@@ -344,6 +344,24 @@ def status(verbose=False, as_json=False):
     return code
 
 
+def export(arguments):
+    """Write the tree as a branch of Nova, which needs more than is installed.
+
+    :param arguments: those of the command
+    :returns: the exit code
+    """
+    checkout = os.path.dirname(os.path.abspath(__file__))
+    sys.path.insert(0, checkout)
+    try:
+        from tools.intree import export as intree
+    except ImportError as exc:
+        print('nova-pending export works in a checkout of nova-pending that '
+              'is installed with "pip install -e", and needs libcst and '
+              'PyYAML: %s' % exc, file=sys.stderr)
+        return EXIT_REFUSED
+    return intree.main(arguments)
+
+
 def main():
     """The console script ``nova-pending``."""
     parser = argparse.ArgumentParser(
@@ -363,6 +381,11 @@ def main():
     command.add_argument(
         '-f', '--format', choices=('text', 'json'), default='text',
         help='for people (the default) or for programs')
+    commands.add_parser(
+        'export', add_help=False,
+        help='write the tree as a branch of Nova (in a checkout)')
+    if sys.argv[1:2] == ['export']:
+        return export(sys.argv[2:])
     arguments = parser.parse_args()
     # Some modules of the release read the arguments of their own command.
     del sys.argv[1:]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import contextlib
+import functools
 
 from nova.compute import build_results
 from nova.compute import utils as compute_utils
@@ -15,6 +16,7 @@ released = nova_pending.released(__name__)
 @nova_pending.over(released.ComputeManager)
 class ComputeManager:
 
+    @functools.wraps(released.ComputeManager._do_build_and_run_instance)
     def _do_build_and_run_instance(
             self, context, instance, image, request_spec, filter_properties,
             admin_password, injected_files, requested_networks,

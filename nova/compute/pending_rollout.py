@@ -71,4 +71,4 @@ def lower_service_versions(context):
     """
     context.session.query(models.Service).filter_by(
         version=service_obj.KNOWS_PENDING).update(
-        {'version': service_obj.released.SERVICE_VERSION})
+        {'version': service_obj.KNOWS_PENDING - 1})

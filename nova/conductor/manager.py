@@ -212,10 +212,6 @@ class _RebuildTaskManager(ComputeTaskManager):
 @nova_pending.over(released.ConductorManager)
 class ConductorManager:
 
-    def __init__(self, *args, **kwargs):
-        released.ConductorManager.__init__(self, *args, **kwargs)
-        self.add_periodic_task(ConductorManager._recover_builds)
-
     @nova_pending.new
     @periodic_task.periodic_task(spacing=60)
     def _recover_builds(self, context):

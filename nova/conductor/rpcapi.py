@@ -13,7 +13,9 @@ released = nova_pending.released(__name__)
 
 @nova_pending.over(released.ComputeTaskAPI)
 class ComputeTaskAPI:
-    # Version 1.27 of the API: Added rebuild_instance_in_cell0()
+    """
+    1.27 - Added rebuild_instance_in_cell0()
+    """
 
     @nova_pending.new
     def rebuild_instance_in_cell0(self, context, build_request, request_spec,

@@ -6,7 +6,7 @@ import nova_pending
 
 released = nova_pending.released(__name__)
 
-API_OPTS = released.API_OPTS + [
+pending_opts = [
     cfg.IntOpt(
         'pending_verdict_timeout',
         default=10,
@@ -25,3 +25,5 @@ Possible values:
 * A positive integer: the time in seconds (the default is 10).
 """),
 ]
+
+API_OPTS = released.API_OPTS + pending_opts

@@ -6,7 +6,7 @@ import nova_pending
 
 released = nova_pending.released(__name__)
 
-ALL_OPTS = released.ALL_OPTS + [
+reimage_opts = [
     cfg.IntOpt(
         'reimage_timeout_extensions',
         default=5,
@@ -28,3 +28,5 @@ Related options:
 * ``reimage_timeout_per_gb``
 """),
 ]
+
+ALL_OPTS = released.ALL_OPTS + reimage_opts

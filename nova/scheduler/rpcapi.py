@@ -15,8 +15,9 @@ _UNKNOWN = ('UnsupportedVersion', 'NoSuchMethod')
 
 @nova_pending.over(released.SchedulerAPI)
 class SchedulerAPI:
-    # Version 4.6 of the API: Added select_held_destination() and
-    # get_pending_verdict()
+    '''
+        * 4.6 - Added select_held_destination() and get_pending_verdict()
+    '''
 
     @nova_pending.new
     def select_held_destination(self, ctxt, spec_obj, hold):

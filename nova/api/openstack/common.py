@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-import webob.exc
+import webob
 
 from nova.compute import pending
 from nova.compute import vm_states

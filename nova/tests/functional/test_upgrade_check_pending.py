@@ -33,7 +33,7 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
             main_db_api.service_create(cctxt, {
                 'host': 'gone', 'binary': 'nova-osapi_compute',
                 'topic': None, 'uuid': uuids.record, 'report_count': 0,
-                'version': service_obj.released.SERVICE_VERSION})
+                'version': service_obj.KNOWS_PENDING - 1})
         code, details = self.check()
         # The option is on.
         self.assertEqual(upgradecheck.Code.FAILURE, code)
@@ -61,4 +61,4 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
         self.assertEqual(upgradecheck.Code.WARNING, code)
         self.assertIn('nova-conductor on', details)
         self.assertIn('service version %d'
-                      % service_obj.released.SERVICE_VERSION, details)
+                      % (service_obj.KNOWS_PENDING - 1), details)

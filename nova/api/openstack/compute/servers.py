@@ -3,10 +3,11 @@
 import functools
 
 from oslo_db import exception as db_exc
-import webob.exc
+import webob
 
 from nova.api.openstack import common
 from nova.api.openstack.compute.schemas import servers as schema
+from nova.api.openstack import wsgi
 from nova.api import validation
 from nova.compute import pending
 from nova.compute import pending_reason
@@ -15,7 +16,7 @@ from nova.compute import rebuild_in_cell0
 from nova import exception
 from nova.i18n import _
 from nova import objects
-from nova.policies import servers as policies
+from nova.policies import servers as server_policies
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -101,7 +102,7 @@ class ServersController:
         target = {'project_id': instance.project_id,
                   'user_id': instance.user_id,
                   'availability_zone': instance.availability_zone}
-        context.can(policies.SERVERS % 'rebuild', target=target)
+        context.can(server_policies.SERVERS % 'rebuild', target=target)
         zone = host = node = None
         if names_zone:
             try:
@@ -113,12 +114,13 @@ class ServersController:
             target['availability_zone'] = zone
         # What the owner may not create, or resize a server to, a rebuild is
         # not to give the owner either.
-        context.can(policies.SERVERS % 'create', target=target)
+        context.can(server_policies.SERVERS % 'create', target=target)
         if flavor_id is not None:
-            context.can(policies.SERVERS % 'resize', target=target)
+            context.can(server_policies.SERVERS % 'resize', target=target)
             flavor_id = common.get_id_from_href(flavor_id)
         if host or node:
-            context.can(policies.SERVERS % 'create:forced_host', target=target)
+            context.can(server_policies.SERVERS % 'create:forced_host',
+                        target=target)
         if instance.locked and not context.is_admin:
             raise webob.exc.HTTPConflict(
                 explanation=exception.InstanceIsLocked(
@@ -128,6 +130,7 @@ class ServersController:
         return rebuild_correction.Correction(
             flavor_id, (zone, host, node) if names_zone else None)
 
+    @nova_pending.in_tree(wsgi.expected_errors((400, 403, 404, 409, 503)))
     @validation.schema(schema.rebuild_v2107, rebuild_correction.API_VERSION)
     @validation.schema(
         schema.rebuild_v2106, rebuild_in_cell0.API_VERSION, '2.106')
@@ -161,12 +164,16 @@ class ServersController:
                     'microversion %s or later.'
                 ) % rebuild_in_cell0.API_VERSION
             raise
-        except webob.exc.HTTPInternalServerError as error:
-            # The release takes all that it does not expect for this.
-            if isinstance(error.__context__,
-                          (rebuild_in_cell0.CellUnreachable,
-                           db_exc.DBConnectionError)) and asked_for:
-                raise webob.exc.HTTPServiceUnavailable(
-                    explanation=rebuild_in_cell0.CellUnreachable()
-                    .format_message())
-            raise
+        except (webob.exc.HTTPInternalServerError,
+                rebuild_in_cell0.CellUnreachable,
+                db_exc.DBConnectionError) as error:
+            # The release answers 500 to all that it does not expect.
+            cause = error.__context__ if isinstance(
+                error, webob.exc.HTTPInternalServerError) else error
+            if not asked_for or not isinstance(
+                    cause, (rebuild_in_cell0.CellUnreachable,
+                            db_exc.DBConnectionError)):
+                raise
+            raise webob.exc.HTTPServiceUnavailable(
+                explanation=rebuild_in_cell0.CellUnreachable()
+                .format_message())

@@ -111,7 +111,7 @@ class ListTestCase(test.NoDBTestCase):
     def test_columns(self):
         for hidden, column in (False, 'vm_state'), (True, '_vm_state_hidden'):
             with pending.hidden(hidden), mock.patch.object(
-                    instance_list.released, 'get_instances_sorted') as list_:
+                    instance_list, 'InstanceLister') as lister:
                 instance_list.get_instances_sorted(
                     mock.sentinel.ctx, {'vm_state': ['error'], 'deleted': 0},
                     5, 'marker', [], ['created_at', 'vm_state'],
@@ -119,11 +119,17 @@ class ListTestCase(test.NoDBTestCase):
                 instance_list.get_instances_sorted(
                     mock.sentinel.ctx, {}, None, None, [], None, None)
             self.assertEqual([
-                mock.call(mock.sentinel.ctx, {column: ['error'], 'deleted': 0},
-                          5, 'marker', [], ['created_at', column],
-                          ['asc', 'desc'], batch_size=3),
-                mock.call(mock.sentinel.ctx, {}, None, None, [], [], None),
-            ], list_.mock_calls)
+                mock.call(['created_at', column], ['asc', 'desc'],
+                          cells=None, batch_size=3),
+                mock.call().get_records_sorted(
+                    mock.sentinel.ctx, {column: ['error'], 'deleted': 0},
+                    5, 'marker', columns_to_join=[],
+                    cell_down_support=False),
+                mock.call([], None, cells=None, batch_size=None),
+                mock.call().get_records_sorted(
+                    mock.sentinel.ctx, {}, None, None, columns_to_join=[],
+                    cell_down_support=False),
+            ], lister.mock_calls)
 
     def test_column_of_a_row(self):
         for state, hidden in (('pending', 'error'), ('error', 'error'),

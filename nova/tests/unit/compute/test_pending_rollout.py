@@ -9,7 +9,6 @@ from nova import objects
 from nova.objects import service as service_obj
 from nova import service
 from nova import test
-import nova_pending_check
 
 
 class ServiceVersionTestCase(test.TestCase):
@@ -44,7 +43,7 @@ class ServiceVersionTestCase(test.TestCase):
         self.assertEqual(*history[-2:])
 
     def test_the_release_starts_after_it(self):
-        stock = service_obj.released.SERVICE_VERSION
+        stock = service_obj.KNOWS_PENDING - 1
         self.start('one', service_obj.SERVICE_VERSION)
         self.start('two', service_obj.SERVICE_VERSION)
         self.assertRaises(exception.ServiceTooOld, self.start, 'one', stock)
@@ -56,34 +55,8 @@ class ServiceVersionTestCase(test.TestCase):
         self.start('three', stock)
 
     def test_other_versions_stay(self):
-        self.start('older', service_obj.released.SERVICE_VERSION - 1)
+        self.start('older', service_obj.KNOWS_PENDING - 2)
         self.start('newer', service_obj.SERVICE_VERSION + 1)
         before = self.versions()
         pending_rollout.lower_service_versions(self.context)
         self.assertEqual(before, self.versions())
-
-
-class DriftTestCase(test.NoDBTestCase):
-
-    def test_a_replaced_body_has_changed(self):
-        """The sentence of each is logged when a service has started."""
-        started = mock.Mock(binary='nova-compute')
-        with mock.patch.object(
-                nova_pending_check, 'drift',
-                return_value=['nova.x.y replaces a body']), (
-                mock.patch.object(service, 'released')), (
-                mock.patch.object(service.LOG, 'warning')) as warning:
-            service.Service.start(started)
-        warning.assert_called_once_with(mock.ANY, 'nova.x.y replaces a body')
-
-    def test_the_replaced_bodies_of_this_process(self):
-        """Only those of modules that it has loaded are compared."""
-        import nova.compute.manager  # noqa: F401
-        with mock.patch.object(nova_pending_check, 'digest',
-                               return_value='other'):
-            found = list(nova_pending_check.drift())
-        self.assertNotEqual([], found)
-        for sentence in found:
-            self.assertRegex(
-                sentence, r'nova\.(compute\.manager\.ComputeManager|'
-                r'objects\.build_request\.BuildRequest)\.')

@@ -51,6 +51,36 @@ class OverTest(base.LayerTestCase):
         self.assertEqual(['released again None'],
                          self.values('t.Thing().method(1)'))
 
+    def test_new_periodic_task(self):
+        """The class that collects such tasks was made without it."""
+        self.lay('''
+            def task(function):
+                function._periodic_task = True
+                return function
+
+            released.Thing._add_periodic_task = classmethod(
+                lambda cls, function: setattr(cls, 'tasks', [
+                    function.__name__]))
+
+            @nova_pending.over(released.Thing)
+            class Thing:
+                @nova_pending.new
+                @task
+                def regularly(self):
+                    pass
+        ''')
+        self.assertEqual([['regularly']], self.values('t.Thing.tasks'))
+
+    def test_decorator_of_the_branch(self):
+        self.lay('''
+            @nova_pending.over(released.Thing)
+            class Thing:
+                @nova_pending.in_tree(noted)
+                def method(self, first, second=None):
+                    return 'laid'
+        ''')
+        self.assertEqual(['laid'], self.values('t.Thing().method(1)'))
+
     def test_inherited_method(self):
         self.lay('''
             @nova_pending.over(released.Thing)

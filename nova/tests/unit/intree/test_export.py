@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The branch that is made of a small tree and a small release."""
+
+import contextlib
+import io
+import os
+import pathlib
+import shutil
+import subprocess
+import tarfile
+import textwrap
+from unittest import mock
+
+import fixtures
+import testtools
+import yaml
+
+from tools.intree import export
+
+RELEASED = {
+    'PKG-INFO': 'Metadata-Version: 2.1\nName: nova\nVersion: 34.0.0\n',
+    'nova/__init__.py': '',
+    'nova/thing.py': '''\
+        LIMIT = 1
+
+
+        def function(first):
+            return first
+    ''',
+    'nova/tests/test_thing.py': 'LIMIT = 1\n',
+}
+
+OURS = {
+    'nova/thing.py': '''\
+        # SPDX-License-Identifier: Apache-2.0
+
+        from nova import new
+        import nova_pending
+
+        released = nova_pending.released(__name__)
+
+        LIMIT = 2
+
+
+        def function(first):
+            return new.twice(released.function(first + 1))
+    ''',
+    'nova/new.py': '''\
+        # SPDX-License-Identifier: Apache-2.0
+
+        def twice(number):
+            return 2 * number
+    ''',
+    'nova/tests/test_new.py': '''\
+        # SPDX-License-Identifier: Apache-2.0
+        from nova import new
+    ''',
+}
+
+SERIES = {
+    'layer': ['nova/service.py'],
+    'features': [
+        {'name': 'limit', 'title': 'Another limit',
+         'message': 'The reason.\n', 'code': ['nova/thing.py:LIMIT']},
+        {'name': 'twice', 'title': 'Twice', 'message': 'The reason.\n',
+         'code': ['nova/thing.py', 'nova/new.py'],
+         'files': ['nova/tests/test_new.py']},
+    ],
+}
+
+EDIT = '''\
+--- a/nova/tests/test_thing.py
++++ b/nova/tests/test_thing.py
+@@ -1 +1 @@
+-LIMIT = 1
++LIMIT = 2
+'''
+
+
+def put(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+
+
+class ExportTestCase(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.home = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.here = self.home / 'here'
+        put(self.home / 'ours', OURS)
+        put(self.here, {'edits/limit/tests.patch': EDIT})
+        self.tree = export.Tree(self.home / 'ours', self.here)
+        self.output = self.home / 'output'
+
+    def archive(self, name='nova-34.0.0', **changes):
+        put(self.home / 'released' / name, {**RELEASED, **changes})
+        path = self.home / (name + '.tar.gz')
+        with tarfile.open(path, 'w:gz') as file:
+            file.add(self.home / 'released' / name, name)
+        return path
+
+    def checkout(self, tag='34.0.0'):
+        path = self.home / 'checkout'
+        shutil.rmtree(path, ignore_errors=True)
+        put(path, RELEASED)
+        git = export.Git(path)
+        git('init', '--quiet')
+        git('add', '--all')
+        git('commit', '--quiet', '--message=Nova')
+        if tag:
+            git('tag', tag)
+        return path
+
+    def export(self, release=None, checkout=None, names=(), series=SERIES,
+               output=None):
+        git, branch = export.export(
+            release, checkout, output or self.output, names, self.tree,
+            yaml.safe_load(yaml.safe_dump({**series, 'features': [
+                {**feature, 'number': number} for number, feature in
+                enumerate(series['features'], 1)]})))
+        self.assertEqual('nova-pending/34.0.0', branch)
+        return git
+
+    def assertRefused(self, sentence, *args, **kwargs):
+        """Assert that a sentence is told and nothing is left."""
+        before = sorted(os.listdir(self.home))
+        exc = self.assertRaises(
+            (export.ExportError, export.translate.Refused),
+            self.export, *args, **kwargs)
+        self.assertIn(sentence, str(exc))
+        self.assertEqual(before, sorted(os.listdir(self.home)))
+
+
+class BranchTestCase(ExportTestCase):
+
+    def test_a_commit_for_each_feature(self):
+        git = self.export(self.archive())
+        self.assertEqual(
+            ['Nova 34.0.0 as released', 'Another limit', 'Twice'],
+            git('log', '--reverse', '--format=%s').split('\n'))
+        self.assertEqual('', git('status', '--porcelain'))
+        self.assertEqual(
+            'LIMIT = 2\n\n\ndef function(first):\n    return first',
+            git('show', 'HEAD~1:nova/thing.py'))
+        self.assertEqual('''\
+from nova import new
+
+LIMIT = 2
+
+
+def function(first):
+    return new.twice(_do_function(first + 1))
+
+
+def _do_function(first):
+    return first''', git('show', 'HEAD:nova/thing.py'))
+        self.assertEqual(
+            'nova/new.py\nnova/tests/test_new.py\nnova/thing.py',
+            git('diff', '--name-only', 'HEAD~1'))
+        for path in 'nova/new.py', 'nova/tests/test_new.py':
+            self.assertIn('Licensed under', git('show', 'HEAD:' + path))
+
+    def test_released_tests_are_edited(self):
+        git = self.export(self.archive())
+        self.assertEqual('LIMIT = 2', git(
+            'show', 'HEAD~1:nova/tests/test_thing.py'))
+
+    def test_the_same_commits_again(self):
+        archive = self.archive()
+        first = self.export(archive)('rev-parse', 'HEAD')
+        with mock.patch.dict(os.environ, GIT_AUTHOR_NAME='Somebody',
+                             GIT_COMMITTER_DATE='1'):
+            second = self.export(archive, output=self.home / 'other')(
+                'rev-parse', 'HEAD')
+        self.assertEqual(first, second)
+
+    def test_onto_a_checkout(self):
+        checkout = self.checkout()
+        git = self.export(checkout=checkout)
+        self.assertEqual(export.Git(checkout)('rev-parse', 'HEAD'),
+                         git('rev-parse', 'HEAD~2'))
+
+    def test_patches_apply(self):
+        git = self.export(self.archive())
+        git('format-patch', '--quiet', '-o', str(self.home / 'patches'),
+            '34.0.0')
+        checkout = self.checkout()
+        export.Git(checkout)('am', '--quiet', *map(
+            str, sorted((self.home / 'patches').iterdir())))
+        self.assertEqual(git('rev-parse', 'HEAD^{tree}'),
+                         export.Git(checkout)('rev-parse', 'HEAD^{tree}'))
+
+    def test_some_features(self):
+        git = self.export(self.archive(), names=['limit'])
+        self.assertEqual('2', git('rev-list', '--count', 'HEAD'))
+
+    def test_stage(self):
+        put(self.here, {'stages/limit/nova/thing.py': '''\
+            import nova_pending
+
+            released = nova_pending.released(__name__)
+
+
+            def function(first):
+                return released.function(first) + 1
+        '''})
+        git = self.export(self.archive())
+        self.assertIn('return _do_function(first) + 1',
+                      git('show', 'HEAD~1:nova/thing.py'))
+        self.assertNotIn('return _do_function(first) + 1',
+                         git('show', 'HEAD:nova/thing.py'))
+
+
+class RefusedTestCase(ExportTestCase):
+
+    def test_another_release(self):
+        for version in '33.0.0', '35.0.0', '34.0.0.0rc1':
+            self.assertRefused(
+                'is Nova %s, and this tree is made for Nova 34' % version,
+                self.archive('nova-' + version, **{
+                    'PKG-INFO': 'Name: nova\nVersion: %s\n' % version}))
+
+    def test_another_archive(self):
+        self.assertRefused('is no source archive of Nova', self.archive(
+            'other', **{'PKG-INFO': 'Name: other\nVersion: 34.0.0\n'}))
+        (self.home / 'text').write_text('text')
+        self.assertRefused('cannot be unpacked', self.home / 'text')
+        self.assertRefused('cannot be unpacked', self.home / 'missing')
+
+    def test_checkout(self):
+        checkout = self.checkout()
+        (checkout / 'nova' / 'thing.py').write_text('LIMIT = 3\n')
+        self.assertRefused('has changes', checkout=checkout)
+        self.assertRefused('is not at the tag of a release',
+                           checkout=self.checkout(tag=None))
+        self.assertRefused('is Nova 33.0.0',
+                           checkout=self.checkout(tag='33.0.0'))
+        self.assertRefused('is no checkout', checkout=self.home / 'ours')
+
+    def test_output_that_is_there(self):
+        self.output.mkdir()
+        self.assertRefused('is there already', self.archive())
+
+    def test_no_translation(self):
+        archive = self.archive()
+        put(self.home / 'ours', {
+            'nova/thing.py': OURS['nova/thing.py'] + '''
+
+        for name in 'ab':
+            print(name)
+        '''})
+        self.assertRefused('nova/thing.py:15: a statement that defines no '
+                           'name', archive)
+
+    def test_release_with_another_test(self):
+        self.assertRefused(
+            'tests.patch does not apply to this release', self.archive(**{
+                'nova/tests/test_thing.py': 'LIMIT = 7\n'}))
+
+    def test_no_feature(self):
+        archive = self.archive()
+        put(self.home / 'ours', {'nova/other.py': 'A = 1\n'})
+        self.assertRefused('nova/other.py belongs to no feature', archive)
+
+    def test_features(self):
+        archive = self.archive()
+        self.assertRefused('There is no feature x', archive, names=['x'])
+        self.assertRefused('twice stands on limit: name it too', archive,
+                           names=['twice'])
+
+    def test_command(self):
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors):
+            code = export.main(['--release', str(self.home / 'missing'),
+                                '--output', str(self.output)])
+        self.assertEqual(2, code)
+        self.assertIn('nova-pending export: ', errors.getvalue())
+
+
+class SeriesTestCase(testtools.TestCase):
+    """The series of this checkout."""
+
+    def test_everything_belongs_to_a_feature(self):
+        tree, series = export.Tree(), export.Series(export.read_series())
+        for path in tree.code():
+            if not series.is_of_layer(path) and path in subprocess.run(
+                    ['git', 'ls-files', 'nova'], cwd=tree.root, text=True,
+                    capture_output=True).stdout and tree.read(path).strip():
+                self.assertTrue(any(
+                    entry == path or entry.startswith(path + ':')
+                    for feature in series.features
+                    for entry in feature['code']), path)
+
+    def test_what_it_names_is_there(self):
+        tree, document = export.Tree(), export.read_series()
+        for feature in document['features']:
+            self.assertTrue(tree.others(feature) or feature['code'])
+            for entry in feature['code']:
+                path, _, name = entry.partition(':')
+                self.assertIn(name.rpartition('.')[2], tree.read(path))
+
+    def test_edits_are_the_tests_that_fail_under_the_layer(self):
+        """The list for the wheel has the modules that the branch edits."""
+        tree = export.Tree()
+        edited = set()
+        for feature in export.read_series()['features']:
+            for patch in tree.edits(feature):
+                for line in patch.read_text().split('\n'):
+                    if line.startswith('+++ b/'):
+                        edited.add(line[6:])
+        # The tests of the samples of the versions read them from doc.
+        modules = {path[:-3].replace('/', '.') for path in edited
+                   if path.startswith('nova/tests/')}
+        if any(path.startswith('doc/api_samples/versions') for path in edited):
+            modules.add('nova.tests.functional.api_sample_tests.test_versions')
+        expected = yaml.safe_load(
+            (tree.root / 'nova/tests/released/expected.yaml').read_text())
+        self.assertEqual(
+            sorted({test.rsplit('.', 2)[0]
+                    for entry in expected['by_design']
+                    for test in entry['tests']}), sorted(modules))
