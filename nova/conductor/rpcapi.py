@@ -15,7 +15,7 @@ released = nova_pending.released(__name__)
 class ComputeTaskAPI:
     """
     1.27 - Added rebuild_instance_in_cell0()
-    """
+    """  # noqa: H404
 
     @nova_pending.new
     def rebuild_instance_in_cell0(self, context, build_request, request_spec,

@@ -17,7 +17,7 @@ _UNKNOWN = ('UnsupportedVersion', 'NoSuchMethod')
 class SchedulerAPI:
     '''
         * 4.6 - Added select_held_destination() and get_pending_verdict()
-    '''
+    '''  # noqa: H404
 
     @nova_pending.new
     def select_held_destination(self, ctxt, spec_obj, hold):
