@@ -34,6 +34,9 @@ class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
         # that was targeted last: in cell0 that fails, and rolls back what a
         # test is at there.
         self.flags(report_interval=3600, service_down_time=7200)
+        # A test may end while its conductor waits for the scheduler. Nobody
+        # answers then, and the process of the tests ends with that thread.
+        self.flags(long_rpc_timeout=60)
         super().setUp()
         # No quota is on disk, so that many of them can wait.
         self.large = self._create_flavor(
