@@ -66,6 +66,8 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
                                cinder_with_states.CinderWithStates):
             super().setUp()
         self.flags(reimage_timeout_per_gb=1, reimage_timeout_extensions=0)
+        # As in full_cloud: no thread waits longer for who is gone.
+        self.flags(long_rpc_timeout=60)
         self.useFixture(fixtures.MonkeyPatch(
             'nova.compute.cinder_reimage._TRY_AGAIN_AFTER', (0, 0)))
         self.driver = self.compute.manager.driver
