@@ -215,7 +215,7 @@ class _SetError:
                 'seen': seen, 'total': total}, flush=True)
         if self.dry_run:
             return self.skipped
-        # Those that were put there meanwhile are left too.
+        # Servers that were put into cell0 during the run are left, too.
         return pending_rollout.find_extent(self.context)[0]
 
     def _look_at(self, server):

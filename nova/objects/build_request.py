@@ -150,7 +150,7 @@ class BuildRequest:
     @api_db_api.context_manager.writer
     def _destroy_in_db(context, instance_uuid):
         row = api_models.BuildRequest
-        # Whoever holds the lease has the server: no other process deletes the
+        # The holder of the lease has the server: no other process deletes the
         # row.
         if not context.session.query(row).filter(
                 row.instance_uuid == instance_uuid, ~_is_rebuild(row)).delete(

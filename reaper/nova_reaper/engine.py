@@ -77,9 +77,9 @@ class Engine:
         self._calendar = lists.Calendar(conf)
         self.recovered = False
         self._book = book
-        # What the journal says of the time before this reaper became active,
-        # since when it is active, when to read the journal again, and until
-        # when decisions wait for it.
+        # What the journal says of the time before this reaper became active;
+        # the time at which this reaper became active; when to read the journal
+        # again, and until when decisions wait for the journal.
         self._memory: journal.Memory | None = None
         self._begun_at: datetime.datetime | None = None
         self._recall_at = self._recall_until = 0.0

@@ -344,8 +344,8 @@ class Attempts:
         if hypervisor is None or answer is None or (
                 len(victims) < len(decision.victims)):
             self._world.planner.undo(decision, now)
-            # What it asks for, its host or a victim is not known as it was:
-            # it is in the queue again when it has been read.
+            # The demand of the server, the host or a victim has changed since
+            # the decision. The server is queued again when Nova was asked.
             self._world.queue.discard(waiting.id)
             self._hosts.read(decision.host or '', whole=True)
             self._not_begun[waiting.id] = time.monotonic() + AGAIN
@@ -403,7 +403,7 @@ class Attempts:
             return current.but(
                 needless='the server asks for something else by now')
         view = self._world.views.get(current.host)
-        # What is held before the swap counts as far as the host shows it.
+        # Room that is held before the swap counts if the host was read since.
         shows = view and 0 < current.held_at <= view.read_at
         found = self._world.planner.better(
             waiting, before, current.has if shows else {},

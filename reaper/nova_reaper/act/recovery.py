@@ -332,7 +332,7 @@ class Recovery:
         if not 0 < left <= float(self._conf.grace_period):
             return False
         if self._conf.strict_accounting:
-            # It has its allocation until it has ended.
+            # The server keeps its allocation until the server has ended.
             left += self._conf.stop_timeout + self._conf.end_timeout
         self._late[server.id] = time.monotonic() + left + LATE
         return True

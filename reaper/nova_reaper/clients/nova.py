@@ -473,8 +473,8 @@ class Owners:
                 self._nova.with_auth(login.auth).rebuild(server)
                 return
             except (rest.Forbidden, rest.Conflict) as error:
-                # What a lock or a policy keeps from the project's token the
-                # reaper's own may do.
+                # The reaper's own token may do what a lock or a policy forbids
+                # the project's token.
                 may = ('is locked' in error.message
                        if isinstance(error, rest.Conflict)
                        else Refusal.of(error) == Refusal.RIGHTS)

@@ -31,7 +31,8 @@ LOG = log.getLogger(__name__)
 PAGE = 1000
 PREFIX = 'reaper:'
 
-# It is told the service, the HTTP status (None for no answer) and the seconds.
+# Is called after each request with the service, the HTTP status (None where no
+# answer came) and the seconds.
 Observer = Callable[[str, int | None, float], None]
 
 

@@ -70,8 +70,8 @@ class World:
         :param attempts: IDs of the servers that attempts go on for
         """
         self.options = options
-        # That no host could take a server may have been decided by a list that
-        # is not believed: nobody is given up before it is decided again.
+        # A list that is not believed may have shown that no host could take a
+        # server: no server is given up before that is decided again.
         self.told.forget(model.NEVER)
         self.index.slots.use(options)
         self.planner.use(options)
@@ -228,7 +228,7 @@ class World:
             if known is None:
                 continue
             for waiting in servers:
-                # What was decided for another of the demand holds for it.
+                # A decision holds for all servers of the demand.
                 last = self.told.last.get(waiting.id)
                 if last is None or not last.decision.hindrance and (
                         last.decision.reason is not known.reason):

@@ -566,7 +566,7 @@ class _Search:
         found = field.sets(size, not self.by_count)
         if found is not None:
             return self._best(found)
-        # They are too many to be built side by side.
+        # The sets are too many to be built side by side.
         hosts = int(field.rank[-1]) + 1
         if hosts == 1:
             may = max(self.steps, FEWEST_STEPS)

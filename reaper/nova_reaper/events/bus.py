@@ -50,8 +50,8 @@ class Hint:
     at: float = dataclasses.field(default=0.0, compare=False)
 
 
-# What the notifications of servers, without "instance.", hint at: the first
-# kind is of the server, the second of the room on its host.
+# What each notification of a server means, by its type without "instance.":
+# the first kind is of the server, the second of the room on its host.
 _EVENTS: dict[str, tuple[Kind, Kind | None]] = {
     # Nova sends these when the allocation is gone and the host's record is
     # saved.

@@ -429,7 +429,8 @@ class Calendar:
     def failed(self, name: str) -> None:
         """A list could not be read: it is not waited for until the next."""
         if name == FULL and self._last == CHANGES and self._resumed < TRIES:
-            # One error is no reason to read all hosts of a large cloud anew.
+            # A large cloud is not read anew after a single error: the next
+            # list goes on where this list has failed.
             self.resume = True
             self._resume_at = time.monotonic() + PAUSE
         elif self._last != ROOM:

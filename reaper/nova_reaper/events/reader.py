@@ -213,7 +213,7 @@ class Reader:
                 self._having[name] = self._placement.providers(**{
                     'member_of' if _is_aggregate(name) else 'required': name})
             except rest.BadRequest:
-                # Nobody has made such a trait.
+                # Placement does not know the trait, so no host has the trait.
                 self._having[name] = set()
             if before.get(name) != self._having[name]:
                 changed = True
@@ -393,8 +393,9 @@ class Jobs:
         self._failed = failed
         self._at_once = at_once
         self._running: set[str] = set()
-        # What begins the jobs that stand in line; names of those that stood
-        # there and run; what begins those that are to follow one that runs.
+        # Functions that begin jobs which stand in line, by name; the names of
+        # jobs that run and stood in line; functions that begin a job again
+        # when the running job of that name has ended.
         self._in_line: dict[str, Callable[[], bool]] = {}
         self._from_line: set[str] = set()
         self._again: dict[str, Callable[[], bool]] = {}
