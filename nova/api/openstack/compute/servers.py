@@ -21,6 +21,9 @@ import nova_pending
 
 released = nova_pending.released(__name__)
 
+# What is raised where the database that has the server cannot be reached.
+_UNREACHABLE = (rebuild_in_cell0.CellUnreachable, db_exc.DBConnectionError)
+
 
 @nova_pending.over(released.ServersController)
 class ServersController:
@@ -164,15 +167,11 @@ class ServersController:
                     'microversion %s or later.'
                 ) % rebuild_in_cell0.API_VERSION
             raise
-        except (webob.exc.HTTPInternalServerError,
-                rebuild_in_cell0.CellUnreachable,
-                db_exc.DBConnectionError) as error:
+        except (webob.exc.HTTPInternalServerError, *_UNREACHABLE) as error:
             # The release answers 500 to all that it does not expect.
             cause = error.__context__ if isinstance(
                 error, webob.exc.HTTPInternalServerError) else error
-            if not asked_for or not isinstance(
-                    cause, (rebuild_in_cell0.CellUnreachable,
-                            db_exc.DBConnectionError)):
+            if not (asked_for and isinstance(cause, _UNREACHABLE)):
                 raise
             raise webob.exc.HTTPServiceUnavailable(
                 explanation=rebuild_in_cell0.CellUnreachable()
