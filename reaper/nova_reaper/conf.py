@@ -138,11 +138,11 @@ Seconds after which what a project was given counts half as much when it is
 compared with what others were given. 0: it is never forgotten.
 """),
     cfg.BoolOpt('reserve', default=_CHOICE.reserve, mutable=True, help="""
-Whether the server that is the first of those that cannot be placed, as the
-queue stands at the moment, keeps those behind it from one host, that which
-lacks the least for it. Off, small servers pass
-large ones, which may then wait for long; on, room may lie idle: nobody is
-ended elsewhere for a server for which there is room on that host.
+Whether the first server in the queue for which there is no room reserves a
+host: the host closest to having enough room for that server. With the option
+off, small servers pass large servers, which may then wait for long. With the
+option on, room may lie idle: nobody is ended elsewhere for a server for which
+the reserved host has room.
 """),
     cfg.ListOpt(
         'scorers', default=list(_CHOICE.scorers), mutable=True,
@@ -168,7 +168,10 @@ and no guest has the time to read it.
 """),
     _seconds('stop_timeout', default=60, min=0, help="""
 Seconds that a guest is given to shut down (ACPI) before its server is
-deleted or shelved. 0 does not stop it first: a delete is then a power cut.
+deleted or shelved. 0 does not stop it first: a delete is then a power cut. A
+server that has a task when its notice is over, as a snapshot, is waited for so
+long, too; then it is left alone for ``stuck_exclusion``. While the owner
+rebuilds the server that waits, the notice stands for so long after its end.
 """),
     _seconds('end_timeout', default=600, min=30, help="""
 Seconds in which a victim must have ended once it is told to. Then the room is
@@ -183,7 +186,9 @@ uploads that disk to the image service: a large one takes longer than
 counts for every size.
 """),
     _seconds('stuck_exclusion', default=3600, min=0, help="""
-Seconds for which a server that did not end in time is not chosen again.
+Seconds for which a server that did not end in time is not chosen again. If its
+host has ended none of the servers that were to make room, none of the host's
+servers is chosen for that time.
 """),
     _seconds('rebuild_timeout', default=1800, min=60, help="""
 Seconds in which a rebuild should lead to a running server. After them the
@@ -222,8 +227,9 @@ itself. Room whose server is in ERROR is given free by the next sweep; that of
 a server that was deleted has to be found first, and waits for this time.
 """),
     _seconds('pending_list_interval', default=60, min=5, help="""
-Seconds between two lists of the servers that wait. It heals what no
-notification told; without notifications it is what the reaper lives from.
+Seconds between two lists of the servers that wait. A list finds what no
+notification told. Without notifications the reaper finds everything by its
+lists.
 """),
     _seconds('full_list_interval', default=600, min=5, help="""
 Seconds between two lists of everything: hosts, their inventories and
@@ -266,8 +272,8 @@ signed, and a receiver cannot tell the reaper from others.
 
 notifications_opts = [
     cfg.BoolOpt('enabled', default=True, help="""
-Whether to listen to Nova's notifications. Off, the reaper lives from its
-lists alone, and is as slow as they are.
+Whether to listen to Nova's notifications. With the option off the reaper
+polls, and finds free room only with its next list.
 """),
     cfg.ListOpt('topics', default=['reaper_notifications'], help="""
 Topics to listen on. They must be the reaper's own: of each message on a

@@ -31,9 +31,8 @@ from nova_reaper import conf as reaper_conf
 from nova_reaper.events import bus
 from nova_reaper.events import lists
 from nova_reaper.events import reader
-from nova_reaper.report import guard
+from nova_reaper.report import health
 from nova_reaper.report import journal
-from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
 # Names of jobs; seconds until the journal is read again after an error, and
@@ -45,16 +44,18 @@ DECISIONS = 200  # in one turn; then hints are looked at again
 
 
 class Engine:
-    """Runs a reaper; everything that it needs is given to it.
+    """Runs a reaper, with the parts that it is given.
 
     :ivar attempts: what is under way
-    :ivar recovered: whether all is known, and what was begun is found
+    :ivar observed: the decisions of the mode "observe", by the server's ID
+    :ivar recovered: whether everything was read, and a sweep has found what an
+        earlier reaper had begun
     """
 
     def __init__(self, conf: cfg.ConfigOpts, source: reader.Reader,
                  forms: shapes.Shapes, actor: steps.Actor,
-                 finder: recovery.Recovery, safe: guard.Guard,
-                 known: world.World, meters: metrics.Metrics,
+                 finder: recovery.Recovery, safe: health.Guard,
+                 known: world.World, meters: health.Metrics,
                  pool: futures.Executor, book: journal.Journal) -> None:
         self._conf = conf
         self._reader = source
@@ -68,7 +69,7 @@ class Engine:
         self.jobs = reader.Jobs(pool, self.mailbox.wake, self._failed, few)
         self.lock = threading.RLock()
         self.observed: dict[str, model.Decision] = {}
-        # Those that attempts wait for must not stand in line behind others.
+        # Attempts wait for some of these reads: no other job delays them.
         self._hosts = reader.Hosts(source, known.views, self.jobs,
                                  self._refreshed, few)
         self.attempts = attempts.Attempts(
@@ -108,7 +109,6 @@ class Engine:
             self._hosts.go_on(any(current.step is not Step.WATCH for current
                                   in self.attempts.under_way.values()))
             self._use_mode()
-            self.world.end_withholding()
             if self.recovered and self._may_plan:
                 self._plan()
                 self.attempts.go_on()
@@ -125,7 +125,7 @@ class Engine:
         return min([longest] + [when - now for when in due if when > now])
 
     def _stand_by(self) -> None:
-        """What is under way is another's now; lists keep what is known."""
+        """Leave attempts to the active reaper, and go on to read lists."""
         if self.recovered:
             LOG.info('%d attempts are left to the active reaper.',
                      len(self.attempts.under_way))
@@ -144,7 +144,7 @@ class Engine:
         self._start_lists()
 
     def _recall(self) -> None:
-        """Read of the journal what was done before; again if that fails."""
+        """Read from the journal what was done before; again if that fails."""
         now = time.monotonic()
         if self._begun_at is None:
             self._begun_at = timeutils.utcnow(True)
@@ -166,10 +166,10 @@ class Engine:
         self._memory = memory
         self.world.remember(memory)
         if self.recovered:
-            self.world.remember_builds(memory)
+            self.world.remember_builds(memory, self.attempts.under_way)
         for record in (*memory.returns, *memory.stuck):
             if record.host in self.world.views:
-                # Its server was read before it was known to be protected.
+                # The host was read before its server was known as protected.
                 self._hosts.read(record.host)
         self.guard.remembers = True
         LOG.info('Read of the journal: %d ends within an hour, %d builds.',
@@ -182,7 +182,7 @@ class Engine:
         return known or time.monotonic() >= self._recall_until
 
     def _close(self) -> None:
-        """Find out what became of notices and builds of which none tells."""
+        """Find out the results that the journal lacks."""
         if self._book.error is None:
             self.jobs.start(CLOSE, functools.partial(
                 journal.close, self._book.store, self._recovery.find,
@@ -193,7 +193,7 @@ class Engine:
         self.guard.failed(name, why)
         self._calendar.failed(name)
         if name == JOURNAL:
-            # What is not known is not waited for any longer.
+            # Decisions wait for the journal no longer.
             self._recall_until, self.guard.remembers = 0.0, False
         if name == 'sweep':
             self._sweep_at = time.monotonic() + attempts.AGAIN
@@ -234,7 +234,7 @@ class Engine:
         known = self.world.views.get(host)
         if view is not None and (view.host.inventory or not known or
                                  not known.host.inventory):
-            # One that has lost all that it had is for a list to judge.
+            # A list judges whether a host has really lost its inventory.
             self._put_host(view)
 
     def _put_host(self, view: reader.HostView) -> bool:
@@ -248,8 +248,8 @@ class Engine:
             functools.partial(self._take_server, server))
 
     def _take_server(self, server: str,
-                     found: tuple[nova.NovaServer, shapes.Answer,
-                                  nova.Tries | None] | None) -> None:
+                     found: tuple[nova.NovaServer, shapes.Answer] | None
+                     ) -> None:
         self.world.learn()
         if found:
             self.world.put_server(
@@ -266,26 +266,27 @@ class Engine:
 
     def _start_lists(self) -> None:
         if self.guard.active and not self.recovered and not self._may_plan:
-            # Which servers are protected is known by the journal.
+            # The journal tells which servers are protected.
             return
         due = self._calendar.due(self.guard.active, self.recovered,
                                  self.guard.hears)
         if due == lists.CHANGES and self.jobs.runs('attempt '):
-            # Of before another was active: what it writes is to be seen.
+            # A step from before another reaper was active still runs: the list
+            # has to show what that step writes.
             return
         if due == lists.WAITING:
             started = self.jobs.start(due, functools.partial(
                 self._lists.read_waiting, self.world.classes()),
                 self._take_waiting)
         elif due in (lists.CHANGES, lists.SHAPES, lists.ROOM):
-            anew = due == lists.SHAPES
             started = self.jobs.start(lists.FULL, functools.partial(
-                self._lists.read_changes, self._calendar.read_at,
-                dict(self.world.views), anew),
-                functools.partial(self._take_changes, anew))
+                self._lists.read_hosts, self._calendar.read_at,
+                dict(self.world.views), due == lists.SHAPES),
+                functools.partial(self._take_full, due))
         else:
             started = due == lists.FULL and self.jobs.start(
-                due, self._lists.read_all, self._take_full)
+                due, self._lists.read_hosts,
+                functools.partial(self._take_full, due))
         if started:
             self._calendar.began(due)
             if due not in (lists.WAITING, lists.ROOM):
@@ -301,7 +302,7 @@ class Engine:
         for uuid, server in found.servers.items():
             answer = found.answers.get(uuid)
             if answer and self.world.put_server(
-                    server, answer, found.tries.get(uuid),
+                    server, answer,
                     busy=uuid in self.attempts.under_way) and (
                         self.recovered):
                 self.metrics.poll_only_finds.labels('waits').inc()
@@ -310,7 +311,7 @@ class Engine:
                 continue
             if self.world.servers[uuid].updated_at > (
                     found.read_at - lists.SKEW):
-                # It may wait since after the list was read.
+                # The server may have begun to wait after the list was read.
                 self._read_one(uuid)
                 continue
             self.metrics.poll_only_finds.labels('ended').inc()
@@ -320,11 +321,13 @@ class Engine:
         if self.guard.active:
             self.world.show()
 
-    def _take_full(self, found: lists.FullList, whole: bool = True) -> None:
+    def _take_full(self, due: str, found: lists.FullList) -> None:
+        if due == lists.SHAPES:
+            self._calendar.took(found.seconds)
         self.metrics.last_list.labels('full').set_to_current_time()
         self.metrics.list.labels('full').observe(found.seconds)
         believed = self.guard.judge(len(found.hypervisors), found.unknown,
-                                    found.bare, whole)
+                                    found.bare, due == lists.FULL)
         if believed:
             self._reader.keep_hypervisors(found.hypervisors)
             for name in set(self.world.views) - set(found.hypervisors):
@@ -348,20 +351,16 @@ class Engine:
         if self.guard.active:
             self._sweep()
 
-    def _take_changes(self, anew: bool, found: lists.FullList) -> None:
-        if anew:
-            self._calendar.took(found.seconds)
-        self._take_full(found, whole=False)
-
     def _sweep(self) -> None:
-        """Look for what was left behind; at the start that is all there is."""
+        """Look for attempts, holds and notices that nobody works with."""
         self._sweep_at = math.inf
         if self._read_in != self._term:
-            # Another may have given notices since; a list comes.
+            # Another reaper may have given notices since; a list comes.
             return
         if not self.recovered and (self.jobs.runs('attempt ') or
                                    'sweep' in self.jobs):
-            # Of before another was active: what it writes is to be seen.
+            # A step from before another reaper was active still runs: the
+            # sweep has to see what that step writes.
             self._sweep_at = time.monotonic() + attempts.AGAIN
             return
         age = self._conf.reaper.hold_timeout if self.recovered else 0.0
@@ -379,7 +378,10 @@ class Engine:
     def _take_sweep(self, term: int, found: recovery.Found) -> None:
         if term != self._term:
             return
-        self.attempts.show_holds(found.holds, found.oldest)
+        self.metrics.holds.set(found.holds + sum(
+            current.held is not None
+            for current in self.attempts.under_way.values()))
+        self.metrics.hold_oldest.set(found.oldest)
         for current in found.attempts:
             if current.id not in self.attempts.under_way:
                 self.attempts.under_way[current.id] = current
@@ -389,7 +391,8 @@ class Engine:
         if not self.recovered:
             self.recovered = True
             if self._memory:
-                self.world.remember_builds(self._memory)
+                self.world.remember_builds(self._memory,
+                                           self.attempts.under_way)
             LOG.info('%d servers wait; %d attempts go on.',
                      len(self.world.servers), len(self.attempts.under_way))
         self._close()
@@ -407,7 +410,7 @@ class Engine:
             self.world.use(options, self.attempts.under_way.keys())
 
     def _undo_observed(self) -> None:
-        """What was only looked at may be decided otherwise now."""
+        """Undo the decisions of the mode "observe", to make them anew."""
         for decision in self.observed.values():
             self.world.planner.undo(decision, timeutils.utcnow(True))
         self.observed.clear()
@@ -416,7 +419,7 @@ class Engine:
         group = self._conf.reaper
         tally = self.attempts.tally()
         for _ in range(DECISIONS):
-            # Those that end others take their turn apart, and slowly.
+            # Attempts with victims have a limit of their own.
             if tally.checks > group.max_rebuilds:
                 return
             self.world.queue.close(
@@ -431,7 +434,8 @@ class Engine:
                 return
             self.metrics.decision.observe(time.perf_counter() - begun)
             waiting, decision = found
-            self.world.say(waiting, decision)
+            self.world.told.say(waiting, decision, self.world.options.mode,
+                                timeutils.utcnow(True))
             if decision.verdict == model.Verdict.WAIT:
                 continue
             if self.world.options.mode == model.Mode.OBSERVE:

@@ -37,10 +37,9 @@ from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper.events import reader
-from nova_reaper.report import guard
+from nova_reaper.report import health
 from nova_reaper.report import http
 from nova_reaper.report import journal
-from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
 # Seconds between two tries to find Nova, Placement and Keystone.
@@ -69,18 +68,19 @@ class Services:
     user: str
 
 
-def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
+def connect(conf: cfg.ConfigOpts, meters: health.Metrics) -> Services:
     """Find Nova, Placement and Keystone by the configuration.
 
     :raises: rest.RequestFailed; keystoneauth1's ClientException where
         Keystone refuses or does not answer
     """
     session = rest.load_session(conf)
-    client = functools.partial(rest.load_client, conf, session,
+    client = functools.partial(rest.load_client, rest.Client, conf, session,
                                observe=meters.observe_request)
     project, user = session.get_project_id() or '', session.get_user_id() or ''
-    compute = nova.Nova(client(
-        'nova', oldest=nova.OLDEST, newest=nova.NEWEST), user)
+    compute = nova.Nova(rest.load_client(
+        nova.Client, conf, session, 'nova', oldest=nova.OLDEST,
+        newest=nova.NEWEST, observe=meters.observe_request))
     return Services(
         nova.Owners(compute, project, functools.partial(
             rest.log_in, conf, session)), compute,
@@ -91,7 +91,7 @@ def connect(conf: cfg.ConfigOpts, meters: metrics.Metrics) -> Services:
 
 
 def build(conf: cfg.ConfigOpts, services: Services,
-          meters: metrics.Metrics, pool: futures.Executor,
+          meters: health.Metrics, pool: futures.Executor,
           readers: futures.Executor, book: journal.Journal
           ) -> engine_module.Engine:
     """An engine, ready for its first turn.
@@ -104,7 +104,7 @@ def build(conf: cfg.ConfigOpts, services: Services,
     forms = shapes.Shapes(services.nova)
     held = holds.Holds(services.placement, services.project, services.user)
     ends = ending.Victims(conf, services.nova, book, meters, source)
-    safe = guard.Guard(conf, services.nova, held, meters, book)
+    safe = health.Guard(conf, services.nova, held, meters, book)
     known = world.World(reaper_conf.options(conf), source, forms, meters)
     actor = steps.Actor(conf, services.nova, services.placement, held, ends,
                         services.owners, meters, book, lambda: safe.mode)
@@ -229,7 +229,7 @@ class Reaper:
         self._engine: engine_module.Engine | None = None
         # Why the cloud cannot be asked.
         self._refusal: str | None = None
-        self._metrics = metrics.Metrics()
+        self._metrics = health.Metrics()
         self._book = journal.Journal(conf)
         self._coordinator = Coordinator(conf)
         self._listening = bus.Listening(conf)

@@ -2,10 +2,10 @@
 
 """The attempts that are under way: begun, gone on with, ended.
 
-The one thread of the engine owns them. Each step is a job in the pool, and
-what comes of it is taken by that thread. Nothing here is kept beyond the
-process: what a restart needs is in Nova and Placement, and recovery.py reads
-it there.
+The one thread of the engine owns the attempts. Each step is a job in the pool,
+and the engine's thread takes the result of the job. Attempts are not kept
+beyond the process: what a restart needs is in Nova and Placement, where
+recovery.py reads it.
 """
 
 import collections
@@ -24,51 +24,56 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
-from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
 from nova_reaper.cloud import world
-from nova_reaper.decide import plan
+from nova_reaper.decide import choose
 from nova_reaper.events import reader
 from nova_reaper.queue import queue
 from nova_reaper.report import answers
+from nova_reaper.report import health
 from nova_reaper.report import journal
-from nova_reaper.report import metrics
 from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
-GIVE_UP = 'give up '  # the name of a job, before that of the server
-# A server that was given up is answered for so long.
+# The name of a job that gives a server up begins so; the server's ID follows.
+GIVE_UP = 'give up '
+# For so long /v1/pending/ID answers for a server that was given up.
 REMEMBERED = datetime.timedelta(hours=1)
-# Seconds until a step is done again after an answer that never came, and until
-# a server is given up again for which that came to nothing.
+# Seconds until a step is done again whose request got no answer.
 AGAIN = 5.0
+# Seconds until the reaper tries again to give a server up.
 GIVE_UP_AGAIN = 60.0
+# How often notices are withdrawn for one server since another host has room,
+# and how often since others can be ended for it at a lower price.
+ROOM_WITHDRAWALS = 3
+PRICE_WITHDRAWALS = 1
 
 
 class Step(enum.StrEnum):
     """What is to be done next."""
 
-    CHECK = 'check'        # is the decision still right, Nova's verdict
-    HOLD = 'hold'          # of free room
-    NOTICE = 'notice'      # to the victims
-    GRACE = 'grace'        # until the time of the notice has come
-    SWAP = 'swap'          # the victims' room for a hold
-    END = 'end'            # stop, then delete or shelve the victims
-    REBUILD = 'rebuild'    # or unshelve
-    WATCH = 'watch'        # until it runs, or waits again
+    CHECK = 'check'      # ask whether the decision is still right
+    HOLD = 'hold'        # hold free room
+    NOTICE = 'notice'    # give notice to the victims
+    GRACE = 'grace'      # wait until the notice has run out
+    SWAP = 'swap'        # swap the victims' room for a hold
+    END = 'end'          # stop, then delete or shelve the victims
+    REBUILD = 'rebuild'  # have Nova rebuild or unshelve the server
+    WATCH = 'watch'      # wait until the server runs, or waits again
 
 
-# As /v1/pending has it.
+# The words of /v1/pending for each step.
 SHOWN = {Step.CHECK: 'holding', Step.HOLD: 'holding', Step.NOTICE: 'notice',
          Step.GRACE: 'notice', Step.SWAP: 'notice', Step.END: 'ending',
          Step.REBUILD: 'rebuilding', Step.WATCH: 'rebuilding'}
-# Steps at which an attempt counts against max_rebuilds, and such at which one
-# with victims counts against max_preemptions.
+# At these steps an attempt counts against max_rebuilds.
 ASKING = frozenset({Step.HOLD, Step.REBUILD})
+# At these steps, and at its check, an attempt with victims counts against
+# max_preemptions.
 ENDING = frozenset(Step) - ASKING - {Step.CHECK, Step.WATCH}
 
 
@@ -76,10 +81,10 @@ ENDING = frozenset(Step) - ASKING - {Step.CHECK, Step.WATCH}
 class Victim:
     """A preemptible server that is to be ended.
 
-    :ivar consumer: with the amounts that it had before the swap
-    :ivar since: when its stage began, by the monotonic clock
-    :ivar failed_at: when Nova failed over a request to stop or end it, by the
-        monotonic clock, 0 if it did not
+    :ivar consumer: the server's allocation as it was before the swap
+    :ivar since: when the stage began, by the monotonic clock
+    :ivar failed_at: when Nova failed over a request to stop or end the server,
+        by the monotonic clock; 0 if Nova did not fail
     """
 
     id: str
@@ -93,32 +98,36 @@ class Victim:
 
     @property
     def ended(self) -> bool:
-        """Whether it is gone or off its host."""
+        """Whether the victim is gone or off its host."""
         return self.stage == Stage.ENDED
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt, as it stands.
+    """An attempt to have a server built, as the attempt stands.
+
+    Times are those of the monotonic clock; 0 stands for "not yet".
 
     :ivar provider: UUID of the host's resource provider
     :ivar requests: queries for Placement, as Nova gives them, in order
-    :ivar terminate_at: when the notice to the victims is over
-    :ivar held: the hold as it was written last
-    :ivar held_at: when a part was held before the swap, by the monotonic
-        clock, 0 if none was
+    :ivar terminate_at: when the notice to the victims runs out
+    :ivar held: the hold as the reaper wrote it or found it last
+    :ivar held_at: when the part of the room that is held before the swap
+        changed last
     :ivar needless: why the victims need not end, '' if they have to
     :ivar swapped: whether the victims' allocations are gone
-    :ivar unsure: whether a write of the hold got no answer: it may be done
-    :ivar ended: how many victims were ended by the reaper
-    :ivar stalled: whether it cannot go on before the cell of a server is back
-    :ivar wake_at: when to go on, by the monotonic clock; 0 is at once
-    :ivar since: when the step began, by the monotonic clock
-    :ivar sent: whether the rebuild was accepted
-    :ivar asked_at: when it was asked for first, by the monotonic clock
-    :ivar decision: that is carried out, None if a sweep has found it
-    :ivar runner_up: what was decided against
-    :ivar mode: in which it was decided
+    :ivar unsure: whether a write of the hold got no answer, and may be done
+    :ivar ended: how many victims the reaper has ended
+    :ivar stalled: whether the attempt waits for a cell that is down
+    :ivar wake_at: when to do the next step
+    :ivar since: when the step began
+    :ivar sent: whether Nova has accepted the rebuild
+    :ivar asked_at: when the reaper first asked Nova for the rebuild
+    :ivar freed_at: when the reaper heard that room on the host was free
+    :ivar decision: what the attempt carries out, None if a sweep has found the
+        attempt
+    :ivar runner_up: the next best decision, for the journal
+    :ivar mode: the mode in which the decision was made
     """
 
     waiting: model.Waiting
@@ -146,13 +155,19 @@ class Attempt:
 
     @property
     def id(self) -> str:
-        """Of the server that waits."""
+        """The ID of the server that waits."""
         return self.waiting.id
 
     @property
     def has(self) -> Mapping[str, int]:
         """What is held on the host's own provider."""
         return self.held.amounts.get(self.provider, {}) if self.held else {}
+
+    @property
+    def notice_left(self) -> float:
+        """Seconds until the notice runs out, less than 0 after that."""
+        return (self.terminate_at - timeutils.utcnow(True)
+                ).total_seconds() if self.terminate_at else 0.0
 
     @property
     def shown(self) -> str:
@@ -163,31 +178,31 @@ class Attempt:
 
     @property
     def decided(self) -> dict[str, Any]:
-        """What the journal is told of the decision."""
+        """What the journal keeps of the decision, {} if there is none."""
         return {'decision': self.decision.to_dict(),
                 'runner_up': self.runner_up,
                 'mode': self.mode} if self.decision else {}
 
     def but(self, **changes: Any) -> 'Attempt':
-        """The same with some changes."""
+        """A copy of the attempt with some changes."""
         return dataclasses.replace(self, **changes)
 
     def later(self, seconds: float, **changes: Any) -> 'Attempt':
-        """The same, to go on after so many seconds."""
+        """A copy of the attempt that goes on after so many seconds."""
         return self.but(wake_at=time.monotonic() + seconds, **changes)
 
     def at(self, step: Step, seconds: float = 0.0, **changes: Any
            ) -> 'Attempt':
-        """The same at the begin of a step, to go on after so many seconds."""
+        """A copy that begins a step after so many seconds."""
         return self.later(seconds, step=step, since=time.monotonic(),
                           **changes)
 
 
 def record_of(current: Attempt, result: str, why: str = '',
               **detail: Any) -> store.Record:
-    """The build of an attempt, for the journal.
+    """The record of an attempt's build for the journal.
 
-    :param result: ``asked`` before Nova is asked, then how it ended
+    :param result: ``asked`` before Nova is asked, then how the build ended
     """
     waiting = current.waiting
     if result == store.ASKED:
@@ -206,16 +221,16 @@ def record_of(current: Attempt, result: str, why: str = '',
 class Outcome:
     """How an attempt ended.
 
-    :ivar reason: why the server waits now, None if it does not
-    :ivar hindrance: what of the reaper's own keeps it waiting
+    :ivar reason: why the server waits now, None if it does not wait
+    :ivar hindrance: which rule of the reaper keeps the server waiting
     :ivar avoid: IDs of victims that are not to be chosen for a time
     :ivar refused_by: the filter of Nova's that refuses the host
-    :ivar apart: whether the server asks for something else than its like
-    :ivar offered: where the host turned out to have no room, and the index
-        cannot know: UUIDs of the providers on which there is; None otherwise
-    :ivar tries: what Nova knows of attempts, where a reaper before this one
-        has made some
-    :ivar why: the cause, where result and reason do not tell
+    :ivar apart: whether the server asks for something else than servers of the
+        same flavor, image and project
+    :ivar offered: UUIDs of the providers on which Placement has room, where
+        the host turned out to have none, which the index cannot know; None
+        otherwise
+    :ivar why: the cause, where result and reason do not tell it
     """
 
     attempt: Attempt
@@ -227,34 +242,35 @@ class Outcome:
     refused_by: str = ''
     apart: bool = False
     offered: frozenset[str] | None = None
-    tries: nova.Tries | None = None
-    why: queue.Cause | None = None
+    why: world.Cause | None = None
 
     @property
-    def cause(self) -> queue.Cause:
-        """Why nothing came of the attempt."""
+    def cause(self) -> world.Cause:
+        """Why the attempt came to nothing."""
         if self.why:
             return self.why
         if self.reason is model.Reason.BUILD_FAILED:
-            return queue.Cause.HOST
+            return world.Cause.HOST
         if self.result in (Result.REFUSED, Result.PENDING, Result.ERROR):
-            return queue.Cause.SERVER
+            return world.Cause.SERVER
         if self.result is Result.TIMEOUT or (
                 self.reason is model.Reason.UNKNOWN):
-            return queue.Cause.SERVICE
-        return queue.Cause.RACE
+            return world.Cause.SERVICE
+        return world.Cause.RACE
 
 
 @dataclasses.dataclass(slots=True)
 class Tally:
-    """How much is under way that counts against a limit.
+    """How many attempts count against a limit.
 
-    What a host builds counts for nobody, and what waits for others to end has
-    a limit of its own.
+    An attempt counts against none while a host builds the server; attempts
+    that end victims have a limit of their own.
 
-    :ivar checks: attempts without victims that are to be checked
-    :ivar with_victims: attempts with victims that are to be checked
-    :ivar projects: what is asked of Nova for each project, or is to be
+    :ivar checks: attempts without victims at the step CHECK
+    :ivar with_victims: attempts whose victims have not all ended, but for
+        those that wait for a cell that is down
+    :ivar projects: attempts by project that count against max_rebuilds, or
+        will after their check
     """
 
     checks: int = 0
@@ -263,7 +279,7 @@ class Tally:
         default_factory=collections.Counter)
 
     def add(self, project: str, with_victims: bool) -> None:
-        """Count an attempt that is to be checked."""
+        """Count an attempt that begins."""
         if with_victims:
             self.with_victims += 1
         else:
@@ -272,28 +288,28 @@ class Tally:
 
 
 class Actor(Protocol):
-    """Does the steps of attempts; there is one in steps.py."""
+    """Does the steps of attempts; steps.py has the class."""
 
     def advance(self, current: Attempt) -> Attempt | Outcome:
         """Do the next step."""
 
     def give_up(self, waiting: model.Waiting) -> bool:
-        """Set a server to ERROR; returns whether it waited still."""
+        """Set a server to ERROR; returns whether the server still waited."""
 
 
 class Attempts:
     """Has decisions carried out, as many at a time as options allow.
 
     :ivar under_way: attempts by the ID of the server that waits
-    :ivar given_up: what is answered for servers that were given up
-    :param read_one: has a server that waits read anew
-    :param keep_failed: is told of a server whose build failed, and that is in
-        ERROR
+    :ivar given_up: what /v1/pending/ID answers for servers that were given up
+    :param read_one: reads a server that waits anew
+    :param keep_failed: is told the ID of a server that is in ERROR since its
+        build failed
     """
 
     def __init__(self, conf: cfg.ConfigOpts, source: reader.Reader,
                  known: world.World, forms: shapes.Shapes, actor: Actor,
-                 meters: metrics.Metrics, book: journal.Journal,
+                 meters: health.Metrics, book: journal.Journal,
                  reading: reader.Hosts, runner: reader.Jobs,
                  read_one: Callable[[str], None],
                  keep_failed: Callable[[str], None]) -> None:
@@ -310,29 +326,35 @@ class Attempts:
         self._keep_failed = keep_failed
         self.under_way: dict[str, Attempt] = {}
         self.given_up: dict[str, answers.Entry] = {}
-        # When to read servers again for which nothing could be begun.
+        # When to read servers again whose decision could not be carried out.
         self._not_begun: dict[str, float] = {}
-        # When servers were to be given up, and how often each was ended.
+        # When the reaper last tried to give a server up.
         self._asked_at: dict[str, float] = {}
+        # How often each preemptible server was ended.
         self._ended: collections.Counter[str] = collections.Counter()
 
     def tally(self) -> Tally:
-        """How much is under way that counts against a limit."""
+        """How many attempts count against a limit."""
         tally = Tally()
         for current in self.under_way.values():
             if current.step == Step.CHECK:
                 tally.add(current.waiting.project, bool(current.victims))
+            elif current.step in ENDING:
+                tally.with_victims += bool(
+                    current.victims and not current.stalled)
             elif current.step in ASKING:
                 tally.projects[current.waiting.project] += 1
         return tally
 
     def begin(self, waiting: model.Waiting, decision: model.Decision
               ) -> bool:
-        """Begin to carry out a decision; if that cannot be, it is undone.
+        """Begin to carry out a decision, or undo the decision.
 
-        The server stands in nobody's way then.
+        A decision is undone if the server, the host or a victim has changed
+        since. The server then leaves the queue until Nova has been asked for
+        it again, so that the server keeps no others waiting.
 
-        :returns: whether it has begun
+        :returns: whether an attempt has begun
         """
         now = timeutils.utcnow(True)
         find = self._world.index.slots.find
@@ -344,8 +366,6 @@ class Attempts:
         if hypervisor is None or answer is None or (
                 len(victims) < len(decision.victims)):
             self._world.planner.undo(decision, now)
-            # The demand of the server, the host or a victim has changed since
-            # the decision. The server is queued again when Nova was asked.
             self._world.queue.discard(waiting.id)
             self._hosts.read(decision.host or '', whole=True)
             self._not_begun[waiting.id] = time.monotonic() + AGAIN
@@ -361,8 +381,8 @@ class Attempts:
         return True
 
     def go_on(self) -> None:
-        """Start the next step of all that are not to wait."""
-        now, group = time.monotonic(), self._conf
+        """Start the next step of each attempt whose time has come."""
+        now = time.monotonic()
         for server in [server for server, at in self._not_begun.items()
                        if at <= now]:
             del self._not_begun[server]
@@ -370,18 +390,14 @@ class Attempts:
         going = [current for current in self.under_way.values()
                  if not current.stalled]
         asking = sum(current.step in ASKING for current in going)
-        ending = sum(bool(current.victims) and current.step in ENDING
-                     for current in going)
         for server, current in list(self.under_way.items()):
             if current.wake_at > now or f'attempt {server}' in self._jobs:
                 continue
             if current.step in (Step.GRACE, Step.SWAP):
                 current = self.under_way[server] = self._planned_anew(current)
             if current.step == Step.CHECK:
-                if current.victims and ending >= group.max_preemptions or (
-                        asking >= group.max_rebuilds):
+                if asking >= self._conf.max_rebuilds:
                     continue
-                ending += bool(current.victims)
                 asking += not current.victims
             self.under_way[server] = current.but(wake_at=math.inf)
             self._jobs.start(f'attempt {server}', functools.partial(
@@ -393,28 +409,47 @@ class Attempts:
             if current.step in (Step.GRACE, Step.SWAP)))
 
     def _planned_anew(self, current: Attempt) -> Attempt:
-        """Take note if the victims under notice need not end any more."""
+        """Decide anew for a server whose victims are under notice.
+
+        :returns: the attempt, with a note if the victims need not end
+        """
         before = current.decision
         waiting = self._world.waiting(current.id)
         if before is None or waiting is None or current.unsure:
-            # A step finds out what becomes of a server that waits no more.
+            # The next step finds out whether the server still waits.
             return current
         if waiting.demand != current.waiting.demand:
             return current.but(
                 needless='the server asks for something else by now')
         view = self._world.views.get(current.host)
-        # Room that is held before the swap counts if the host was read since.
+        # The index counts the held part as used once the host has been read.
         shows = view and 0 < current.held_at <= view.read_at
         found = self._world.planner.better(
             waiting, before, current.has if shows else {},
             timeutils.utcnow(True))
         if found is None:
             return current
-        if found.verdict is not model.Verdict.ROOM:
-            return current.but(needless='others are ended at a lower price')
-        if found.host != current.host:
-            return current.but(needless='there is room without its end')
-        return current.at(Step.SWAP)
+        is_room = found.verdict is model.Verdict.ROOM
+        if found.host == current.host:
+            if is_room:
+                return current.at(Step.SWAP)
+            if set(found.victims) <= {victim.id for victim in current.victims}:
+                # The swap leaves out those that need not end.
+                return current
+        # Plans of other attempts make room and prices come and go. If notices
+        # followed each time, no attempt would ever end its victims.
+        history = self._world.history[current.id]
+        if history.withdrawn >= (ROOM_WITHDRAWALS if is_room
+                                 else PRICE_WITHDRAWALS):
+            return current
+        if is_room and any(other.needless
+                           for other in self.under_way.values()):
+            # The server whose notice is being withdrawn may get this room.
+            # Its plan shows at the next look of this attempt.
+            return current
+        history.withdrawn += 1
+        return current.but(needless='there is room without its end' if is_room
+                           else 'others are ended at a lower price')
 
     def _advanced(self, result: Attempt | Outcome) -> None:
         if isinstance(result, Outcome):
@@ -428,17 +463,18 @@ class Attempts:
         if before.step != result.step and result.step in (
                 Step.END, Step.REBUILD):
             self._hosts.freed.pop(result.host, None)
-            if result.held:
+            if result.held and (result.swapped or
+                                result.step == Step.REBUILD):
                 self._note_written(result.id)
 
     def _note_written(self, server: str) -> None:
-        """What was planned for a server, if it still is, is in Placement."""
+        """Note that Placement has what was planned for a server."""
         planned = self._world.index.plans.get(server)
         if planned:
             planned.written_at = time.monotonic()
 
     def failed(self, name: str) -> None:
-        """A job has failed; if it was a step it is done again later."""
+        """Have the step of a job that failed done again later."""
         if name.startswith(GIVE_UP):
             self._read_one(name.removeprefix(GIVE_UP))
         current = self.under_way.get(name.removeprefix('attempt '))
@@ -447,26 +483,17 @@ class Attempts:
                 wake_at=min(current.wake_at, time.monotonic() + AGAIN))
 
     def wake(self, server: str) -> None:
-        """Go on with what waits for a server.
+        """Go on with the attempts that a server is part of.
 
-        A step that is under way may not have seen any more what has changed.
+        A step that runs may have looked at the server before the change, so
+        that the step after it comes at once.
         """
         for key, current in self.under_way.items():
             if server in (key, *(victim.id for victim in current.victims)):
                 self.under_way[key] = current.but(wake_at=0.0)
 
-    def show_holds(self, others: int, oldest: float) -> None:
-        """Bring the gauges of holds up to date.
-
-        :param others: how many there are that are no attempt's
-        :param oldest: the age of the oldest of them in seconds
-        """
-        self._metrics.holds.set(others + sum(
-            current.held is not None for current in self.under_way.values()))
-        self._metrics.hold_oldest.set(oldest)
-
     def _finish(self, outcome: Outcome) -> None:
-        """An attempt has ended."""
+        """Take note of the outcome of an attempt."""
         current, now = outcome.attempt, timeutils.utcnow(True)
         server = current.id
         known = self.under_way.pop(server, None)
@@ -477,19 +504,27 @@ class Attempts:
                  current.waiting.name, current.host, outcome.result.value,
                  outcome.detail)
         missed = self._count(outcome)
+        # Before the next decision; the host is read only after it. If the
+        # host has ended none of the victims, it may end no other server.
+        self._world.avoid(
+            current.host, None if outcome.result is Result.STUCK and
+            not current.ended and any(
+                victim.stage is model.Stage.ENDING and not victim.failed_at
+                for victim in current.victims) else outcome.avoid,
+            self._conf.stuck_exclusion)
         if current.asked_at or current.ended:
             self._book.write(record_of(
                 current, outcome.result.value, outcome.detail, missed=missed,
-                reason=outcome.reason))
+                reason=outcome.reason, failed=outcome.cause in world.OWN))
         if decision:
-            # Those that came to pass are counted below.
+            # The victims that did end are counted below.
             self._world.planner.drop_ends(decision)
         if outcome.result in (Result.ACTIVE, Result.GONE, Result.TIMEOUT):
-            # Its plan counts until its host has been read again.
+            # The plan counts until the host has been read again.
             self._world.discard(server, planned=True)
         else:
-            self._again(outcome)
-            # Given back by what is known of it from now on.
+            self._again(outcome, now)
+            # The queue takes the server back by what _again() has noted.
             if decision:
                 self._world.planner.undo(decision, now)
             else:
@@ -498,8 +533,7 @@ class Attempts:
         for victim in current.victims:
             if victim.ended:
                 self._world.planner.ends.append(
-                    plan.End(victim.id, victim.project, now))
-        self._reader.avoid(outcome.avoid, self._conf.stuck_exclusion)
+                    choose.End(victim.id, victim.project, now))
         if outcome.apart:
             self._shapes.set_apart(server)
         if outcome.result is Result.ERROR:
@@ -511,39 +545,50 @@ class Attempts:
             if outcome.refused_by:
                 self._shapes.forget(item)
             self._read_one(server)
-        # Where nothing came of it the host may not be what it was taken for.
+        # If the attempt failed, the index may be wrong about the host.
         self._hosts.read(current.host, outcome.result != Result.ACTIVE)
 
-    def _again(self, outcome: Outcome) -> None:
+    def _again(self, outcome: Outcome, now: datetime.datetime) -> None:
+        """Have the world know why the server of an attempt waits again."""
         server, host = outcome.attempt.id, outcome.attempt.host
+        exclusions, history = self._world.index.exclusions, self._world.history
+        waiting = self._world.waiting(server)
         if outcome.refused_by:
-            # Decided again at once, without this host.
-            self._world.refuse(server, host, outcome.refused_by)
+            # The next decision comes at once, and leaves this host out.
+            if waiting:
+                exclusions.add(waiting.shape, host, outcome.refused_by)
         elif outcome.result is Result.WITHDRAWN:
-            pass  # Nobody refused it anything: it is decided again at once.
-        elif outcome.tries:
-            self._world.learn_tries(server, outcome.tries, outcome.reason)
+            pass  # Nova refused nothing: the next decision comes at once.
         elif outcome.offered is not None:
-            self._world.offer(server, host, outcome.offered)
+            if waiting:
+                exclusions.offer(waiting.shape, {
+                    name for name, view in self._world.views.items()
+                    if view.host.uuid in outcome.offered and name != host})
         elif not outcome.apart:
-            waiting = self._world.waiting(server)
-            lost = outcome.cause is queue.Cause.RACE and (
+            lost = outcome.cause is world.Cause.RACE and (
                 outcome.result is Result.CONFLICT)
             if lost and waiting and not outcome.attempt.victims:
-                # All of its shape wait for news of the host, so that nobody
-                # overtakes it.
-                self._world.withhold(waiting.shape, host)
+                # All servers of the shape wait for news of the host, so that
+                # none of them overtakes the server. Placement has no room on
+                # the host, whatever the index knows of it.
+                exclusions.withhold(
+                    waiting.shape, host, now + datetime.timedelta(
+                        seconds=self._conf.retry_interval))
             else:
-                # Where notices were withdrawn others are not given at once.
-                self._world.came_to_nothing(
-                    server, queue.Cause.SERVICE if lost else outcome.cause,
-                    outcome.reason, host)
+                # After a withdrawal the server pauses before the next notices.
+                history[server].came_to_nothing(
+                    world.Cause.SERVICE if lost else outcome.cause,
+                    outcome.reason, host, now, self._conf.retry_interval)
         if outcome.attempt.sent:
-            self._world.history[server].asked(timeutils.utcnow(True))
+            history[server].asked(now)
         self._world.put_again(server)
 
     def _count(self, outcome: Outcome) -> str | None:
-        """Count it; the key of the shape for which others ended in vain."""
+        """Count an outcome.
+
+        :returns: the key of the server's shape if victims ended in vain and
+            that counts as a miss, None otherwise
+        """
         current, missed, now = outcome.attempt, None, timeutils.utcnow(True)
         waiting = current.waiting
         if current.sent or outcome.result == Result.REFUSED and current.held:
@@ -565,7 +610,7 @@ class Attempts:
                 if self._ended[victim.id] >= 3:
                     self._metrics.repeated_victims.inc()
         for uuid in self._ended.keys() - self._reader.preemptible.keys():
-            # It does not come back.
+            # The server was deleted, and does not come back.
             del self._ended[uuid]
         return missed
 
@@ -573,38 +618,42 @@ class Attempts:
         known = self._world.servers
         if outcome.reason is None or outcome.attempt.id not in known:
             return
-        self._world.tell(model.Decision(
+        self._world.told.tell(model.Decision(
             outcome.attempt.id, model.Verdict.WAIT, reason=outcome.reason,
             detail=outcome.detail, hindrance=outcome.hindrance or (
                 model.Hindrance.BACK_OFF
-                if outcome.cause is queue.Cause.SERVER and
-                outcome.reason == model.Reason.NO_ROOM else None)))
+                if outcome.cause is world.Cause.SERVER and
+                outcome.reason == model.Reason.NO_ROOM else None)),
+            timeutils.utcnow(True))
 
     def drop_written(self, view: reader.HostView) -> bool:
-        """Drop the plans that a host shows as it was read.
+        """Drop the plans that show in a host as it was read.
 
-        What is held before a swap is planned no more where it shows.
+        The part that is held before a swap leaves the plan once it shows.
 
-        :returns: whether there were any
+        :returns: whether a plan was dropped
         """
         index, shown = self._world.index, False
         for planned in index.planned(view.host.name):
             current = self.under_way.get(planned.server)
             if planned.written_at <= view.read_at:
-                # What was planned shows in the host itself from now on.
                 index.drop_plan(planned.server)
                 shown = True
-            elif current and current.held and (
-                    0 < current.held_at <= view.read_at):
+            elif current and 0 < current.held_at <= view.read_at:
                 index.plan(dataclasses.replace(planned, resources={
                     name: amount - current.has.get(name, 0) for name, amount
                     in current.waiting.shape.resources}))
         return shown
 
     def stand_by(self) -> None:
-        """What is under way is another's now."""
+        """Leave all attempts to the reaper that acts now."""
         for server, current in self.under_way.items():
-            self._world.leave(server, current.decision)
+            if current.decision:
+                self._world.planner.undo(current.decision,
+                                         timeutils.utcnow(True))
+            else:
+                self._world.index.drop_plan(server)
+            self._world.put_again(server)
         for server in self._not_begun:
             self._world.put_again(server)
         self._not_begun.clear()
@@ -613,16 +662,16 @@ class Attempts:
     def give_up(self) -> None:
         """Give up servers that have waited too long, or fit nowhere."""
         for waiting, reason in self._hopeless():
-            # Nothing else is begun for it meanwhile.
+            # No attempt begins for the server meanwhile.
             self._world.queue.discard(waiting.id)
             self._jobs.line_up(f'{GIVE_UP}{waiting.id}', functools.partial(
                 self._actor.give_up, waiting), functools.partial(
                     self._gave_up, waiting, reason))
 
     def _hopeless(self) -> list[tuple[model.Waiting, str]]:
-        """The servers to give up, and for what; none while it only observes.
+        """The servers to give up, and why; none in the mode "observe".
 
-        One that is still there after that is not named again at once.
+        A server that could not be given up is named again after a while.
         """
         if self._world.options.mode == model.Mode.OBSERVE:
             return []
@@ -652,7 +701,10 @@ class Attempts:
 
     def _gave_up(self, waiting: model.Waiting, reason: str, done: bool
                  ) -> None:
-        """A server was set to ERROR, or waits no more."""
+        """Take note of a server that was to be given up.
+
+        :param done: whether the server was set to ERROR
+        """
         if not done:
             self._read_one(waiting.id)
             return

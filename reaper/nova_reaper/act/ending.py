@@ -20,14 +20,13 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
+from nova_reaper.report import health
 from nova_reaper.report import journal
-from nova_reaper.report import metrics
 from nova_reaper.report.store import Kind
 from nova_reaper.report.store import LEFT
 from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
-TIME = '%Y-%m-%dT%H:%M:%SZ'
 # Seconds after which a task that Nova failed over counts as one of which the
 # host was never told.
 PATIENCE = 10.0
@@ -44,25 +43,27 @@ class NotTold(Exception):
         self.victim = victim
 
 
-def tell_unallocated(victims: Sequence[Victim]) -> None:
-    """Log who lives on, and could not be given its room again."""
-    LOG.error('These servers run without an allocation, since their room was '
-              'taken meanwhile: %s. "nova-manage placement heal_allocations" '
-              'gives them one when there is room.',
-              ', '.join(victim.id for victim in victims))
+def tell_unallocated(victims: Collection[str]) -> None:
+    """Log the IDs of servers that live on with less room than they use."""
+    if victims:
+        LOG.error('These servers run without an allocation of all that they '
+                  'use, since their host has not enough room left: %s. Where '
+                  'a sweep has not given it back by then, "nova-manage '
+                  'placement heal_allocations --instance ID --force" does, '
+                  'when there is room.', ', '.join(sorted(victims)))
 
 
 class Victims:
-    """Does to victims what a step of an attempt asks for.
+    """Gives notice to victims, withdraws notices, and ends victims.
 
-    Each method can be repeated: it looks at what Nova says first.
+    Each method can be repeated, since it looks at the server in Nova first.
 
-    :param source: tells who has locked a server
+    :param source: tells whether an administrator has locked a server
     :ivar marked: gives the names of the flavors that bear the mark now
     """
 
     def __init__(self, conf: cfg.ConfigOpts, service: nova.Nova,
-                 book: journal.Journal, meters: metrics.Metrics,
+                 book: journal.Journal, meters: health.Metrics,
                  source: reader.Reader) -> None:
         self._conf = conf.reaper
         self._nova = service
@@ -70,26 +71,19 @@ class Victims:
         self._metrics = meters
         self._reader = source
         self.marked = source.marked
-        #: IDs of those whose notice has to stay until their guest is off.
+        #: IDs of servers that keep their notice until their guest is off.
         self.later: set[str] = set()
-
-    def find(self, uuid: str) -> nova.NovaServer | None:
-        """A server as it is now, None if it is gone."""
-        try:
-            return self._nova.server(uuid)
-        except rest.NotFound:
-            return None
 
     def objection(self, server: nova.NovaServer, host: str, told: bool,
                   marked: Collection[str]) -> str | None:
         """Why a server may not be ended for another, None if it may.
 
-        :param told: whether it has had its notice
-        :param marked: names of the flavors that bear the mark now
+        A notice for another server is no reason: owners write metadata, and
+        Placement gives the room to one server only.
 
-        The choice was made from a picture of a moment ago; this is the look
-        right before the deed. A notice for another is no reason: owners write
-        metadata, and Placement lets only one have the room.
+        :param server: as Nova shows it right before the deed
+        :param told: whether the server has had its notice
+        :param marked: names of the flavors that bear the mark now
         """
         if not shapes.is_preemptible(server.flavor) or (
                 server.flavor.name not in marked):
@@ -110,15 +104,15 @@ class Victims:
                terminate_at: datetime.datetime) -> tuple[Victim, ...]:
         """Give notice to the victims of an attempt.
 
-        The journal has it before anybody can be ended: a process that is
-        killed after that has ended nobody of whom nothing is written.
+        The journal has the notices before a victim can be ended: a process
+        that is killed leaves no end of which the journal says nothing.
 
-        :raises: NotTold if one cannot be told, clients.RequestFailed if it
-            could not be asked for; notices that were given are withdrawn then
+        :raises: NotTold if a victim cannot be told, rest.RequestFailed if Nova
+            fails; notices that were given are withdrawn then
         """
         victims, waiting = current.victims, current.id
         told: list[Victim] = []
-        until = f'{terminate_at:{TIME}}'
+        until = model.time_text(terminate_at)
         try:
             for victim in victims:
                 self._nova.set_metadata(victim.id, {
@@ -127,11 +121,11 @@ class Victims:
                     victim, stage=Stage.NOTICED, since=time.monotonic()))
         except rest.RequestFailed as error:
             if isinstance(error, rest.Unavailable):
-                # It may have been told all the same.
+                # Nova may have written the notice all the same.
                 told.append(dataclasses.replace(victim, stage=Stage.NOTICED))
             self.withdraw(told, waiting, 'not all could be told')
             if error.status == 403:
-                # Its owner has as many items of metadata as there may be.
+                # The owner has as many items of metadata as Nova allows.
                 raise NotTold(victims[len(told)].id, error.message) from error
             raise
         for victim in told:
@@ -148,31 +142,32 @@ class Victims:
 
     def withdraw(self, victims: Sequence[Victim], waiting: str,
                  why: str, result: str = '') -> None:
-        """Take notices back; what cannot be done now a list finds.
+        """Withdraw notices; a sweep withdraws those that fail now.
 
-        :param waiting: whom they were given for. Another reaper may have given
-            its own meanwhile.
-        :param result: how the attempt ended, '' if it goes on without them
+        :param waiting: ID of the server that the notices were given for; a
+            notice that another reaper has given since stays
+        :param result: how the attempt ended, '' if it goes on
         """
         for victim in victims:
             if victim.stage in (Stage.CHOSEN, Stage.ENDED):
                 continue
             keys: tuple[str, ...] = shapes.TERMINATE_AT, shapes.FOR
             try:
-                server = self.find(victim.id)
+                server = self._nova.find(victim.id)
                 if victim.action == model.Action.SHELVE and not (
-                        server and shapes.is_leaving(server)):
-                    # It was not shelved: nothing is to bring it back later.
+                        server and shapes.is_leaving(server, victim.action)):
+                    # The victim was not shelved, and is not to come back.
                     keys = shapes.SHELVED_AT, *keys
                 if server and server.task_state == 'powering-off':
-                    # It cannot be started yet, and the notice is what says
-                    # that somebody has to.
+                    # The victim cannot be started yet, and its notice says
+                    # that a sweep has to start it.
                     self.later.add(victim.id)
                     continue
                 stopped = victim.stage in (Stage.STOPPING, Stage.ENDING)
                 if stopped and server and server.status == 'SHUTOFF' and (
                         not server.task_state):
-                    # Before the notice goes, which tells that it was stopped.
+                    # The notice, which tells that the reaper stopped the
+                    # victim, goes after the start.
                     self._nova.start(victim.id)
                 if server and server.metadata.get(
                         shapes.FOR, waiting) != waiting and shapes.is_id(
@@ -187,10 +182,14 @@ class Victims:
                 self.later.add(victim.id)
                 continue
             self._metrics.notices_given.labels('withdrawn').inc()
+            ending = victim.stage is Stage.ENDING and (
+                server is None or shapes.is_leaving(server, victim.action))
             self._book.write(Record(
                 Kind.WITHDRAWAL, victim.id, victim.project, victim.name,
-                waiting, host=server.host if server else '', result=result,
-                detail={'action': victim.action.value, 'why': why}))
+                waiting, host=server.host if server else '',
+                result=model.Result.STUCK.value if ending else result,
+                detail={'action': victim.action.value, 'why': why,
+                        'ending': ending}))
             LOG.info('The notice to server %s (%s) is withdrawn: %s.',
                      victim.id, victim.name, why)
 
@@ -213,62 +212,71 @@ class Victims:
         return self._gone(victim, current)
 
     def has_left(self, uuid: str, host: str) -> bool:
-        """Whether a server is gone, off its host, or on another."""
+        """Whether a server is gone, off the host, or on another host."""
         return self._find_on(uuid, host) is None
 
     def _find_on(self, uuid: str, host: str) -> nova.NovaServer | None:
-        """A server as it is now, None if it has left its host.
+        """A server as it is now, None if it has left the host.
 
-        One that Nova shows as deleted has not: Nova sets that before the
-        delete is done, which may still fail.
+        A server that Nova shows as deleted has not left: Nova says so before
+        the delete is done, and the delete may still fail.
         """
-        server = self.find(uuid)
+        server = self._nova.find(uuid)
         if server is None or server.status == 'SHELVED_OFFLOADED' or (
                 server.host != host and server.status != 'DELETED'):
             return None
         return server
 
-    def end(self, victim: Victim, current: attempts.Attempt,
-            only_stop: bool = False) -> Victim:
+    def end(self, victim: Victim, current: attempts.Attempt) -> Victim:
         """Go one step further with the end of a victim.
 
-        :param only_stop: whether nothing is to be done that cannot be undone
         :returns: the victim as it stands then; as it was, if Nova refuses
-        :raises: clients.RequestFailed if it cannot be looked at
+        :raises: rest.RequestFailed if the victim cannot be looked at
         """
         server = self._find_on(victim.id, current.host)
         if server is None:
             self._metrics.notices_given.labels('kept').inc()
             return self._gone(victim, current)
+        if shapes.is_leaving(server, victim.action):
+            # A request whose answer was lost, or a reaper before this one, has
+            # begun the end.
+            victim = dataclasses.replace(victim, stage=Stage.ENDING)
+        before = victim
         try:
             if server.task_state:
                 return self._free(victim, server)
             if server.status == 'DELETED' or server.status == 'ERROR' and (
                     victim.stage == Stage.ENDING and
                     time.monotonic() - victim.since < PATIENCE):
-                # The end that was asked for is under way, or has failed just
-                # now and is asked for again.
+                # The end is under way, or has failed just now and is asked
+                # for again after PATIENCE.
                 return victim
-            return dataclasses.replace(
-                self._end(victim, server, only_stop), failed_at=0.0)
+            stopped = self._stop(victim, server)
+            if stopped:
+                return dataclasses.replace(stopped, failed_at=0.0)
+            # Nova may end the victim though its answer is lost.
+            victim = dataclasses.replace(victim, stage=Stage.ENDING,
+                                         since=time.monotonic())
+            self._end(victim, server)
+            return dataclasses.replace(victim, failed_at=0.0)
         except rest.Unavailable as error:
             LOG.warning('Whether server %s is being ended is looked at: %s',
                         victim.id, error)
             return dataclasses.replace(victim, failed_at=time.monotonic())
         except rest.RequestFailed as error:
-            # Its state or a policy does not allow it, or its metadata are as
-            # many as there may be: the others go on, and it has its time.
+            # The victim's state or a policy forbids the end, or its metadata
+            # are as many as Nova allows: other victims go on, and this victim
+            # has until the time-out.
             self._metrics.conflicts.labels('end').inc()
             LOG.info('Server %s cannot be ended at the moment: %s',
                      victim.id, error)
-            return victim
+            return before
 
     def _free(self, victim: Victim, server: nova.NovaServer) -> Victim:
-        """End a task that no host knows of.
+        """Reset a task of a server that no host knows of.
 
-        Nova sets the task before it tells the host. If it fails in between,
-        the server keeps the task, and Nova ignores or refuses what it is
-        asked for then.
+        Nova sets the task before it tells the host. If Nova fails in between,
+        the server keeps the task, and Nova refuses all further actions.
         """
         if not victim.failed_at or (
                 time.monotonic() - victim.failed_at < PATIENCE):
@@ -279,33 +287,38 @@ class Victims:
         self._nova.reset_state(victim.id, 'active')
         return dataclasses.replace(victim, failed_at=0.0)
 
-    def _end(self, victim: Victim, server: nova.NovaServer,
-             only_stop: bool) -> Victim:
-        now = time.monotonic()
-        timeout = self._conf.stop_timeout
-        if victim.stage == Stage.NOTICED and timeout and (
-                server.status == 'ACTIVE'):
+    def _stop(self, victim: Victim, server: nova.NovaServer
+              ) -> Victim | None:
+        """Have the guest of a victim shut down.
+
+        :returns: None if the guest is off, or has had its time
+        """
+        now, timeout = time.monotonic(), self._conf.stop_timeout
+        if server.status != 'ACTIVE':
+            return None
+        if victim.stage == Stage.NOTICED and timeout:
             self._nova.stop(victim.id)
             return dataclasses.replace(victim, stage=Stage.STOPPING, since=now)
-        if (victim.stage == Stage.STOPPING and server.status == 'ACTIVE' and
-                now - victim.since < timeout):
+        if victim.stage == Stage.STOPPING and now - victim.since < timeout:
             return victim
-        if only_stop:
-            return victim
+        return None
+
+    def _end(self, victim: Victim, server: nova.NovaServer) -> None:
+        """Ask Nova to delete or shelve a victim."""
         if victim.action == model.Action.DELETE:
             self._nova.force_delete(victim.id)
         elif server.status == 'SHELVED':
             self._nova.shelve_offload(victim.id)
         else:
             if shapes.SHELVED_AT not in server.metadata:
-                # Before it is shelved: offloaded it takes no metadata.
+                # Nova takes no metadata for a server that is offloaded.
                 self._nova.set_metadata(victim.id, {
-                    shapes.SHELVED_AT: f'{timeutils.utcnow(True):{TIME}}'})
+                    shapes.SHELVED_AT: model.time_text(
+                        timeutils.utcnow(True))})
             self._nova.shelve(victim.id)
-        return dataclasses.replace(victim, stage=Stage.ENDING, since=now)
 
     def _gone(self, victim: Victim, current: attempts.Attempt) -> Victim:
-        """A victim that has left, by the reaper or by itself."""
+        """Note that a victim has left, by the reaper or by its owner."""
         ended = victim.stage == Stage.ENDING
         if ended:
             self._metrics.victims.labels(victim.action.value).inc()

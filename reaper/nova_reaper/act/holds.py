@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Room that is held for a server: its own allocation, before it has a host.
+"""Room that is held for a server by an allocation before it has a host.
 
-Placement writes several consumers in one transaction, and refuses all of it if
-one of them has changed: that is the proof that there is room, the hold, and
-the lock between two reapers.
+Placement writes several consumers in one transaction, and refuses the whole
+transaction if one consumer has changed. So one write proves that there is
+room, holds the room, and is the lock between two reapers.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import time
@@ -29,7 +30,7 @@ AGAIN = 3600.0
 
 
 def allocation(server: nova.NovaServer, provider: str) -> placement.Consumer:
-    """What a server has of its host, where Placement does not say it."""
+    """The allocation of a server on a provider, by its flavor alone."""
     return placement.Consumer(server.id, {provider: shapes.resources(server)},
                               server.project, server.user)
 
@@ -46,18 +47,32 @@ def fits(request: Sequence[tuple[str, int]], free: Mapping[str, int],
     return True
 
 
-def part(request: Sequence[tuple[str, int]], provider: placement.Provider,
-         held: Mapping[str, int]) -> dict[str, int]:
-    """As much of a request as may be allocated on a host now.
+def room(provider: placement.Provider, held: Mapping[str, int]
+         ) -> dict[str, int]:
+    """How much a hold may have of a host, or those who get its room back.
 
-    :param held: what is held for the request already
+    Placement accepts a write on an overcommitted host if the write does not
+    raise what is used.
+
+    :param held: the amounts that the hold has of the host already
+    """
+    return {name: max(free, 0) + held.get(name, 0)
+            for name, free in provider.free.items()}
+
+
+def part(request: Iterable[tuple[str, int]],
+         inventory: Mapping[str, model.Inventory], left: Mapping[str, int]
+         ) -> dict[str, int]:
+    """As much of a request as may be allocated on a host.
+
+    :param left: the amounts that may be allocated altogether
     """
     amounts = {}
     for name, amount in request:
-        item = provider.inventory.get(name)
+        item = inventory.get(name)
         if item is None:
-            return {}
-        amount = min(amount, provider.free.get(name, 0) + held.get(name, 0))
+            continue
+        amount = min(amount, left.get(name, 0), item.max_unit)
         amount -= amount % item.step_size
         if amount >= item.min_unit:
             amounts[name] = amount
@@ -67,11 +82,11 @@ def part(request: Sequence[tuple[str, int]], provider: placement.Provider,
 def least(request: Sequence[tuple[str, int]], provider: placement.Provider,
           victims: Sequence[str], held: Mapping[str, int]
           ) -> tuple[str, ...] | None:
-    """Those of the victims that are still needed as the host is now.
+    """IDs of the victims that are still needed as the host is now.
 
     :param victims: IDs of the servers under notice that are still there
-    :param held: what is held for the request already
-    :returns: None if even all of them do not make room enough
+    :param held: the amounts that are held for the request already
+    :returns: None if all victims together do not make room enough
     """
     shares = {uuid: provider.consumers[uuid].resources
               for uuid in victims if uuid in provider.consumers}
@@ -86,7 +101,7 @@ def least(request: Sequence[tuple[str, int]], provider: placement.Provider,
     needed = list(shares)
     if not enough(needed):
         return None
-    # The largest is left out first: what is kept is what one of them gives.
+    # The largest servers are spared first.
     for uuid in sorted(shares, key=lambda one: sorted(
             shares[one].items()), reverse=True):
         rest = [other for other in needed if other != uuid]
@@ -117,9 +132,11 @@ class Holds:
                 time.monotonic() - self._since > AGAIN)
 
     def judge(self, landed: bool) -> None:
-        """A server for which room was held runs, or finds no room again.
+        """Count whether a server found the room that was held for it.
 
-        A scheduler that does not know holds looks for room beside them.
+        A scheduler without nova-pending looks for room beside the hold.
+
+        :param landed: whether the server runs; False if it found no room
         """
         if landed:
             self._in_vain = 0
@@ -139,10 +156,10 @@ class Holds:
         return consumer if self.is_one(consumer) else None
 
     def is_one(self, consumer: placement.Consumer) -> bool:
-        """Whether what a consumer has is held by a reaper.
+        """Whether the allocation of a consumer is a hold of the reaper.
 
-        A build takes it over in its owner's name before it changes the type,
-        if it does that at all.
+        A build takes a hold over in the name of the server's owner first, and
+        may leave the type of the consumer.
         """
         return consumer.is_hold and consumer.project == self.project
 
@@ -151,7 +168,7 @@ class Holds:
         """Hold room, or more of it.
 
         :param held: what the caller holds already
-        :raises: clients.Conflict if there is no room, or the server has an
+        :raises: rest.Conflict if there is no room, or the server has an
             allocation that the caller does not know of
         """
         self._placement.write([self._hold(server, amounts, held)])
@@ -168,7 +185,7 @@ class Holds:
         """Take the room of the victims and hold it for a server.
 
         :param victims: as they were read when the decision was checked
-        :raises: clients.Conflict if anything has changed since, or the room
+        :raises: rest.Conflict if anything has changed since, or the room
             is too small even so; nothing has changed then
         :returns: what the server has: a build or a delete may have been as
             fast, and the room of the victims is gone all the same
@@ -180,43 +197,67 @@ class Holds:
 
     def give_back(self, server: str | None,
                   victims: Sequence[placement.Consumer],
-                  has_left: Callable[[str], bool]) -> bool:
+                  has_left: Callable[[str], bool]) -> frozenset[str]:
         """The reverse swap: victims that did not end get their room again.
 
-        What the hold has beyond that becomes free.
+        What the hold has beyond that becomes free. If another server has taken
+        a part of the room, the first victims get all that they had, and the
+        next victim gets what is left.
 
-        :param server: whose hold it is, None if it has their room no more
+        :param server: the server that has the hold, None if no hold has the
+            room of the victims
         :param victims: with the amounts that they had
         :param has_left: whether the victim of an ID is off its host by now:
             nobody would take its room from it again
-        :returns: whether it has been done
+        :returns: IDs of the victims that live on with less than they had
         """
+        left = list(victims)
         for _ in range(TRIES):
-            writes: list[placement.Consumer] = []
-            for victim in victims:
-                now = self._placement.consumer(victim.id)
-                if not now.amounts and not has_left(victim.id):
-                    writes.append(placement.Consumer(
-                        victim.id, victim.amounts, victim.project,
-                        victim.user, victim.type))
-            given = [write.id for write in writes]
+            left = [victim for victim in victims
+                    if not self._placement.consumer(victim.id).amounts and
+                    not has_left(victim.id)]
             held = self.find(server) if server else None
+            shares = self._shares(left, held)
+            writes = [share for share in shares if share.amounts]
             if held:
                 writes.append(held.with_amounts({}))
-            if not writes:
-                return True
-            try:
-                self._placement.write(writes)
-            except rest.Conflict as error:
-                LOG.info('Room is not given back yet: %s', error)
-                continue
-            for victim_id in given:
-                self._empty(victim_id, has_left)
-            return True
-        return False
+            if writes:
+                try:
+                    self._placement.write(writes)
+                except rest.Conflict as error:
+                    LOG.info('Room is not given back yet: %s', error)
+                    continue
+            for share in shares:
+                self._empty(share.id, has_left)
+            return frozenset(
+                share.id for share, victim in zip(shares, left)
+                if share.amounts != victim.amounts)
+        return frozenset(victim.id for victim in left)
+
+    def _shares(self, victims: Sequence[placement.Consumer],
+                held: placement.Consumer | None) -> list[placement.Consumer]:
+        """What each victim can get of the hold and of what is free."""
+        hosts = [self._placement.provider(uuid) for uuid in sorted(
+            {uuid for victim in victims for uuid in victim.amounts})]
+        left = {host.uuid: room(
+            host, held.amounts.get(host.uuid, {}) if held else {})
+            for host in hosts}
+        shares = []
+        for victim in victims:
+            amounts = {}
+            for host in hosts:
+                share = part(victim.amounts.get(host.uuid, {}).items(),
+                             host.inventory, left[host.uuid])
+                for name, amount in share.items():
+                    left[host.uuid][name] -= amount
+                if share:
+                    amounts[host.uuid] = share
+            shares.append(placement.Consumer(
+                victim.id, amounts, victim.project, victim.user, victim.type))
+        return shares
 
     def _empty(self, server: str, has_left: Callable[[str], bool]) -> None:
-        """Empty what was given back to one that left in that moment."""
+        """Empty the allocation of a victim that left as it was given back."""
         given = self._placement.consumer(server)
         if not given.amounts or not has_left(server):
             return
@@ -235,8 +276,8 @@ class Holds:
             if not held:
                 return False
             try:
-                # An allocation that a build has claimed meanwhile has
-                # another generation, and stays.
+                # A build that has claimed the hold has changed its
+                # generation, so that the allocation stays.
                 self._placement.write([held.with_amounts({})])
                 return True
             except rest.Conflict:
@@ -255,9 +296,9 @@ class Holds:
                  ) -> placement.Consumer:
         consumer = self._placement.consumer(server)
         if held and not consumer.amounts:
-            # A change and a delete at once can leave allocations without a
-            # consumer in Placement 16: it counts them, and shows them to
-            # nobody. Whoever writes for a new consumer replaces them.
+            # A change and a delete at the same time can leave allocations
+            # without a consumer in Placement 16, which counts them and does
+            # not show them. A write for a new consumer replaces them.
             try:
                 self._placement.write([self._hold(server, {}, None)])
             except rest.Conflict:

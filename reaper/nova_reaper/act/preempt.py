@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The steps of an attempt that end preemptible servers for it.
+"""The steps of an attempt that ends preemptible servers, its victims.
 
-check, notice, grace, swap, end; then the attempt goes on as any other.
-Nobody is ended before the swap has shown that there will be room, and nobody
-for a server that Nova would refuse.
+The steps are check, notice, grace, swap and end; then the attempt goes on as
+any other. No victim is ended before the swap has shown that there will be
+room, and none for a server that Nova would refuse.
 """
 
 from collections.abc import Callable
@@ -30,28 +30,29 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
+from nova_reaper.report import health
 from nova_reaper.report import journal
-from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at victims; a notification comes first.
 POLL = 2.0
 GRACE_POLL = 15.0
-# The owner of the one that waits reads this: it names nobody.
+# The owner of the server that waits reads this: it names no other server.
 NOT_TOLD = 'A server that was to make room for it cannot be given notice.'
 
 
 def _refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
-    """Why nothing is done for the server, None if nothing speaks against it.
+    """Why Nova would not build the server, None if Nova would.
 
-    :raises: clients.Unavailable if Nova could not ask its scheduler
+    :param answer: Nova's verdict for the host of the attempt
+    :raises: rest.Unavailable if Nova could not ask its scheduler
     """
     if answer.reason == model.Reason.QUOTA:
         return Outcome(current, Result.REFUSED,
                        answer.message or 'Its project is over its quota.',
                        model.Reason.QUOTA)
     if answer.unavailable and answer.unavailable == answer.message:
-        # Its owner has to correct it before it can be rebuilt.
+        # The owner has to correct the server before a rebuild is possible.
         return Outcome(current, Result.REFUSED, answer.message,
                        model.Reason.UNKNOWN)
     if answer.unavailable:
@@ -59,14 +60,11 @@ def _refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
     if answer.requests != current.requests:
         return Outcome(current, Result.CONFLICT, 'It asks for something '
                        'else than others of its flavor.', apart=True)
-    refused_by = answer.hosts.get(current.host)
+    refused_by = answer.hosts.get(current.host, shapes.SCHEDULER)
     if refused_by:
         return Outcome(current, Result.REFUSED, f'{refused_by} refuses '
                        'the host.', model.Reason.REFUSED,
                        refused_by=refused_by)
-    if current.host not in answer.hosts:
-        return Outcome(current, Result.REFUSED, 'Nova does not know '
-                       'the host.', model.Reason.REFUSED)
     return None
 
 
@@ -79,7 +77,7 @@ class Preempt:
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
                  ends: ending.Victims, named: nova.Owners,
-                 meters: metrics.Metrics, book: journal.Journal,
+                 meters: health.Metrics, book: journal.Journal,
                  allowed: Callable[[], model.Mode]) -> None:
         self._conf = conf.reaper
         self._nova = compute
@@ -92,7 +90,7 @@ class Preempt:
         self._allowed = allowed
 
     def _check_victims(self, current: Attempt) -> Attempt | Outcome:
-        """Read the host and the victims again; is the decision still right?"""
+        """Read the host and the victims again, and leave out needless ones."""
         host = self._placement.provider(current.provider)
         request = self._request(current, host)
         if request is None:
@@ -116,14 +114,17 @@ class Preempt:
             victim for victim in current.victims if victim.id in needed))
 
     def _notice(self, current: Attempt) -> Attempt | Outcome:
-        """Tell the victims when they end, and for whom."""
+        """Tell the victims when they end, and for which server."""
         needless = self._needless(current)
         if needless:
             return needless
         until = (timeutils.utcnow(True) + datetime.timedelta(
             seconds=self._conf.grace_period)).replace(microsecond=0)
         if self._conf.grace_period:
-            current = self._hold_free(current)
+            before, current = current.has, self._hold_free(current)
+            if current.has != before:
+                # If a later request fails, the attempt knows of its hold.
+                return current.later(0.0)
         try:
             told = self._victims.notify(current, until)
         except (ending.NotTold, rest.RequestFailed) as error:
@@ -142,13 +143,12 @@ class Preempt:
             victims=told, terminate_at=until)
 
     def _grace(self, current: Attempt) -> Attempt | Outcome:
-        """Wait, and hold what becomes free of the host meanwhile."""
+        """Wait for the notice to run out, and hold room that becomes free."""
         stop = self._needless(current) or self._not_waiting(current)
         if stop:
             return stop
         current = self._looked_at(current)
-        assert current.terminate_at
-        left = (current.terminate_at - timeutils.utcnow(True)).total_seconds()
+        left = current.notice_left
         if left > 0:
             current = self._hold_free(current)
         if left <= 0 or all(victim.ended for victim in current.victims):
@@ -156,7 +156,10 @@ class Preempt:
         return current.later(min(left, GRACE_POLL))
 
     def _needless(self, current: Attempt) -> Outcome | None:
-        """What follows if the victims need not end, or may not any more."""
+        """Undo an attempt whose victims need not end, or may not any more.
+
+        :returns: None if the victims have to end
+        """
         why = current.needless
         if self._allowed() != model.Mode.PREEMPT:
             why = 'the mode allows it no more'
@@ -166,19 +169,20 @@ class Preempt:
     def _hold_free(self, current: Attempt) -> Attempt:
         """Hold the part of the room that the host has free by now.
 
-        Otherwise others would take it until the victims have ended.
+        Other servers would take that part before the victims have ended.
         """
-        current = self._with_lost_hold(current)
+        current = self._with_hold(current)
         host = self._placement.provider(current.provider)
-        amounts = holds.part(self._request(current, host) or (), host,
-                             current.has)
+        amounts = holds.part(
+            self._request(current, host) or (), host.inventory,
+            holds.room(host, current.has))
         if not amounts or amounts == current.has:
             return current
         try:
             hold = self._holds.take(
                 current.id, {current.provider: amounts}, current.held)
         except (rest.Conflict, rest.BadRequest) as error:
-            # Somebody was faster; it is tried again.
+            # Another server took the part first; the next look tries again.
             LOG.info('The free part of the room is not held for server %s '
                      'yet: %s', current.id, error)
             return current
@@ -188,10 +192,15 @@ class Preempt:
             return current.but(unsure=True)
         return current.but(held=hold, held_at=time.monotonic())
 
-    def _with_lost_hold(self, current: Attempt) -> Attempt:
-        """With what is held, if the answer to a write of it was lost."""
-        return current.but(held=self._holds.find(
-            current.id)) if current.unsure else current
+    def _with_hold(self, current: Attempt) -> Attempt:
+        """The attempt with the hold as Placement has it now.
+
+        The answer to a write may have been lost, and Nova gives the hold back
+        if the owner has rebuilt the server in vain.
+        """
+        held = self._holds.find(current.id)
+        return current if held == current.held else current.but(
+            held=held, held_at=time.monotonic())
 
     def _looked_at(self, current: Attempt) -> Attempt:
         victims = tuple(self._victims.look(victim, current)
@@ -199,11 +208,11 @@ class Preempt:
         return current.but(victims=victims)
 
     def _swap(self, current: Attempt) -> Attempt | Outcome:
-        """Take the victims' room for the server, if that is enough."""
+        """Take the victims' room for the server, if the room is enough."""
         after = self._needless(current) or self._done(current)
         if after:
             return after
-        current = self._with_lost_hold(current)
+        current = self._with_hold(current)
         refusal = self._not_waiting(current) or self._refusal(current)
         if refusal:
             return refusal
@@ -216,13 +225,26 @@ class Preempt:
                               Result.CONFLICT)
         spared = [victim for victim in there if victim.id not in needed]
         kept = [victim for victim in there if victim.id in needed]
+        left = current.notice_left
+        if kept and left > 0:
+            # The room that would have spared the victims is gone again.
+            return current.at(Step.GRACE, min(left, GRACE_POLL))
         objection = self._objection(current, kept, told=True)
         if objection:
-            return self._undo(current, objection[0], Result.CONFLICT)
-        current = current.but(victims=tuple(kept))
-        self._victims.withdraw(spared, current.id,
-                               'there is room without its end')
-        return self._take_room(current, request)
+            why, victim = objection
+            server = self._nova.find(victim)
+            if server and server.task_state and (
+                    left > -self._conf.stop_timeout):
+                # A notice makes owners back their servers up.
+                return current.later(POLL)
+            return self._undo(current, why, Result.CONFLICT, avoid=(victim,))
+        if spared:
+            self._victims.withdraw(spared, current.id,
+                                   'there is room without its end')
+            # If the next request fails, the step is done again: without a
+            # notice the spared victims are not to be chosen again.
+            return current.later(0.0, victims=tuple(kept))
+        return self._take_room(current.but(victims=tuple(kept)), request)
 
     def _take_room(self, current: Attempt, request: Sequence[tuple[str, int]]
                    ) -> Attempt | Outcome:
@@ -233,8 +255,8 @@ class Preempt:
         current = current.but(victims=taken)
         if any(consumer.amounts and current.provider not in consumer.amounts
                for consumer in consumers):
-            # What it has is elsewhere since Nova was asked, and not to be
-            # taken from it.
+            # The victim has moved since Nova was asked, and keeps what it has
+            # on the other host.
             return self._undo(current, 'a server that was to make room for '
                               'it is moving', Result.CONFLICT)
         if self._conf.strict_accounting and taken:
@@ -253,7 +275,7 @@ class Preempt:
             return self._undo(current, 'the room was taken meanwhile',
                               Result.CONFLICT)
         except rest.RequestFailed as error:
-            # It may have been done all the same, and is looked at.
+            # The swap may have been done: the next look finds out.
             LOG.warning('Whether room is held for server %s is not known: %s',
                         current.id, error)
             return current.later(POLL, unsure=True)
@@ -261,10 +283,12 @@ class Preempt:
                           held_at=time.monotonic(), swapped=True)
 
     def _done(self, current: Attempt) -> Attempt | None:
-        """What follows a swap whose answer was lost, or another reaper's.
+        """Go on after a swap whose answer was lost, or another reaper's swap.
 
-        Without it the victims would run on without an allocation, and the
-        server be built beside them. None if there was no such swap.
+        Otherwise the victims would run on without an allocation, and the
+        server would be built beside them.
+
+        :returns: None if there was no such swap
         """
         has = self._placement.consumer(current.id)
         if self._conf.strict_accounting or (
@@ -276,7 +300,7 @@ class Preempt:
             return None
         taken, others = [], []
         for victim in current.victims:
-            server = None if victim.ended else self._victims.find(victim.id)
+            server = None if victim.ended else self._nova.find(victim.id)
             if server is None:
                 continue
             if self._placement.consumer(victim.id).amounts:
@@ -300,67 +324,70 @@ class Preempt:
             return lost
         before = [victim for victim in current.victims if not victim.ended]
         turn = self._turn(current.victims)
-        if not self._may_begin(turn):
+        if not self._may_begin(current.victims):
             return self._undo(current, 'the operator lets a server live on '
                               'that was to make room for it',
                               Result.WITHDRAWN)
-        first = len(before) == len(current.victims)
         after = tuple(
-            self._victims.end(victim, current,
-                              first and victim is not turn[0])
-            if victim in turn else victim for victim in current.victims)
+            self._victims.end(victim, current) if victim in turn else victim
+            for victim in current.victims)
         now = time.monotonic()
         left = [victim for victim in after if not victim.ended]
         current = current.but(
             victims=after, ended=len(after) - len(left),
-            # Each end has the whole time for itself.
+            # Each end has the whole time-out for itself.
             since=now if len(left) < len(before) else current.since)
         if not left:
             # With strict accounting the room is held only now.
             return current.at(Step.REBUILD if current.swapped else Step.HOLD)
         limit = self._conf.end_timeout + self._conf.stop_timeout
         if now - current.since > limit:
-            return self._stuck(current, left)
+            return self._stuck(current)
         progress = any(one.stage != other.stage
                        for one, other in zip(before, left))
         return current.later(POLL / 4 if progress else POLL)
 
     @staticmethod
     def _turn(victims: Sequence[Victim]) -> list[Victim]:
-        """Those whose turn it is: who is shelved, then who is deleted.
+        """The victims to end now: those to shelve, then those to delete.
 
-        Who was shelved comes back, and who was deleted does not. The first is
-        ended alone: if its host ends nobody, the others live on.
+        A shelved server comes back, and a deleted one does not. The first
+        victim is stopped and ended alone: if the host ends no server, the
+        guests of the other victims have run all the time.
         """
         left = [victim for victim in victims if not victim.ended]
-        return [victim for victim in left
+        turn = [victim for victim in left
                 if victim.action is model.Action.SHELVE] or left
+        return turn if len(left) < len(victims) else turn[:1]
 
-    def _may_begin(self, turn: Sequence[Victim]) -> bool:
-        """Whether the operator still lets all be ended that are untouched."""
-        servers = [self._victims.find(victim.id) for victim in turn
+    def _may_begin(self, victims: Sequence[Victim]) -> bool:
+        """Whether the flavors of all untouched victims still bear the mark."""
+        servers = [self._nova.find(victim.id) for victim in victims
                    if victim.stage == Stage.NOTICED]
         marked = self._victims.marked() if servers else ()
         return all(server is None or server.flavor.name in marked
                    for server in servers)
 
-    def _lost(self, current: Attempt) -> Outcome | None:
-        """Before each end: is it still for somebody?"""
+    def _lost(self, current: Attempt) -> Attempt | Outcome | None:
+        """Put off or undo an end that would serve no server now.
+
+        :returns: None if the server still waits, or has the room already
+        """
         if not current.swapped:
             return self._not_waiting(current)
         has = self._placement.consumer(current.id)
         if current.provider not in has.amounts:
             return self._undo(current, 'the hold is gone', Result.GONE)
-        # A build of somebody else may have the room, or is about to.
-        server = self._victims.find(current.id) if has.is_hold else None
+        # The owner's own build may have the room, or be about to take it.
+        server = self._nova.find(current.id) if has.is_hold else None
         if not has.is_hold or server and (
                 server.task_state or server.status != 'ERROR'):
             return None
         return self._undo(current, 'the server waits no more', Result.GONE)
 
-    def _stuck(self, current: Attempt, left: Sequence[Victim]) -> Outcome:
-        hang = [victim for victim in left if victim.stage == Stage.ENDING] or (
-            self._turn(left))
+    def _stuck(self, current: Attempt) -> Outcome:
+        hang = [victim for victim in current.victims
+                if victim.stage == Stage.ENDING] or self._turn(current.victims)
         self._metrics.victims_stuck.inc(len(hang))
         LOG.warning('These servers did not end in time, and keep their room: '
                     '%s', ', '.join(self._ids(hang)))
@@ -370,7 +397,10 @@ class Preempt:
     def _undo(self, current: Attempt, why: str, result: Result,
               reason: model.Reason | None = model.Reason.NO_ROOM,
               avoid: tuple[str, ...] = ()) -> Outcome:
-        """Give the victims that are still there their room again."""
+        """Give the victims that have not ended their room again.
+
+        :param why: a clause for the log, the journal and the server's owner
+        """
         swapped = current.swapped or current.unsure
         if swapped:
             current = self._looked_at(current)
@@ -380,47 +410,57 @@ class Preempt:
         left = [victim for victim in current.victims if not victim.ended]
         consumers = [victim.consumer for victim in left
                      if victim.consumer and victim.consumer.amounts]
-        if swapped and not self._holds.give_back(
+        if swapped:
+            ending.tell_unallocated(self._holds.give_back(
                 current.id, consumers, lambda victim: self._victims.has_left(
-                    victim, current.host)):
-            ending.tell_unallocated(left)
-        elif not swapped and current.held:
+                    victim, current.host)))
+        elif current.held:
             self._holds.release(current.id)
         self._victims.withdraw(left, current.id, why, result.value)
         return Outcome(current, result, why[0].upper() + why[1:] + '.',
                        reason, avoid=avoid)
 
-    def _not_waiting(self, current: Attempt) -> Outcome | None:
-        try:
-            server = self._nova.server(current.id)
-        except rest.NotFound:
-            return self._undo(current, 'the server that waited was deleted',
-                              Result.GONE)
-        if server.waits:
-            return None
-        return self._undo(current, 'the server waits no more', Result.GONE)
+    def _not_waiting(self, current: Attempt) -> Attempt | Outcome | None:
+        """Put off or undo the step of an attempt whose server does not wait.
 
-    def _refusal(self, current: Attempt) -> Outcome | None:
-        """Nova's verdict once more: quota and hosts change in a grace."""
+        A server that its owner rebuilds waits again if there is no host. By a
+        withdrawal of the notice the server would lose its turn, and one owner
+        could have notices given and withdrawn for ever.
+
+        :returns: None if the server waits
+        """
+        server = self._nova.find(current.id)
+        if server and server.waits:
+            return None
+        if server and not server.host and (
+                server.status in ('PENDING', 'BUILD', 'REBUILD') and
+                current.notice_left > -self._conf.stop_timeout):
+            return current.later(POLL)
+        return self._undo(current, 'the server waits no more' if server else
+                          'the server that waited was deleted', Result.GONE)
+
+    def _refusal(self, current: Attempt) -> Attempt | Outcome | None:
+        """Ask for Nova's verdict again, since quota and hosts may change."""
         refused = self._ask(
             current, lambda: self._nova.server(current.id),
-            lambda why: self._undo(current, f'the server {why}', Result.GONE))
-        if refused and refused.result != Result.GONE:
+            lambda why: self._not_waiting(current) or self._undo(
+                current, f'the server {why}', Result.GONE))
+        if isinstance(refused, Outcome) and refused.result != Result.GONE:
             self._undo(current, 'the server would be refused', Result.REFUSED)
         return refused
 
     def _ask(self, current: Attempt, read: Callable[[], nova.NovaServer],
-             gone: Callable[[str], Outcome], has_route: bool = True
-             ) -> Outcome | None:
+             gone: Callable[[str], Attempt | Outcome], has_route: bool = True
+             ) -> Attempt | Outcome | None:
         """Why Nova would not build the server on the host that was chosen.
 
         :param read: gives the server; it is called after Nova's answer
-        :param gone: gives the outcome for a server that waits no more; it is
-            told what the server does instead
+        :param gone: gives the attempt or the outcome for a server that does
+            not wait; it is told what the server does instead
         :param has_route: whether Nova can be asked; if not the token alone
             counts
         :returns: None if nothing speaks against it
-        :raises: clients.RequestFailed if it cannot be found out
+        :raises: rest.RequestFailed if it cannot be found out
         """
         answer = None
         try:
@@ -431,13 +471,6 @@ class Preempt:
             return gone('waits no more')
         except rest.Conflict:
             return gone('is being rebuilt')
-        if answer and answer.attempts > current.waiting.attempts:
-            tries = self._nova.tries(current.id)
-            if tries.rebuilds > current.waiting.rebuilds:
-                # It may have to be left alone still.
-                return Outcome(current, Result.CONFLICT, answer.message,
-                               answer.reason, tries=dataclasses.replace(
-                                   tries, attempts=answer.attempts))
         refused = _refusal(current, answer) if answer else None
         if refused:
             return refused
@@ -449,10 +482,10 @@ class Preempt:
 
     def _objection(self, current: Attempt, kept: Sequence[Victim],
                    told: bool) -> tuple[str, str] | None:
-        """Why one of them may not be ended, and the ID of that one."""
+        """Why a victim may not be ended, and its ID; None if all may."""
         marked = self._victims.marked() if kept else frozenset()
         for victim in kept:
-            server = self._victims.find(victim.id)
+            server = self._nova.find(victim.id)
             why = ('is gone' if server is None else
                    self._victims.objection(server, current.host, told, marked))
             if why:
@@ -464,10 +497,11 @@ class Preempt:
     @staticmethod
     def _request(current: Attempt, host: placement.Provider
                  ) -> tuple[tuple[str, int], ...] | None:
-        """What the host's own provider has to give; None if that is not all.
+        """The amounts that the host's own provider has to give.
 
-        The scheduler's last query is the one for hosts whose cores are not
-        dedicated.
+        The scheduler's last query is for hosts whose cores are not dedicated.
+
+        :returns: None if the server needs other providers, too
         """
         for request in current.requests:
             shape = shapes.shape(request, '', {})

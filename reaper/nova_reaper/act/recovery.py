@@ -50,7 +50,7 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
-from nova_reaper.report import metrics
+from nova_reaper.report import health
 
 LOG = log.getLogger(__name__)
 NOBODY = 'nobody waits for its room any more'
@@ -94,14 +94,14 @@ class Recovery:
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
                  ends: ending.Victims, source: reader.Reader,
-                 meters: metrics.Metrics,
+                 meters: health.Metrics,
                  waiting: Callable[[str], model.Waiting | None]) -> None:
         self._conf = conf.reaper
         self._nova = compute
         self._placement = room
         self._holds = held
         self._ends = ends
-        self.find = ends.find
+        self.find = compute.find
         self._reader = source
         self._metrics = meters
         self._waiting = waiting
@@ -365,8 +365,10 @@ class Recovery:
         same ones.
         """
         found: list[nova.NovaServer] = []
-        for known in self._reader.on_hosts(self._hosts_of(held)):
-            if self._placement.consumer(known.id).amounts:
+        hosts = self._hosts_of(held)
+        for known in self._reader.known():
+            if known.host not in hosts or (
+                    self._placement.consumer(known.id).amounts):
                 continue
             server = self.find(known.id)
             if server and server.host == known.host and (
@@ -385,13 +387,15 @@ class Recovery:
         victims = [self._victim(item) for item in taken]
         consumers = [victim.consumer for victim in victims if victim.consumer]
         hosts = {item.id: item.host for item in taken}
-        if self._holds.give_back(
-                hold_of, consumers,
-                lambda victim: self._ends.has_left(victim, hosts[victim])):
-            self._changed |= {item.host for item in taken}
-            self._ends.withdraw(victims, server, why)
-        else:
-            ending.tell_unallocated(victims)
+        short = self._holds.give_back(
+            hold_of, consumers,
+            lambda victim: self._ends.has_left(victim, hosts[victim]))
+        ending.tell_unallocated(short)
+        self._changed |= set(hosts.values())
+        # A notice stays with a victim that has nothing, for the next sweep.
+        self._ends.withdraw(
+            [victim for victim in victims if victim.id not in short or
+             self._placement.consumer(victim.id).amounts], server, why)
 
     def _provider(self, server: nova.NovaServer) -> str | None:
         """The UUID of the provider of the host that a server is on."""
@@ -401,15 +405,18 @@ class Recovery:
     def _victim(self, server: nova.NovaServer) -> Victim:
         """A victim under notice; what it had its flavor alone tells."""
         stage, provider = Stage.NOTICED, self._provider(server)
-        if server.status == 'SHUTOFF':
+        how = self._reader.action(server)
+        if shapes.is_leaving(server, how):
+            # The reaper before this one has asked for the end.
+            stage = Stage.ENDING
+        elif server.status == 'SHUTOFF':
             actions = self._nova.actions(server.id)
             if actions and actions[-1].action == 'stop' and (
                     actions[-1].project == self._holds.project):
                 # The reaper has stopped it.
                 stage = Stage.STOPPING
         return Victim(
-            server.id, server.name, server.project,
-            self._reader.action(server),
+            server.id, server.name, server.project, how,
             holds.allocation(server, provider) if provider else None,
             stage, time.monotonic())
 
@@ -438,8 +445,8 @@ class Recovery:
 
     def _unmark(self, busy: Collection[str]) -> None:
         """Whom its owner has unshelved is not brought back another time."""
-        for known in self._reader.back():
-            if known.id in busy:
+        for known in self._reader.known():
+            if known.id in busy or not shapes.is_back(known):
                 continue
             try:
                 server = self.find(known.id)

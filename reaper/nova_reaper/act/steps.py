@@ -2,10 +2,10 @@
 
 """The steps of an attempt: check, hold or make room, rebuild, watch.
 
-A step is done in one call that may be repeated: it looks at Nova and
-Placement first. It returns the attempt as it stands then, with the time at
-which to go on, or its outcome. What was done for an attempt that does not go
-on is undone by the step that finds out.
+A step is one call that may be repeated, since it looks at Nova and Placement
+first. The step returns the attempt as it stands then, with the time of the
+next step, or the outcome of the attempt. A step that ends an attempt undoes
+what was done for the attempt.
 """
 
 from collections.abc import Callable
@@ -23,17 +23,18 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud import shapes
-from nova_reaper.queue import queue
+from nova_reaper.cloud import world
 from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
-# Seconds between two looks at a server that is being built; a notification
-# comes first as a rule, and thousands may be built at a time.
+# Seconds between two looks at a server that a host builds, the first ones
+# shorter. Notifications come before as a rule, and thousands of servers may be
+# built at a time.
 WATCH = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 # Seconds in which a check has to be answered, a hold written and a rebuild
-# accepted; after them an attempt that has ended nobody gives way to others.
+# accepted. After them an attempt that has ended no victim gives up.
 PATIENCE = 60.0
-# Its owner reads this: it names no host, and nobody else.
+# The owner of the server reads this: it names no host and no other server.
 TAKEN = 'The host has no room for it any more.'
 
 
@@ -43,8 +44,8 @@ class Actor(preempt.Preempt):
     def advance(self, current: Attempt) -> Attempt | Outcome:
         """Do the next step.
 
-        A service that does not answer, or refuses what no step expects, is
-        asked again: nothing is undone for it, since nothing may be possible.
+        Where a service does not answer, or refuses what no step expects, the
+        step is done again; nothing is undone, since an undo may fail as well.
         """
         try:
             return STEPS[current.step](self, current.but(stalled=False))
@@ -54,13 +55,17 @@ class Actor(preempt.Preempt):
             if current.step in (Step.CHECK, Step.HOLD) and (
                     not current.ended and not current.unsure and
                     time.monotonic() - current.since > PATIENCE):
-                # Where none answered, what a library says names the service.
+                # The text of an error without an answer names the service,
+                # and is not for owners.
                 return Outcome(
                     current, Result.CONFLICT, error.message
                     if isinstance(error, rest.Unavailable) and error.status
                     else 'It cannot be looked at.', model.Reason.UNKNOWN)
-            return current.later(attempts.AGAIN,
-                                 stalled=isinstance(error, nova.CellDown))
+            # The time in which no service answers is not that of the victims.
+            return current.later(
+                attempts.AGAIN, stalled=isinstance(error, nova.CellDown),
+                since=time.monotonic() if current.step == Step.END
+                else current.since)
 
     def _check(self, current: Attempt) -> Attempt | Outcome:
         """Look at the server itself, and ask Nova about the host."""
@@ -80,10 +85,9 @@ class Actor(preempt.Preempt):
         return current.at(Step.HOLD)
 
     def _find(self, current: Attempt) -> nova.NovaServer | Outcome:
-        """The server; why nothing is to be done for it any more."""
-        try:
-            server = self._nova.server(current.id)
-        except rest.NotFound:
+        """The server, or the outcome if the server waits no more."""
+        server = self._nova.find(current.id)
+        if server is None:
             return Outcome(current, Result.GONE, 'It has been deleted.')
         if current.waiting.shelved:
             if server.shelved and shapes.SHELVED_AT in server.metadata:
@@ -94,14 +98,14 @@ class Actor(preempt.Preempt):
                        f'It is {server.status} and does not wait any more.')
 
     def _hold(self, current: Attempt) -> Attempt | Outcome:
-        """Hold the free room; what Placement offers for the host is exact."""
+        """Hold the free room that Placement offers on the host."""
         if self._allowed() == model.Mode.OBSERVE and not current.ended:
             if current.held or current.unsure:
                 self._holds.release(current.id)
             return Outcome(current, Result.WITHDRAWN,
                            'The reaper only observes now.')
         if current.held:
-            # A part, of before the victims had ended: it is in the way.
+            # The part that was held before the victims ended is in the way.
             self._holds.release(current.id)
             current = current.but(held=None)
         for request in current.requests:
@@ -145,7 +149,10 @@ class Actor(preempt.Preempt):
         return current.at(Step.REBUILD)
 
     def _no_room(self, current: Attempt) -> Outcome:
-        """The host has none; where there is, if the index cannot know."""
+        """The outcome where the host has no room.
+
+        It names the providers with room where the index cannot know them.
+        """
         shape, offered = current.waiting.shape, None
         if shape.fill_only or shape.elsewhere:
             found = [self._placement.offered(request)
@@ -157,7 +164,10 @@ class Actor(preempt.Preempt):
                        offered=offered)
 
     def _held_before(self, current: Attempt) -> Attempt | None:
-        """What follows a hold that was written, and its answer lost."""
+        """Go on with a hold that was written, though its answer was lost.
+
+        :returns: None if there is no such hold
+        """
         held = self._holds.find(current.id) if current.unsure else None
         if held is None:
             return None
@@ -165,12 +175,12 @@ class Actor(preempt.Preempt):
                 held.covers(shapes.shape(request, '', {}).resources)
                 for request in current.requests):
             return current.at(Step.REBUILD, held=held)
-        # A part, of before the victims had ended: it is in the way.
+        # The part that was held before the victims ended is in the way.
         self._holds.release(current.id)
         return None
 
     def _rebuild(self, current: Attempt) -> Attempt | Outcome:
-        """Have Nova build it."""
+        """Have Nova build the server."""
         if not current.asked_at:
             current = current.but(asked_at=time.monotonic())
             self._book.write(attempts.record_of(current, store.ASKED),
@@ -181,7 +191,7 @@ class Actor(preempt.Preempt):
             else:
                 self._owners.rebuild(current.id, current.waiting.project)
         except rest.Unavailable as error:
-            # It may have been done all the same.
+            # Nova may rebuild the server all the same.
             LOG.info('Whether server %s is being rebuilt is looked at: %s',
                      current.id, error)
             return current.at(Step.WATCH, attempts.AGAIN)
@@ -202,9 +212,8 @@ class Actor(preempt.Preempt):
         if isinstance(error, rest.Conflict):
             self._metrics.conflicts.labels('rebuild').inc()
             if isinstance(self._find(current), Outcome):
-                # What it has allocated is that of its build by now, of
-                # whatever type a Nova has left it; should it wait again, it
-                # is a hold as before.
+                # A build has taken the hold over, whatever the type of the
+                # allocation is; it is a hold again if the server waits again.
                 return current.at(Step.WATCH, WATCH[0], sent=True)
             reason = model.Reason.UNKNOWN
         self._release(current)
@@ -220,10 +229,9 @@ class Actor(preempt.Preempt):
                        hindrance)
 
     def _watch(self, current: Attempt) -> Attempt | Outcome:
-        """Look whether it runs, or waits again."""
-        try:
-            server = self._nova.server(current.id)
-        except rest.NotFound:
+        """Look whether the server runs, or waits again."""
+        server = self._nova.find(current.id)
+        if server is None:
             return Outcome(current, Result.GONE,
                            'It was deleted while it was built.')
         if server.status in ('ACTIVE', 'SHUTOFF'):
@@ -234,7 +242,7 @@ class Actor(preempt.Preempt):
             return Outcome(current, Result.ACTIVE, 'It runs.')
         if not current.sent and (
                 server.waits or server.shelved or server.failed):
-            # The answer that never came: nothing had been done.
+            # Nova never accepted the rebuild whose answer was lost.
             return self._ask_again(current)
         if server.waits or server.shelved:
             return self._waits_again(current)
@@ -242,11 +250,11 @@ class Actor(preempt.Preempt):
             self._release(current)
             return Outcome(
                 current, Result.ERROR, server.fault or 'Its build failed.',
-                model.Reason.BUILD_FAILED, why=queue.Cause.INTERRUPTED
+                model.Reason.BUILD_FAILED, why=world.Cause.INTERRUPTED
                 if nova.is_interrupted(server.fault) else None)
         waited = time.monotonic() - current.since
         if waited > self._conf.rebuild_timeout:
-            # A build that takes the hold later is none the worse for it.
+            # A build that goes on takes its own allocation.
             self._release(current)
             return Outcome(current, Result.TIMEOUT,
                            f'It is {server.status} for too long.')
@@ -254,7 +262,7 @@ class Actor(preempt.Preempt):
         return current.later(pause)
 
     def _ask_again(self, current: Attempt) -> Attempt | Outcome:
-        """Nova has failed over the rebuild, which it may do for ever."""
+        """Ask Nova for the rebuild again, unless it fails for too long."""
         limit = self._conf.rebuild_timeout if current.ended else PATIENCE
         if time.monotonic() - current.asked_at <= limit:
             return current.at(Step.REBUILD)
@@ -266,28 +274,29 @@ class Actor(preempt.Preempt):
         self._release(current)
         reason, detail = model.Reason.UNKNOWN, 'It waits again.'
         why = None
-        # Such a hold is given back by Nova before it looks for a host.
+        # Nova gives the hold of a request with groups back before it
+        # schedules.
         keeps = not current.waiting.shape.fill_only
         if self._nova.has_pending_route and not current.waiting.shelved:
             try:
                 answer = self._nova.pending(current.id, [current.host])
                 reason, detail = answer.reason, answer.message or detail
                 if nova.is_interrupted(answer.message):
-                    why = queue.Cause.INTERRUPTED
+                    why = world.Cause.INTERRUPTED
                 elif reason is model.Reason.UNKNOWN:
                     # Neither hosts nor filters have refused it.
-                    why = queue.Cause.SERVICE
+                    why = world.Cause.SERVICE
                 keeps = keeps and not any(answer.hosts.values())
             except rest.RequestFailed as error:
                 LOG.info('Why server %s waits again is not known: %s',
                          current.id, error)
-                why = queue.Cause.SERVICE
+                why = world.Cause.SERVICE
         if keeps and current.held and reason == model.Reason.NO_ROOM:
             self._holds.judge(False)
         return Outcome(current, Result.PENDING, detail, reason, why=why)
 
     def _unmark(self, current: Attempt) -> None:
-        """A shelved one is back: it is to be shelved no more by its mark."""
+        """Take the mark of a shelved server off a server that is back."""
         try:
             self._nova.delete_metadata(current.id, (
                 shapes.SHELVED_AT, shapes.TERMINATE_AT, shapes.FOR))
@@ -303,7 +312,7 @@ class Actor(preempt.Preempt):
         """Set a server that waits to ERROR.
 
         :returns: whether it has been done; not if it waits no more
-        :raises: clients.RequestFailed
+        :raises: rest.RequestFailed
         """
         try:
             server = self._nova.server(waiting.id)
@@ -315,13 +324,13 @@ class Actor(preempt.Preempt):
         except (rest.NotFound, rest.Conflict):
             return False
         except rest.Unavailable:
-            # It may have been done all the same.
+            # Nova may have set the state all the same.
             if self._nova.server(waiting.id).status != 'ERROR':
                 raise
         try:
             self._holds.release(waiting.id)
         except rest.RequestFailed as error:
-            # It is given up all the same, which somebody is to be told.
+            # The server is given up all the same.
             LOG.warning('What is held for server %s, which was given up, '
                         'stays until a sweep: %s', waiting.id, error)
         return True

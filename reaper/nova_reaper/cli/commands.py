@@ -20,21 +20,19 @@ from oslo_utils import timeutils
 import prettytable
 import requests
 
+from nova_reaper.cli import main as main_module
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
-from nova_reaper.cloud import world
 from nova_reaper import conf as reaper_conf
 from nova_reaper.events import lists
 from nova_reaper.events import reader
-from nova_reaper.queue import queue
+from nova_reaper.report import health
 from nova_reaper.report import http
 from nova_reaper.report import journal
-from nova_reaper.report import metrics
 from nova_reaper.report import store
 from nova_reaper import service
-from nova_reaper.simulate import simulate
-from nova_reaper.simulate import snapshot
+from nova_reaper import simulate
 
 # The exit codes of "status", as plugins of Nagios have them.
 STATUS_CODES = {'ok': 0, 'degraded': 1, 'failed': 2}
@@ -126,7 +124,7 @@ def _refuse(why: str, code: int = 2) -> int:
     return code
 
 
-def _connect(conf: cfg.ConfigOpts, meters: metrics.Metrics
+def _connect(conf: cfg.ConfigOpts, meters: health.Metrics
              ) -> service.Services:
     try:
         return service.connect(conf, meters)
@@ -142,16 +140,16 @@ def _run(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
 
 
 def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
-    meters = metrics.Metrics()
+    meters = health.Metrics()
     services = _connect(conf, meters)
     if options.do:
         return _once_done(conf, services, meters, options.timeout)
-    simulate.show(once(conf, services), options.json)
+    main_module.show(once(conf, services), options.json)
     return 0
 
 
 def _once_done(conf: cfg.ConfigOpts, services: service.Services,
-               meters: metrics.Metrics, timeout: float) -> int:
+               meters: health.Metrics, timeout: float) -> int:
     """Do what is to be done, and end when nothing is under way any more."""
     if conf.reaper.mode == model.Mode.OBSERVE:
         return _refuse('The mode is "observe": nothing is done.')
@@ -182,10 +180,10 @@ def _once_done(conf: cfg.ConfigOpts, services: service.Services,
 
 
 def _snapshot(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
-    document = snapshot.to_document(
-        take_snapshot(conf, _connect(conf, metrics.Metrics())))
+    document = simulate.to_document(
+        take_snapshot(conf, _connect(conf, health.Metrics())))
     if options.hash:
-        document = snapshot.hashed(document, secrets.token_bytes(32))
+        document = simulate.hashed(document, secrets.token_bytes(32))
     text = json.dumps(document, indent=1) + '\n'
     if options.file == '-':
         print(text, end='')
@@ -235,16 +233,12 @@ def once(conf: cfg.ConfigOpts, services: service.Services
 
     :raises: rest.RequestFailed
     """
-    known = look(conf, services)
-    decided = []
-    while item := known.planner.next(timeutils.utcnow(True), everybody=True):
-        decided.append(item[1])
-    return decided + [queue.not_asked(waiting)
-                      for waiting in known.not_asked.values()]
+    return simulate.simulate(take_snapshot(conf, services))
 
 
-def look(conf: cfg.ConfigOpts, services: service.Services) -> world.World:
-    """The cloud as it is now.
+def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
+                  ) -> simulate.Snapshot:
+    """The cloud as it is now, as a file for ``simulate`` has it.
 
     :raises: rest.RequestFailed
     """
@@ -252,33 +246,19 @@ def look(conf: cfg.ConfigOpts, services: service.Services) -> world.World:
         source = reader.Reader(services.nova, services.placement,
                                services.keystone, pool, conf)
         forms = shapes.Shapes(services.nova)
-        found = lists.Lists(source, forms).read_all()
-    known = world.World(reaper_conf.options(conf), source, forms,
-                        metrics.Metrics())
-    for view in found.hosts.values():
-        if view:
-            known.put_host(view)
-    for uuid, answer in found.waiting.answers.items():
-        known.put_server(found.waiting.servers[uuid], answer)
-    return known
-
-
-def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
-                  ) -> snapshot.Snapshot:
-    """The cloud as it is now, as a file for ``simulate`` has it.
-
-    :raises: rest.RequestFailed
-    """
-    known = look(conf, services)
-    waiting = [*known.queue.in_order(), *known.not_asked.values()]
-    return snapshot.Snapshot(
-        now=timeutils.utcnow(True), options=known.options,
-        hosts=[view.host for view in known.views.values()],
-        servers=[server for view in known.views.values()
-                 for server in view.servers],
-        waiting=waiting,
-        refusals={item.shape: by_host for item in waiting if (
-            by_host := known.index.exclusions.refusals(item.shape))})
+        found = lists.Lists(source, forms).read_hosts()
+    views = [view for view in found.hosts.values() if view]
+    answers = found.waiting.answers
+    servers = [found.waiting.servers[uuid] for uuid in answers]
+    return simulate.Snapshot(
+        now=timeutils.utcnow(True), options=reaper_conf.options(conf),
+        hosts=[view.host for view in views],
+        servers=[server for view in views for server in view.servers],
+        waiting=[shapes.waiting(server, answers[server.id],
+                                source.properties.get(server.project, {}))
+                 for server in servers],
+        refusals={answer.shape: answer.refused for answer in answers.values()
+                  if answer.refused})
 
 
 def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
@@ -332,9 +312,9 @@ def _switch(kind: store.Kind, conf: cfg.ConfigOpts,
             options: argparse.Namespace) -> int:
     """Pause the reapers of this cloud, or have them go on."""
     try:
-        journal.Journal(conf).switch(
-            kind, f'{getpass.getuser()}@{socket.gethostname()}',
-            options.reason[:http.LONGEST_REASON])
+        book = journal.Journal(conf)
+        book.switch(kind, f'{getpass.getuser()}@{socket.gethostname()}',
+                    options.reason[:http.LONGEST_REASON])
     except Exception as error:
         if kind is store.Kind.PAUSE:
             _refuse('The reaper is not paused. Set mode = observe in its '
@@ -342,6 +322,7 @@ def _switch(kind: store.Kind, conf: cfg.ConfigOpts,
         return _failed(error)
     print('The reaper is paused.' if kind is store.Kind.PAUSE
           else 'The reaper is not paused.')
+    book.leave()
     return 0
 
 

@@ -5,12 +5,17 @@
 import argparse
 from importlib import metadata
 import io
+import json
+import os
 import sys
 import types
+from typing import TextIO
 
 from oslo_utils import timeutils
+import prettytable
 
-from nova_reaper.simulate import simulate
+from nova_reaper.cloud import model
+from nova_reaper import simulate
 
 
 def _cloud_commands() -> types.ModuleType:
@@ -65,10 +70,10 @@ def main(arguments: list[str] | None = None) -> int:
         return code
     except OSError as error:
         if sys.stdout:
-            simulate.give_up(sys.stdout)
+            _give_up(sys.stdout)
         # A reader that has closed the pipe needs no message.
         if not isinstance(error, BrokenPipeError):
-            simulate.tell(f'nova-reaper: {error.strerror or error}')
+            _tell(f'nova-reaper: {error.strerror or error}')
     return 2
 
 
@@ -79,8 +84,64 @@ def _run(options: argparse.Namespace) -> int:
     if options.command != 'simulate':
         code: int = _cloud_commands().main(options)
         return code
-    now = timeutils.utcnow(True)
-    return simulate.run(options.file, options.json, now)
+    return _simulate(options.file, options.json)
+
+
+def _simulate(path: str, as_json: bool) -> int:
+    """Simulate what is in a file and print it; returns the exit code.
+
+    :param path: the file, "-" for standard input
+    """
+    try:
+        cloud = simulate.parse(simulate.load(simulate.read(path)),
+                               timeutils.utcnow(True))
+    except simulate.BadInput as error:
+        return _tell(f'nova-reaper simulate: {error}')
+    except OSError as error:
+        return _tell(f'nova-reaper simulate: {path}: {error.strerror}')
+    if sys.stdout is None:
+        return _tell('nova-reaper simulate: there is no standard output')
+    show(simulate.simulate(cloud), as_json)
+    return 0
+
+
+def _tell(what: str) -> int:
+    """Tell what is wrong, if anybody can be told; returns the exit code."""
+    if sys.stderr:
+        try:
+            print(what, file=sys.stderr, flush=True)
+        except OSError:
+            _give_up(sys.stderr)
+    return 2
+
+
+def _give_up(output: TextIO) -> None:
+    """Drop what could not be written: Python would try again at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+
+
+def show(decisions: list[model.Decision], as_json: bool) -> None:
+    """Print decisions, as JSON or as a table."""
+    if as_json:
+        print(json.dumps({'decisions': [decision.to_dict()
+                                        for decision in decisions]},
+                         indent=2))
+        return
+    table = prettytable.PrettyTable(
+        ['Server', 'Verdict', 'Host', 'Victims', 'Reason', 'Detail'])
+    table.align = 'l'
+    for decision in decisions:
+        table.add_row([_shown(decision.server), decision.verdict.value,
+                       _shown(decision.host or ''),
+                       '\n'.join(map(_shown, decision.victims)),
+                       decision.word or '', _shown(decision.detail)])
+    print(table)
+
+
+def _shown(text: str) -> str:
+    """A text in which nothing tells a terminal what to do."""
+    return ''.join(one if one.isprintable() else
+                   one.encode('unicode_escape').decode() for one in text)
 
 
 if __name__ == '__main__':

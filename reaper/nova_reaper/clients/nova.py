@@ -2,8 +2,9 @@
 
 """What the reaper asks of Nova.
 
-https://docs.openstack.org/api-ref/compute/ and, for 2.105 to 2.107, the
-reference of nova-pending.
+https://docs.openstack.org/api-ref/compute/ and, for what a microversion of
+nova-pending has brought, the reference of nova-pending. The numbers of these
+microversions are those of Nova 34; in Nova 33 each is lower by one.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,6 @@ LOG = log.getLogger(__name__)
 T = TypeVar('T')
 OLDEST = '2.106'
 NEWEST = '2.107'
-PENDING_ROUTE = '2.107'
 # From 2.88 on Nova asks each nova-compute for the uptime of its host.
 HYPERVISORS = '2.87'
 # Of how many projects a token is kept: those for which one was asked for last.
@@ -141,7 +141,6 @@ class Pending:
         token, since it is of another project than the server; None if not
     """
 
-    attempts: int
     reason: model.Reason
     message: str
     advice: str
@@ -157,25 +156,8 @@ class Action:
 
     action: str
     project: str
-    user: str
     started_at: datetime.datetime
     message: str | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tries:
-    """How often a host was looked for, as the action list has it.
-
-    Nova keeps the latest actions of a server that waits.
-
-    :ivar attempts: the create included
-    :ivar rebuilds: those of the reaper
-    """
-
-    attempts: int
-    last: datetime.datetime | None
-    rebuilds: int
-    last_rebuild: datetime.datetime | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -204,24 +186,43 @@ def _action(name: str, body: Any = None) -> Callable[['Nova', str], None]:
     return act
 
 
-class Nova:
-    """Nova, as far as the reaper needs it.
+class Client(rest.Client):
+    """Requests to a Nova that tells which microversion has what.
 
-    :param user: the ID of the reaper's user
+    :ivar with_route: the microversion in which Nova says what a server needs,
+        None if this Nova does not
     """
 
-    def __init__(self, client: rest.Client, user: str = '') -> None:
+    with_route: str | None = None
+
+    def _choose(self, offered: tuple[int, int] | None) -> str:
+        try:
+            said = self.request('GET', '/pending', microversion='latest')
+        except rest.NotFound:
+            # Nova is without nova-pending, or without its last microversion.
+            self._oldest, self.with_route = OLDEST, None
+            self._newest = OLDEST
+        else:
+            numbers = said['pending']['microversions']
+            self._oldest = numbers['rebuild']
+            self._newest = self.with_route = numbers['reason']
+        return super()._choose(offered)
+
+
+class Nova:
+    """Nova, as far as the reaper needs it."""
+
+    def __init__(self, client: Client) -> None:
         self.client = client
-        self._user = user
 
     def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Nova':
         """Nova, asked with another token."""
-        return Nova(self.client.with_auth(auth), self._user)
+        return Nova(self.client.with_auth(auth))
 
     @property
     def has_pending_route(self) -> bool:
         """Whether Nova says what a server needs, and keeps holds (2.107)."""
-        return self.client.has(PENDING_ROUTE)
+        return self.client.microversion == self.client.with_route
 
     def servers(self, **query: Any) -> Iterator[NovaServer]:
         """Servers of all projects, by the filters of the query.
@@ -259,6 +260,16 @@ class Nova:
         return server_from(
             self.client.request('GET', f'/servers/{uuid}')['server'])
 
+    def find(self, uuid: str) -> NovaServer | None:
+        """One server, None if it is gone.
+
+        :raises: CellDown
+        """
+        try:
+            return self.server(uuid)
+        except rest.NotFound:
+            return None
+
     def pending(self, uuid: str, hosts: Iterable[str] = ()) -> Pending:
         """Why a server waits, and what it needs.
 
@@ -273,7 +284,6 @@ class Nova:
         first = pages[0]
         known = first['reason'] in set(model.Reason)
         return Pending(
-            first['attempts'],
             model.Reason(first['reason'] if known else 'unknown'),
             first['message'] or '', first['advice'] or '',
             tuple(first.get('requests') or ()),
@@ -290,19 +300,8 @@ class Nova:
             'GET', f'/servers/{uuid}/os-instance-actions')['instanceActions']
         return sorted(
             (Action(item['action'], item['project_id'] or '',
-                    item['user_id'] or '',
                     _time(item['start_time']), item['message'])
              for item in items), key=lambda action: action.started_at)
-
-    def tries(self, uuid: str) -> Tries:
-        """How often a host was looked for, by the action list."""
-        tries = [action for action in self.actions(uuid)
-                 if action.action in ('create', 'rebuild')]
-        own = [action.started_at for action in tries
-               if action.action == 'rebuild' and action.user == self._user]
-        return Tries(max(len(tries), 1),
-                     tries[-1].started_at if tries else None,
-                     len(own), own[-1] if own else None)
 
     def flavors(self) -> Iterator[Flavor]:
         """All flavors, those of single projects too."""
@@ -464,6 +463,10 @@ class Owners:
 
     def rebuild(self, server: str, project: str) -> None:
         """Have a server that waits built, as it was asked for.
+
+        The token of the project goes first. A build with the token of an
+        administrator may do what the owner may not: it may make a port on an
+        external network.
 
         :raises: rest.RequestFailed
         """

@@ -14,6 +14,8 @@ from email import utils
 import threading
 import time
 from typing import Any
+from typing import Self
+from typing import TypeVar
 from urllib import parse
 
 from keystoneauth1 import adapter
@@ -21,8 +23,10 @@ from keystoneauth1 import discover
 from keystoneauth1 import exceptions
 from keystoneauth1 import loading
 from keystoneauth1 import plugin
+from keystoneauth1 import service_token
 from oslo_config import cfg
 from oslo_log import log
+from oslo_utils import timeutils
 import requests
 
 from nova_reaper import conf as reaper_conf
@@ -30,6 +34,8 @@ from nova_reaper import conf as reaper_conf
 LOG = log.getLogger(__name__)
 PAGE = 1000
 PREFIX = 'reaper:'
+# So many answers tell how far the clock of a service is off.
+ANSWERS = 20
 
 # Is called after each request with the service, the HTTP status (None where no
 # answer came) and the seconds.
@@ -115,8 +121,6 @@ class Client:
     :param newest: the newest microversion that is understood
     :param oldest: the oldest that will do
     :param observe: is told of each request
-    :ivar clock_off: by how many seconds at least the service's clock is ahead
-        of the one here, less than 0 where it is behind
     """
 
     def __init__(self, name: str, service: adapter.Adapter, *,
@@ -130,9 +134,11 @@ class Client:
         self._pace = _Pace(rate_limit)
         self._observe = observe
         self._microversion: str | None = None
-        self.clock_off = 0.0
+        # By how many seconds the clock of each answer was ahead of the
+        # monotonic clock here, the newest first.
+        self._ahead: tuple[float, ...] = ()
 
-    def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Client':
+    def with_auth(self, auth: plugin.BaseAuthPlugin) -> Self:
         """The same with another token; the limits are those of both."""
         other = copy.copy(self)
         other._adapter = copy.copy(self._adapter)
@@ -143,7 +149,7 @@ class Client:
     def microversion(self) -> str | None:
         """The newest microversion that both sides have.
 
-        :raises: TooOld; Unavailable
+        :raises: TooOld; Unavailable; Forbidden
         """
         if self._newest and self._microversion is None:
             try:
@@ -171,26 +177,21 @@ class Client:
                 self._adapter.get_project_id() or '')
             # The session keeps for good what the service offered before.
             found = discover.Discover(self._adapter.session, url)
-        except exceptions.ClientException as error:
+            offered = max((item['max_microversion']
+                           for item in found.version_data()
+                           if item['max_microversion']), default=None)
+            chosen = self._choose(offered)
+        except (exceptions.ClientException, Unavailable, Forbidden) as error:
             LOG.info('The newest microversion of %s is not known: %s',
                      self.name, error)
             return
-        offered = max((item['max_microversion']
-                       for item in found.version_data()
-                       if item['max_microversion']), default=None)
-        before, self._microversion = self._microversion, self._choose(offered)
+        before, self._microversion = self._microversion, chosen
         if before and before != self._microversion:
             LOG.info('%s is used with microversion %s from now on.',
                      self.name, self._microversion)
 
-    def has(self, microversion: str) -> bool:
-        """Whether the service has this microversion."""
-        current = self.microversion
-        return current is not None and (
-            discover.normalize_version_number(current) >=
-            discover.normalize_version_number(microversion))
-
     def _choose(self, offered: tuple[int, int] | None) -> str:
+        """The microversion of requests to a service that offers a newest."""
         oldest = discover.normalize_version_number(self._oldest)
         newest = discover.normalize_version_number(self._newest)
         if not offered or offered < oldest:
@@ -216,7 +217,7 @@ class Client:
             'status_code_retries': 0, 'connect_retries': 0}
         what = f'{method} {path.partition("?")[0]}'
         status: int | None = None
-        begun, sent_at = time.monotonic(), time.time()
+        begun, sent_at = time.monotonic(), _now()
         self._pace.wait()
         try:
             response = self._adapter.request(
@@ -246,22 +247,34 @@ class Client:
         if not isinstance(body, dict):
             # A page of a proxy says nothing of what was done.
             raise Unavailable(
-                self.name, what, 'the answer is no JSON object; something '
+                self.name, what, 'the answer is not a JSON object; something '
                 'else may answer at this address', status)
         return body
 
-    def _compare_clocks(self, date: str | None, sent_at: float) -> None:
-        """The answer was made between sent_at and now, however late it is.
+    @property
+    def clock_off(self) -> float:
+        """How many seconds at least the service's clock is ahead of ours.
 
-        Each answer counts alone: the next one may take back what this says.
+        The value is less than 0 where the service's clock is behind. Of the
+        last answers the one counts that agrees best with the clock here: of
+        several processes of a service one may have a wrong clock, and a wrong
+        clock here agrees with none. A step of the clock here shows at once.
         """
+        here = _now() - time.monotonic()
+        return min((ahead - here for ahead in self._ahead), key=abs,
+                   default=0.0)
+
+    def _compare_clocks(self, date: str | None, sent_at: float) -> None:
+        """The answer was made between sent_at and now, however late it is."""
         try:
             made_at = utils.parsedate_to_datetime(date or '').timestamp()
         except ValueError:
             return
+        now = _now()
         # The header has no fractions of a second.
-        self.clock_off = made_at - min(max(made_at, sent_at - 1),
-                                       time.time() + 1)
+        off = made_at - min(max(made_at, sent_at - 1), now + 1)
+        self._ahead = (off + now - time.monotonic(),
+                       *self._ahead[:ANSWERS - 1])
 
     def pages(self, path: str, key: str, *, within: str = '',
               microversion: str | None = None, **query: Any
@@ -287,6 +300,15 @@ class Client:
         """All of a list, page by page; parameters are those of pages()."""
         for page in self.pages(path, key, limit=PAGE, **query):
             yield from page[key]
+
+
+AnyClient = TypeVar('AnyClient', bound=Client)
+
+
+def _now() -> float:
+    """Seconds by the wall clock."""
+    now: float = timeutils.utcnow(True).timestamp()
+    return now
 
 
 def with_query(path: str, **query: Any) -> str:
@@ -335,6 +357,10 @@ def log_in(conf: cfg.ConfigOpts, session: Any, project: str
            ) -> plugin.BaseAuthPlugin:
     """A token of another project for the user of [nova_reaper].
 
+    The user's own token goes along as that of a service: a rebuild with the
+    token of the project alone is the owner's to Nova, who so asks to wait.
+
+    :param session: with the user's own token
     :raises: Unavailable if Keystone does not answer, Forbidden if it gives
         none
     """
@@ -366,19 +392,20 @@ def log_in(conf: cfg.ConfigOpts, session: Any, project: str
         raise Forbidden(
             'keystone', what, f'the auth_type {conf[group].auth_type} '
             f'is bound to project {got}')
-    return auth
+    return service_token.ServiceTokenAuthWrapper(auth, session.auth)
 
 
-def load_client(conf: cfg.ConfigOpts, session: Any, name: str, *,
-                oldest: str | None = None, newest: str | None = None,
-                observe: Observer | None = None) -> Client:
+def load_client(kind: type[AnyClient], conf: cfg.ConfigOpts, session: Any,
+                name: str, *, oldest: str | None = None,
+                newest: str | None = None, observe: Observer | None = None
+                ) -> AnyClient:
     """The client of the service whose options are in the group name."""
     group = conf[name]
     service = loading.load_adapter_from_conf_options(
         conf, name, session=session, auth=session.auth,
         concurrency=group.concurrency)
-    return Client(name, service, oldest=oldest, newest=newest,
-                  rate_limit=group.rate_limit, observe=observe)
+    return kind(name, service, oldest=oldest, newest=newest,
+                rate_limit=group.rate_limit, observe=observe)
 
 
 class Keystone:

@@ -1,38 +1,450 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the reaper knows of all hosts, laid out for the decision.
+"""What the reaper knows of all hosts, laid out as arrays for the decision.
+
+The preemptible servers of a host stand side by side in the arrays, those of
+one kind together, the lower priority and the younger first. A decision over
+100,000 servers then reads a few arrays from end to end, and changing one host
+writes a few short pieces. Beside the servers stand the room of the hosts, and
+the hosts where a shape is not to go: by Nova's filters, and by what Placement
+offers.
 
 The index is filled and refreshed by whoever reads Nova and Placement; it asks
 nobody. It is not safe for threads: its owner holds a lock.
 """
 
+import collections
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
+from collections.abc import Sized
 import dataclasses
+import datetime
 import itertools
 import math
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from nova_reaper.cloud import arrays
 from nova_reaper.cloud import model
 
 # Of a resource class that a host does not have, less than nothing is free.
 NONE = -(1 << 61)
+# After so many tries that a host seems to have room for in vain, it has none.
+DENIALS = 3
 
+# For so many servers of a host Index.largest has sums.
 TOP = 6
-
 _ROWS = 64
 _MASKS = 256
 _MOST = 1 << 60
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+SmallInts = npt.NDArray[np.int32]
+_Scalar = TypeVar('_Scalar', bound=np.generic)
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def to_micros(time: datetime.datetime | None) -> int:
+    """Microseconds since 1970, which is also what "not known" counts as."""
+    return 0 if time is None else (time - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime.datetime:
+    """The time that is so many microseconds after 1970."""
+    return _EPOCH + micros * _MICROSECOND
+
+
+def wider(array: npt.NDArray[_Scalar], size: int,
+          fill: int = 0) -> npt.NDArray[_Scalar]:
+    """A copy of an array, with the value ``fill`` in what is new of it.
+
+    :param size: how long each line of it is to be
+    """
+    result = np.full((*array.shape[:-1], size), fill, array.dtype)
+    result[..., :array.shape[-1]] = array
+    return result
+
+
+class Slots:
+    """A place for each preemptible server, and some that are empty.
+
+    :ivar amounts: what the server has, an array for each resource class
+    :ivar host_of: the row of its host
+    :ivar kind: a number that servers share for which all scorers but the one
+        of age have the same answer
+    :ivar deletes: whether its end is a delete
+    :ivar priorities: every priority that a server has or had
+    :ivar safe_until: microseconds since 1970 until which it may not be ended
+    :ivar endable: whether it may be ended after that
+    """
+
+    def __init__(self, classes: Mapping[str, int],
+                 options: model.Options) -> None:
+        self._classes = classes
+        self._options = options
+        self.amounts: list[SmallInts] = []
+        self.host_of = np.zeros(0, np.int32)
+        self.kind = np.zeros(0, np.int32)
+        self.project = np.zeros(0, np.int32)
+        self.priority = np.zeros(0, np.int64)
+        self.deletes = np.zeros(0, np.bool_)
+        self.launched = np.zeros(0, np.int64)
+        self.safe_until = np.zeros(0, np.int64)
+        self.endable = np.zeros(0, np.bool_)
+        self.preemptible = np.zeros(0, np.bool_)
+        self.servers: list[model.Server | None] = []
+        self.projects: dict[str, int] = {}
+        self.priorities: set[int] = set()
+        self.row_of: dict[str, int] = {}
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._segments: dict[int, tuple[int, int, int]] = {}
+        self._end = 0
+        self._wasted = 0
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    def use(self, options: model.Options) -> None:
+        """Protect servers by other options from now on."""
+        before, self._options = self._options, options
+        if (before.min_run_time, before.repeat_protection) == (
+                options.min_run_time, options.repeat_protection):
+            return
+        for at, server in enumerate(self.servers):
+            if server is not None:
+                self.safe_until[at] = self._safe_until(server)
+
+    def add_class(self) -> None:
+        """Make room for one resource class more."""
+        self.amounts.append(np.zeros(len(self.servers), np.int32))
+
+    def segment(self, row: int) -> slice:
+        """Where the servers of a host are."""
+        start, count, _size = self._segments.get(row, (0, 0, 0))
+        return slice(start, start + count)
+
+    def of_host(self, row: int) -> list[model.Server]:
+        """The preemptible servers of a host."""
+        return [server for server in self.servers[self.segment(row)]
+                if server is not None]
+
+    def find(self, server: str) -> model.Server | None:
+        """A preemptible server by its ID."""
+        row = self.row_of.get(server)
+        if row is None:
+            return None
+        return next((one for one in self.of_host(row) if one.id == server),
+                    None)
+
+    def put(self, row: int, servers: Collection[model.Server],
+            taken: Collection[str] = ()) -> None:
+        """Say anew which preemptible servers a host has.
+
+        :param taken: IDs of those that are to be ended already
+        """
+        start, count, size = self._segments.get(row, (0, 0, 0))
+        self.endable[start:start + count] = False
+        self.preemptible[start:start + count] = False
+        for server in self.servers[start:start + count]:
+            # A server that has moved may be known on another host by now.
+            if server is not None and self.row_of.get(server.id) == row:
+                del self.row_of[server.id]
+        if len(servers) > size:
+            self._wasted += size
+            size = len(servers) + max(2, len(servers) // 4)
+            start, self._end = self._end, self._end + size
+            if self._end > len(self.servers):
+                self._resize(max(1024, 2 * len(self.servers), self._end))
+            self.host_of[start:self._end] = row
+        self.servers[start:start + size] = [None] * size
+        self._segments[row] = start, len(servers), size
+        self._write(row, start, sorted(servers, key=self._order), taken)
+        if self._wasted > 4096 and self._wasted > self._end // 2:
+            self._compact()
+
+    def _order(self, server: model.Server) -> tuple[object, ...]:
+        return ([-server.resources.get(name, 0) for name in self._classes],
+                server.priority, server.action,
+                -to_micros(server.launched_at))
+
+    def _write(self, row: int, start: int, servers: Sequence[model.Server],
+               taken: Collection[str]) -> None:
+        where = slice(start, start + len(servers))
+        for name, column in self._classes.items():
+            self.amounts[column][where] = [server.resources.get(name, 0)
+                                           for server in servers]
+        self.servers[where] = servers
+        self.host_of[where] = row
+        self.kind[where] = [self._kind(server) for server in servers]
+        self.project[where] = [
+            self.projects.setdefault(server.project, len(self.projects))
+            for server in servers]
+        self.priority[where] = [server.priority for server in servers]
+        self.priorities.update(server.priority for server in servers)
+        self.deletes[where] = [server.action is model.Action.DELETE
+                               for server in servers]
+        self.launched[where] = [to_micros(server.launched_at)
+                                for server in servers]
+        self.safe_until[where] = [self._safe_until(server)
+                                  for server in servers]
+        self.preemptible[where] = [server.id not in taken
+                                   for server in servers]
+        self.endable[where] = [
+            not (server.locked or server.busy or server.id in taken)
+            for server in servers]
+        self.row_of.update(dict.fromkeys(
+            (server.id for server in servers), row))
+
+    def _kind(self, server: model.Server) -> int:
+        # All that a scorer looks at besides the age has to be part of it.
+        kind = (tuple(sorted((name, amount) for name, amount
+                             in server.resources.items() if amount)),
+                server.priority, server.action)
+        return self._kinds.setdefault(kind, len(self._kinds))
+
+    def _safe_until(self, server: model.Server) -> int:
+        safe = 0
+        if server.launched_at is not None:
+            safe = (to_micros(server.launched_at) +
+                    self._options.min_run_time * 1_000_000)
+        if server.last_ended_at is not None:
+            safe = max(safe, to_micros(server.last_ended_at) +
+                       self._options.repeat_protection * 1_000_000)
+        return safe
+
+    def _resize(self, size: int) -> None:
+        self.amounts = [wider(array, size) for array in self.amounts]
+        for name in ('host_of', 'kind', 'project', 'priority', 'deletes',
+                     'launched', 'safe_until', 'endable', 'preemptible'):
+            setattr(self, name, wider(getattr(self, name), size))
+        self.servers.extend([None] * (size - len(self.servers)))
+
+    def _compact(self) -> None:
+        """Close the gaps that hosts left which outgrew their place."""
+        taken = {server.id
+                 for server, mine in zip(self.servers, self.preemptible)
+                 if server is not None and not mine}
+        hosts = [(row, self.of_host(row)) for row in self._segments]
+        self._segments = {}
+        self._end = self._wasted = 0
+        self.endable[:] = False
+        self.preemptible[:] = False
+        self.servers = [None] * len(self.servers)
+        for row, servers in hosts:
+            self.put(row, servers, taken)
+
+
+# Filters of Nova whose verdict does not depend on what is on a host: it holds
+# until an aggregate, a service or a flavor changes. The verdict of any other
+# filter (NUMA, PCI devices, number of servers, groups) ends with each change
+# of the host.
+LASTING = frozenset({
+    'AggregateImagePropertiesIsolation', 'AggregateInstanceExtraSpecsFilter',
+    'AggregateMultiTenancyIsolation', 'AggregateTypeAffinityFilter',
+    'ComputeCapabilitiesFilter', 'ComputeFilter', 'ImagePropertiesFilter',
+    'IsolatedHostsFilter'})
+
+
+@dataclasses.dataclass(slots=True)
+class _Refusals:
+    """What Nova's filters say of one shape.
+
+    :ivar given: the filters by the host's name, as they were given last; other
+        shapes have the same object
+    :ivar by_host: the filters of these that still refuse, and what was found
+        since
+    :ivar mask: the hosts of by_host, None before anybody asks for them
+    """
+
+    given: Mapping[str, str]
+    by_host: Mapping[str, str]
+    mask: Bools | None = None
+
+
+class Exclusions:
+    """The hosts of an index that are refused or not offered, by the shape.
+
+    :param rows: of the index, which changes it: rows by the host's name
+    :param hosts: of the index, which changes it: one for each row
+    """
+
+    def __init__(self, rows: Mapping[str, int], hosts: Sized) -> None:
+        self._rows = rows
+        self._hosts = hosts
+        self._refusals: dict[model.Shape, _Refusals] = {}
+        self._not_offered: dict[model.Shape, Bools] = {}
+        # By shape until when hosts are left out, by the host's name.
+        self._withheld: dict[model.Shape, dict[str, datetime.datetime]] = {}
+        # By host how often each shape has found no room there in vain since
+        # the host changed.
+        self._denied: dict[str, collections.Counter[model.Shape]] = {}
+        # By host the shapes whose refusal ends with a change of the host.
+        self._passing: dict[str, set[model.Shape]] = {}
+
+    def put(self, row: int, before: model.Host | None,
+            host: model.Host) -> None:
+        """Forget what was said of a host, but for lasting refusals.
+
+        Nothing is forgotten if the host has not changed.
+        """
+        if before == host:
+            return
+        self._denied.pop(host.name, None)
+        for hosts in self._withheld.values():
+            hosts.pop(host.name, None)
+        if before is not None:
+            for shape in self._passing.pop(host.name, ()):
+                self._take_back(shape, host.name, row)
+        for mask in self._not_offered.values():
+            mask[row:row + 1] = False
+
+    def _take_back(self, shape: model.Shape, host: str, row: int) -> None:
+        said = self._refusals.get(shape)
+        if said is None or host not in said.by_host:
+            return
+        if said.by_host is said.given:
+            said.by_host = dict(said.given)
+        assert isinstance(said.by_host, dict)
+        del said.by_host[host]
+        if said.mask is not None:
+            said.mask[row:row + 1] = False
+
+    def add_row(self) -> None:
+        """Look up the names of hosts again, since there is a new row."""
+        for said in self._refusals.values():
+            said.mask = None
+
+    def refuse(self, shape: model.Shape, by_host: Mapping[str, str]) -> bool:
+        """Say which filter of Nova's refuses a shape, by the host's name.
+
+        It replaces what was said of the shape before, unless that was the same
+        object: then what has changed since holds.
+
+        :returns: whether filters refuse other hosts than before
+        """
+        before = self._refusals.get(shape)
+        if before and before.given is by_host:
+            return False
+        self._refusals[shape] = _Refusals(by_host, by_host)
+        self._pass(shape, by_host)
+        return (before.by_host if before else {}) != by_host
+
+    def add(self, shape: model.Shape, host: str, name: str) -> None:
+        """Say that a filter refuses a shape on one host more."""
+        said = self._refusals.get(shape) or _Refusals({}, {})
+        self._refusals[shape] = _Refusals(
+            said.given, {**said.by_host, host: name})
+        self._pass(shape, {host: name})
+
+    def _pass(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
+        """Note which refusals end with a change of the host."""
+        for host, name in by_host.items():
+            if name not in LASTING:
+                self._passing.setdefault(host, set()).add(shape)
+
+    def refusals(self, shape: model.Shape) -> Mapping[str, str]:
+        """The filters that refuse a shape, by the host's name."""
+        said = self._refusals.get(shape)
+        return said.by_host if said else {}
+
+    def refused(self, shape: model.Shape) -> Bools | None:
+        """The hosts on which Nova's filters refuse a shape, None for none."""
+        said = self._refusals.get(shape)
+        if said is None or not said.by_host:
+            return None
+        if said.mask is None or len(said.mask) != len(self._hosts):
+            said.mask = self._mask(said.by_host)
+        return said.mask
+
+    def _mask(self, hosts: Iterable[str]) -> Bools:
+        """Which rows have one of these hosts, by name."""
+        mask = np.zeros(len(self._hosts), np.bool_)
+        mask[[self._rows[name] for name in hosts if name in self._rows]] = True
+        return mask
+
+    def offer(self, shape: model.Shape, hosts: Collection[str]) -> None:
+        """Say that Placement has room for a shape on no other hosts.
+
+        The other hosts are left out, each until the host changes or until
+        forget_offers(). Hosts that were left out before stay left out, so that
+        a server that is tried again and again runs out of hosts.
+        """
+        self._leave_out(shape, ~self._mask(hosts))
+
+    def _leave_out(self, shape: model.Shape, mask: Bools) -> None:
+        """Note that the rows of a mask have no room for a shape, either."""
+        before = self.not_offered(shape)
+        self._not_offered[shape] = mask if before is None else before | mask
+
+    def withhold(self, shape: model.Shape, host: str,
+                 until: datetime.datetime) -> None:
+        """Leave out a host that seems to have room for a shape, and has none.
+
+        The host is left out until it changes, or until the time has come. If
+        that happens DENIALS times while the host does not change, Placement
+        counts something that it does not show: the host has no room for the
+        shape then, and servers of other hosts may be ended.
+        """
+        denied = self._denied.setdefault(host, collections.Counter())
+        denied[shape] += 1
+        if denied[shape] < DENIALS:
+            self._withheld.setdefault(shape, {})[host] = until
+        else:
+            self._leave_out(shape, self._mask([host]))
+
+    def withheld(self, shape: model.Shape, now: datetime.datetime
+                 ) -> tuple[Bools, datetime.datetime] | None:
+        """The hosts that are withheld from a shape, None for none.
+
+        :returns: the rows of the hosts, and when the first host is withheld
+            no longer
+        """
+        hosts = {host: until for host, until
+                 in self._withheld.pop(shape, {}).items() if until > now}
+        if not hosts:
+            return None
+        self._withheld[shape] = hosts
+        return self._mask(hosts), min(hosts.values())
+
+    def not_offered(self, shape: model.Shape) -> Bools | None:
+        """The hosts without room by Placement's word, None for none."""
+        mask = self._not_offered.get(shape)
+        if mask is not None and len(mask) != len(self._hosts):
+            mask = wider(mask, len(self._hosts), False)
+            self._not_offered[shape] = mask
+        return mask
+
+    def forget_offers(self) -> bool:
+        """Leave out no hosts for offers; returns whether some were."""
+        said = bool(self._not_offered)
+        self._not_offered.clear()
+        return said
+
+    def keep_only(self, shapes: Collection[model.Shape]) -> None:
+        """Forget what was said of all other shapes."""
+        for shape in self._refusals.keys() - shapes:
+            del self._refusals[shape]
+        for shape in self._not_offered.keys() - shapes:
+            del self._not_offered[shape]
+        for shape in self._withheld.keys() - shapes:
+            del self._withheld[shape]
+        for host, passing in list(self._passing.items()):
+            passing.intersection_update(shapes)
+            if not passing:
+                del self._passing[host]
 
 
 @dataclasses.dataclass(slots=True)
 class Plan:
     """Room that was given to a server and that Placement does not know of yet.
 
-    :ivar victims: IDs of those that are ended for it
+    :ivar victims: IDs of the servers that are ended for the server
     :ivar written_at: when Placement was told, by the monotonic clock
     """
 
@@ -41,12 +453,6 @@ class Plan:
     resources: Mapping[str, int]
     victims: Collection[str] = ()
     written_at: float = math.inf
-
-
-@dataclasses.dataclass(slots=True)
-class _Mask:
-    fits: arrays.Bools
-    seen: int
 
 
 class Index:
@@ -75,32 +481,33 @@ class Index:
         self.classes: dict[str, int] = {}
         self.rows: dict[str, int] = {}
         self.hosts: list[model.Host | None] = [None] * _ROWS
-        self.slots = arrays.Slots(self.classes, options)
-        self.exclusions = arrays.Exclusions(self.rows, self.hosts)
+        self.slots = Slots(self.classes, options)
+        self.exclusions = Exclusions(self.rows, self.hosts)
         self.plans: dict[str, Plan] = {}
         self.version = 0
         self.changed = np.zeros(_ROWS, np.int64)
         self.known = np.zeros(_ROWS, np.bool_)
         self.enabled = np.zeros(_ROWS, np.bool_)
-        self.capacity: list[arrays.Ints] = []
-        self.free: list[arrays.Ints] = []
-        self.endable: list[arrays.Ints] = []
-        self.largest: list[arrays.Ints] = []
+        self.capacity: list[Ints] = []
+        self.free: list[Ints] = []
+        self.endable: list[Ints] = []
+        self.largest: list[Ints] = []
         # The units of Placement's inventories.
-        self._least: list[arrays.Ints] = []
-        self._most: list[arrays.Ints] = []
-        self._step: list[arrays.Ints] = []
-        # The lists with an array for each resource class, and what stands in
-        # empty rows of them.
+        self._least: list[Ints] = []
+        self._most: list[Ints] = []
+        self._step: list[Ints] = []
+        # Lists of one array for each resource class, and the value that an
+        # array has in empty rows.
         self._columns = (
             (self.capacity, NONE), (self.free, NONE), (self.endable, 0),
             (self.largest, 0), (self._least, 1), (self._most, model.MAX_INT),
             (self._step, 1))
         self._empty_rows = list(range(_ROWS - 1, -1, -1))
         self._plans_of: dict[str, dict[str, Plan]] = {}
-        self._members: dict[tuple[str, str], arrays.Bools] = {}
-        self._masks: dict[model.Shape, _Mask] = {}
-        self._fit_changes: list[int] = []
+        self._members: dict[tuple[str, str], Bools] = {}
+        # What fits() found, until a host changes otherwise than in its room;
+        # the shapes stand in the order in which they were asked for last.
+        self._masks: dict[model.Shape, Bools] = {}
         for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
             self._add_class(name)
 
@@ -139,7 +546,7 @@ class Index:
         del self.rows[name]
         self.hosts[row] = None
         self.known[row] = False
-        self._fit_changes.append(row)
+        self._masks.clear()
         self._empty_rows.append(row)
 
     def plan(self, plan: Plan) -> None:
@@ -161,28 +568,27 @@ class Index:
             self._put_room_again(plan.host)
 
     def planned(self, host: str) -> list[Plan]:
-        """What is planned on a host."""
+        """The plans for a host."""
         return list(self._plans_of.get(host, {}).values())
 
-    def fits(self, shape: model.Shape) -> arrays.Bools:
+    def fits(self, shape: model.Shape) -> Bools:
         """The hosts that could take a shape if they were empty.
 
         What is asked of capacity, units, traits, aggregates and the host's
         name; neither whether it is enabled nor what Nova's filters say.
         """
         mask = self._masks.pop(shape, None)
-        if (mask is None or len(mask.fits) != len(self.hosts) or
-                len(self._fit_changes) - mask.seen > len(self.hosts) // 8):
-            mask = _Mask(self._fits(shape, slice(None)), 0)
-        else:
-            for row in set(self._fit_changes[mask.seen:]):
-                mask.fits[row] = self._fits(shape, slice(row, row + 1))[0]
-        mask.seen = len(self._fit_changes)
-        # The masks stand in the order in which they were used last.
+        if mask is None:
+            mask = self._fits(shape, slice(None))
         self._masks[shape] = mask
         if len(self._masks) > _MASKS:
             del self._masks[next(iter(self._masks))]
-        return mask.fits
+        return mask
+
+    def free_of(self, name: str, row: int) -> int:
+        """What a host has free of a resource class, NONE without inventory."""
+        column = self.classes.get(name)
+        return NONE if column is None else int(self.free[column][row])
 
     def could_take(self, shape: model.Shape, row: int) -> bool:
         """Whether one host could take a shape if it were empty."""
@@ -199,8 +605,8 @@ class Index:
             return bool(fits[0] and not self.has_room(shape, fits, only)[0])
         return bool(fits[0])
 
-    def has_room(self, shape: model.Shape, fits: arrays.Bools,
-                 rows: slice = slice(None)) -> arrays.Bools:
+    def has_room(self, shape: model.Shape, fits: Bools,
+                 rows: slice = slice(None)) -> Bools:
         """Those of the hosts that a shape fits on that have room for it now.
 
         :param fits: of the rows, whether they could take the shape if they
@@ -229,7 +635,7 @@ class Index:
         return {name: int(np.maximum(self.capacity[column], 0).sum())
                 for name, column in self.classes.items()}
 
-    def _fits(self, shape: model.Shape, rows: slice) -> arrays.Bools:
+    def _fits(self, shape: model.Shape, rows: slice) -> Bools:
         fits = self.known[rows].copy()
         if shape.host is not None:
             only = np.zeros(len(self.hosts), np.bool_)
@@ -259,7 +665,7 @@ class Index:
                 fits &= has != expression.startswith('!')
         return fits
 
-    def _having(self, kind: str, name: str) -> arrays.Bools:
+    def _having(self, kind: str, name: str) -> Bools:
         having = self._members.get((kind, name))
         if having is None or len(having) != len(self.hosts):
             having = np.array([host is not None and name in getattr(host, kind)
@@ -280,10 +686,7 @@ class Index:
         for (kind, name), having in self._members.items():
             if row < len(having):
                 having[row] = name in getattr(host, kind)
-        self._fit_changes.append(row)
-        if len(self._fit_changes) > 100_000:
-            self._fit_changes.clear()
-            self._masks.clear()
+        self._masks.clear()
 
     def _put_room_again(self, name: str) -> None:
         row = self.rows.get(name)
@@ -323,11 +726,11 @@ class Index:
             size = len(self.hosts)
             self._empty_rows = list(range(2 * size - 1, size - 1, -1))
             self.hosts.extend([None] * size)
-            self.changed = arrays.wider(self.changed, 2 * size)
-            self.known = arrays.wider(self.known, 2 * size)
-            self.enabled = arrays.wider(self.enabled, 2 * size)
+            self.changed = wider(self.changed, 2 * size)
+            self.known = wider(self.known, 2 * size)
+            self.enabled = wider(self.enabled, 2 * size)
             for columns, fill in self._columns:
-                columns[:] = [arrays.wider(array, 2 * size, fill)
+                columns[:] = [wider(array, 2 * size, fill)
                               for array in columns]
         row = self._empty_rows.pop()
         self.rows[name] = row

@@ -12,11 +12,29 @@ import datetime
 import enum
 import math
 from typing import Any
+from typing import overload
 
 # Placement's own largest value of a max_unit and of a total.
 MAX_INT = 0x7FFFFFFF
 # The longest time in seconds: sums of several such times are valid times, too.
 MAX_SECONDS = 100 * 366 * 86400
+
+
+@overload
+def time_text(time: datetime.datetime) -> str:
+    ...
+
+
+@overload
+def time_text(time: None) -> None:
+    ...
+
+
+def time_text(time: datetime.datetime | None) -> str | None:
+    """A time as Nova's API writes times, None for None."""
+    if time is None:
+        return None
+    return time.astimezone(datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')
 
 
 class Mode(enum.StrEnum):
@@ -245,10 +263,10 @@ class Waiting:
     :ivar preemptible: whether its flavor is: it then ends none but servers
         of a lower priority than its own
     :ivar created_at: since when it waits
-    :ivar attempts: how often a host was looked for, its create included
+    :ivar attempts: its create, and how often the reaper asked for a build
     :ivar last_attempt: None if it is not known
-    :ivar rebuilds: how many of the attempts were the reaper's
-    :ivar failures: for how many of them it backs off, and the time of the last
+    :ivar failures: for how many attempts it backs off, and the time of the
+        last of these
     :ivar paused_until: when the next try is, whatever the back-off says
     :ivar avoid: the host on which its last build came to nothing: another is
         taken if there is one with room
@@ -276,7 +294,6 @@ class Waiting:
     priority: int = 0
     attempts: int = 0
     last_attempt: datetime.datetime | None = None
-    rebuilds: int = 0
     failures: int = 0
     failed_at: datetime.datetime | None = None
     paused_until: datetime.datetime | None = None
@@ -295,8 +312,8 @@ class Waiting:
         :param wait: the option
         """
         wait = self.wait or wait
-        return self.shelved or self.failed or wait is Wait.ALL or (
-            wait is Wait.ASKED and self.asked)
+        return self.shelved or wait is not Wait.NEVER and (
+            self.failed or self.asked or wait is Wait.ALL)
 
     @property
     def demand(self) -> Demand:

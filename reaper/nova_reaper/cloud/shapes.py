@@ -50,6 +50,10 @@ SHELVED_AT = 'reaper:shelved_at'
 ENDABLE = frozenset({'ACTIVE', 'PAUSED', 'SUSPENDED', 'SHUTOFF'})
 OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
 
+# Refuses, as filters do, the hosts that are missing in Nova's answer: their
+# cell does not answer nova-scheduler.
+SCHEDULER = 'nova-scheduler'
+
 _ACTIONS = frozenset(model.Action)
 # What a query says for the values of a trait that Nova knows.
 _TRAIT = {'required': '', 'forbidden': '!'}
@@ -214,10 +218,12 @@ def is_back(server: nova.NovaServer) -> bool:
             server.status in ENDABLE and not server.task_state)
 
 
-def is_leaving(server: nova.NovaServer) -> bool:
-    """Whether a server is on its way off its host by being shelved."""
-    return (server.status == 'SHELVED' or
-            (server.task_state or '').startswith('shelving'))
+def is_leaving(server: nova.NovaServer, how: model.Action) -> bool:
+    """Whether a server is on its way off its host by an action."""
+    task = server.task_state or ''
+    if how is model.Action.DELETE:
+        return server.status == 'DELETED' or task == 'deleting'
+    return server.status == 'SHELVED' or task.startswith('shelving')
 
 
 def query(server: nova.NovaServer) -> str:
@@ -302,7 +308,8 @@ def elsewhere(request: model.Shape, classes: Collection[str],
 class Answer:
     """What Nova says of a shape.
 
-    :ivar refused: the filter that refuses it by the host's name
+    :ivar refused: the filter, or SCHEDULER, that refuses the shape, by the
+        host's name
     """
 
     shape: model.Shape
@@ -380,11 +387,15 @@ class Shapes:
             chosen = dataclasses.replace(chosen, fill_only=True)
         answer = Answer(chosen, requests, asked_at=asked_at)
         if pending:
+            # Nova tells neither requests nor hosts to a user who may not see
+            # them: then no host is missing.
+            missing = (set(hosts.values()) - pending.hosts.keys()
+                       if pending.requests and not pending.unavailable else ())
             answer = dataclasses.replace(
                 answer, reason=pending.reason, message=pending.message,
                 advice=pending.advice, refused={
                     host: name for host, name in pending.hosts.items()
-                    if name})
+                    if name} | dict.fromkeys(missing, SCHEDULER))
         with self._lock:
             known = self._answers.get(key)
             if known and known.asked_at > asked_at:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the reaper knows and plans: the index, the queue, and how it went.
+"""What the reaper knows and plans, and what became of servers that wait.
 
-It asks nobody. Its owner, the engine, holds a lock over it.
+The world asks no service. Its owner, the engine, holds a lock over the world.
 """
 
 import collections
 from collections.abc import Collection
 import dataclasses
-import time
+import datetime
+import enum
 
 from oslo_log import log
 from oslo_utils import timeutils
@@ -17,57 +18,180 @@ from nova_reaper.clients import nova
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
-from nova_reaper.decide import plan as plan_module
+from nova_reaper.decide import choose
 from nova_reaper.events import reader
 from nova_reaper.queue import queue as queue_module
 from nova_reaper.report import answers
+from nova_reaper.report import health
 from nova_reaper.report import journal
-from nova_reaper.report import metrics
 
 LOG = log.getLogger(__name__)
-NOT_BUILT = ('Nobody is ended for a server that could not be built in the '
-             'room of others.')
+# A miss counts for so long.
+MISS_AGE = datetime.timedelta(hours=1)
+
+
+class Cause(enum.Enum):
+    """Why an attempt came to nothing."""
+
+    SERVER = enum.auto()       # Nova refused the server
+    HOST = enum.auto()         # a host could not build the server
+    INTERRUPTED = enum.auto()  # a host or a service died during the build
+    SERVICE = enum.auto()      # a service did not answer, or failed
+    RACE = enum.auto()         # another client took the room first
+
+
+# Causes that lie with the server. Any other cause passes.
+OWN = frozenset({Cause.SERVER, Cause.HOST})
+
+
+@dataclasses.dataclass(slots=True)
+class History:
+    """What became of a server since the reaper knows of it.
+
+    The fields are those of model.Waiting, but for these.
+
+    :ivar last: the time of the last attempt
+    :ivar builds: how many builds have failed on a host
+    :ivar withdrawn: how many notices were withdrawn for better decisions
+    """
+
+    attempts: int = 1
+    last: datetime.datetime | None = None
+    failures: int = 0
+    failed_at: datetime.datetime | None = None
+    builds: int = 0
+    withdrawn: int = 0
+    reason: model.Reason | None = None
+    avoid: str | None = None
+    paused_until: datetime.datetime | None = None
+
+    def asked(self, now: datetime.datetime) -> None:
+        """Count that the reaper asked Nova to build the server."""
+        self.attempts += 1
+        # The journal may tell of an older attempt later.
+        self.last = max(now, self.last or now)
+
+    def came_to_nothing(self, cause: Cause, reason: model.Reason | None,
+                        host: str, now: datetime.datetime, pause: int
+                        ) -> None:
+        """Count an attempt after which the server waits again.
+
+        :param reason: what Nova says of the attempt
+        :param host: on which the server was to be built
+        :param pause: seconds until the next try after a fault of a service
+        """
+        self.avoid = (host if cause in (Cause.HOST, Cause.INTERRUPTED)
+                      else None)
+        if cause is Cause.SERVICE:
+            self.paused_until = now + datetime.timedelta(seconds=pause)
+        if cause is Cause.HOST:
+            self.builds += 1
+        if cause is Cause.SERVER or cause is Cause.HOST and self.builds > 1:
+            self.failures += 1
+            # The journal may tell of an older failure later.
+            self.failed_at = max(now, self.failed_at or now)
+        if cause in OWN:
+            self.reason = reason
+
+    def of(self, waiting: model.Waiting) -> model.Waiting:
+        """A copy of the server with its history."""
+        return dataclasses.replace(
+            waiting, attempts=self.attempts,
+            last_attempt=self.last or waiting.last_attempt,
+            failures=self.failures, failed_at=self.failed_at,
+            paused_until=self.paused_until, avoid=self.avoid,
+            reason=self.reason or waiting.reason)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Miss:
+    """Servers were ended for a server that did not run all the same.
+
+    :ivar why: what Nova or the host said
+    """
+
+    at: datetime.datetime
+    why: str
+
+
+class Misses:
+    """The misses by the key of a shape, for as long as the misses count.
+
+    Misses of a server that hosts could not build are kept by its ID, too.
+    """
+
+    def __init__(self) -> None:
+        self._misses: dict[str, list[Miss]] = {}
+
+    def add(self, key: str, miss: Miss) -> int:
+        """Count a miss; returns how many misses the key has.
+
+        :param key: of the shape of the server, or the server's ID
+        """
+        misses = [*self._current(key, miss.at), miss]
+        # Shapes of which no miss counts any more are dropped.
+        self._misses = {
+            other: known for other, known in self._misses.items()
+            if known[-1].at > miss.at - MISS_AGE} | {key: misses}
+        return len(misses)
+
+    def objection(self, key: str, most: int, now: datetime.datetime) -> str:
+        """Why nobody is ended for a server, '' if that is allowed.
+
+        :param key: of the shape of the server, or the server's ID
+        :param most: the number of misses that forbids further ends
+        """
+        misses = self._current(key, now)
+        if not most or len(misses) < most:
+            return ''
+        until = misses[-most].at + MISS_AGE
+        return (f'Nobody is ended for the server until '
+                f'{model.time_text(until)}: {len(misses)} of its kind did not '
+                f'run within the hour after others had been ended for them. '
+                f'The last one: {misses[-1].why}')
+
+    def clear(self) -> None:
+        """Forget all misses."""
+        self._misses.clear()
+
+    def _current(self, key: str, now: datetime.datetime) -> list[Miss]:
+        return [miss for miss in self._misses.get(key, ())
+                if miss.at > now - MISS_AGE]
 
 
 class World:
     """Hosts and servers that wait, planned by the options in force.
 
-    :ivar servers: those that wait, whether their owners have asked for it or
-        not, as Nova shows them
-    :ivar not_asked: those of them whose owners have not: they are in no queue
-    :ivar not_built: IDs of servers that could not be built in the room of
-        others
+    :ivar servers: all servers that wait, as Nova shows them
+    :ivar not_asked: the servers whose owners have not asked to wait, which the
+        queue does not have
     :ivar max_misses: the option of that name
     """
 
     def __init__(self, options: model.Options, source: reader.Reader,
-                 forms: shapes.Shapes, meters: metrics.Metrics) -> None:
+                 forms: shapes.Shapes, meters: health.Metrics) -> None:
         self._reader = source
         self._shapes = forms
         self.options = options
         self.index = index_module.Index(options)
         self.queue = queue_module.Queue(options)
-        self.planner = plan_module.Planner(self.index, self.queue, options)
+        self.planner = choose.Planner(self.index, self.queue, options)
         self.views: dict[str, reader.HostView] = {}
         self.servers: dict[str, nova.NovaServer] = {}
         self.not_asked: dict[str, model.Waiting] = {}
         self.told = answers.Decisions(meters)
-        self.history: dict[str, queue_module.History] = (
-            collections.defaultdict(queue_module.History))
-        self.misses = queue_module.Misses()
-        # Until when hosts are left out for shapes, by the monotonic clock.
-        self._withheld: collections.deque[tuple[float, model.Shape, str]] = (
-            collections.deque())
-        self.not_built: set[str] = set()
+        self.history: dict[str, History] = (
+            collections.defaultdict(History))
+        self.misses = Misses()
         self.max_misses = 0
-        # The least that one of those that wait asks for, by resource class.
+        # The least amount that some server asks for, by resource class.
         self._least: dict[str, int] = {}
         self._learned = source.learned
 
     def use(self, options: model.Options, attempts: Collection[str]) -> None:
-        """Plan by other options from now on; what is planned stays so.
+        """Plan by other options from now on; plans that were made stay.
 
-        :param attempts: IDs of the servers that attempts go on for
+        :param attempts: IDs of the servers of attempts that are under way
         """
         self.options = options
         # A list that is not believed may have shown that no host could take a
@@ -81,9 +205,10 @@ class World:
                 self.put_again(server)
 
     def put_host(self, view: reader.HostView, wake: bool = False) -> bool:
-        """A host as it was read; returns whether it has changed.
+        """Keep a host as it was read; returns whether the host has changed.
 
-        :param wake: whether to look at those that sleep in any case
+        :param wake: whether to wake the demands that the host could help even
+            if it has not changed
         """
         name = view.host.name
         before = self.views.get(name)
@@ -97,10 +222,27 @@ class World:
             self.queue.host_changed(self.index, row)
         return changed
 
-    def learn(self) -> None:
-        """Say of all hosts which traits they have, if more is known of that.
+    def avoid(self, host: str, servers: Collection[str] | None,
+              seconds: float) -> None:
+        """Have preemptible servers of a host left alone for a time.
 
-        Which are asked for is known only when a server asks for them.
+        :param servers: the IDs of the servers, None for all on the host
+        """
+        view = self.views.get(host)
+        if view is None or servers is not None and not servers:
+            return
+        chosen = {server.id for server in view.servers
+                  if servers is None or server.id in servers}
+        self._reader.avoid(chosen, seconds)
+        self.views[host] = view = dataclasses.replace(view, servers=tuple(
+            dataclasses.replace(server, locked=True)
+            if server.id in chosen else server for server in view.servers))
+        self.index.put(view.host, view.servers)
+
+    def learn(self) -> None:
+        """Put the traits and aggregates that the reader has learnt of since.
+
+        The reader asks for a trait once a server asks for the trait.
         """
         learned = self._reader.learned
         if self._learned is learned:
@@ -114,14 +256,14 @@ class World:
         self.queue.wake_all()
 
     def remove_host(self, name: str) -> None:
-        """A host is gone."""
+        """Forget a host that is gone, and the plans for the host."""
         self.views.pop(name, None)
         for plan in self.index.planned(name):
             self.index.drop_plan(plan.server)
         self.index.remove(name)
 
     def consumers(self) -> set[str]:
-        """All that have something on some host."""
+        """UUIDs of the consumers that have an allocation on some host."""
         return {consumer for view in self.views.values()
                 for consumer in view.consumers}
 
@@ -130,17 +272,16 @@ class World:
         return reader.classes(self.views.values())
 
     def put_server(self, server: nova.NovaServer, answer: shapes.Answer,
-                   tries: nova.Tries | None = None, busy: bool = False
-                   ) -> bool:
-        """A server that waits; returns whether it was not known.
+                   busy: bool = False) -> bool:
+        """Keep a server that waits; returns whether the server is new.
 
-        :param tries: how often a host was looked for, None if that is known
-        :param busy: whether an attempt for it is under way
+        :param answer: what Nova says of the server's shape
+        :param busy: whether an attempt for the server is under way
         """
         if server.failed and any(queue_module.expired(
                 [self._waiting(server, answer)], self.options,
                 timeutils.utcnow(True))):
-            # The server is in ERROR already: nothing more is done for it.
+            # The server is in ERROR already, and is not given up again.
             self.discard(server.id)
             return False
         new = server.id not in self.servers
@@ -151,13 +292,8 @@ class World:
         for shape in {answer.shape, waiting.shape if waiting
                       else answer.shape}:
             # All servers of one shape bring the same object.
-            if said.given(shape) is not answer.refused:
-                changed = said.refusals(shape) != answer.refused
-                said.refuse(shape, answer.refused)
-                if changed:
-                    self.queue.wake_shape(shape)
-        if tries and not busy:
-            self.learn_tries(server.id, tries)
+            if said.refuse(shape, answer.refused):
+                self.queue.wake_shape(shape)
         if not busy:
             self.put_again(server.id)
         return new
@@ -167,42 +303,21 @@ class World:
         return shapes.waiting(server, answer, self._reader.properties.get(
             server.project, {}))
 
-    def refuse(self, server: str, host: str, name: str) -> None:
-        """A filter was found to refuse a server's shape on a host."""
-        waiting = self.waiting(server)
-        if waiting:
-            self.index.exclusions.add(waiting.shape, host, name)
-
-    def offer(self, server: str, host: str, providers: Collection[str]
-              ) -> bool:
-        """Placement has room for a server's shape on these providers alone.
-
-        :param host: one that was found to have none
-        :returns: whether there is another host, to be tried at once
-        """
-        waiting = self.waiting(server)
-        if waiting is None:
-            return False
-        hosts = {name for name, view in self.views.items()
-                 if view.host.uuid in providers and name != host}
-        self.index.exclusions.offer(waiting.shape, hosts)
-        return bool(hosts)
-
     def forget_offers(self) -> None:
-        """What Placement said is old: try again what it had no room for."""
+        """Try again where Placement had no room when it was asked last."""
         if self.index.exclusions.forget_offers():
             self.queue.wake_all()
 
     def waiting(self, server: str) -> model.Waiting | None:
-        """A server in the words of the queue, None if it does not wait."""
+        """A server as the queue has it, None if the server does not wait."""
         answer = self.answer(server)
         if answer is None:
             return self.queue.get(server)
         made = self.history[server].of(
             self._waiting(self.servers[server], answer))
-        spared = NOT_BUILT if server in self.not_built else (
-            self.misses.objection(made.shape.key, self.max_misses,
-                                  timeutils.utcnow(True)))
+        now = timeutils.utcnow(True)
+        spared = self.misses.objection(server, 1, now) or (
+            self.misses.objection(made.shape.key, self.max_misses, now))
         if made.shelved or not spared:
             return made
         return dataclasses.replace(
@@ -210,9 +325,9 @@ class World:
             shape=dataclasses.replace(made.shape, fill_only=True))
 
     def measure(self) -> None:
-        """Find out again what those that wait ask for, and tell all of them.
+        """Find out again what servers ask for, and tell each its decision.
 
-        What is known of others is forgotten.
+        What is known of shapes and demands without a server is forgotten.
         """
         demands: dict[model.Demand, list[model.Waiting]] = {}
         for waiting in self.queue:
@@ -232,7 +347,8 @@ class World:
                 last = self.told.last.get(waiting.id)
                 if last is None or not last.decision.hindrance and (
                         last.decision.reason is not known.reason):
-                    self.tell(dataclasses.replace(known, server=waiting.id))
+                    self.told.tell(dataclasses.replace(
+                        known, server=waiting.id), timeutils.utcnow(True))
 
     def _lower(self, shape: model.Shape) -> None:
         asked = dict(shape.by_host)
@@ -240,9 +356,9 @@ class World:
                        in (self._least or asked).items() if name in asked}
 
     def has_room(self, host: str) -> bool:
-        """Whether somebody that waits may find room on a host, as known.
+        """Whether some server may find room on a host, as far as known.
 
-        Where that is not so, it cannot be because more of it was taken.
+        A host without such room need not be read again when room is taken.
         """
         row = self.index.rows.get(host)
         return row is not None and all(
@@ -251,25 +367,25 @@ class World:
             if name in self.index.classes)
 
     def answer(self, server: str) -> shapes.Answer | None:
-        """What Nova says of a server that waits, None if it is not known."""
+        """What Nova says of a server's shape, None if that is not known."""
         item = self.servers.get(server)
         return self._shapes.known(item) if item else None
 
-    def missed(self, waiting: model.Waiting, cause: queue_module.Cause,
+    def missed(self, waiting: model.Waiting, cause: Cause,
                why: str) -> bool:
-        """Servers were ended for a server that did not run.
+        """Count that servers were ended for a server that did not run.
 
-        Faults of services, which are over some time, do not count.
+        Faults of services pass, and do not count.
 
-        :returns: whether it counts
+        :returns: whether the miss counts
         """
-        if cause not in (queue_module.Cause.SERVER, queue_module.Cause.HOST):
+        if cause not in OWN:
             return False
-        if cause is queue_module.Cause.HOST:
+        miss = Miss(timeutils.utcnow(True), why)
+        if cause is Cause.HOST:
             # More room would not help a server whose build fails on hosts.
-            self.not_built.add(waiting.id)
-        count = self.misses.add(waiting.shape.key, queue_module.Miss(
-            timeutils.utcnow(True), why))
+            self.misses.add(waiting.id, miss)
+        count = self.misses.add(waiting.shape.key, miss)
         if count >= self.max_misses:
             LOG.warning('Nobody is ended for an hour for servers like %s '
                         '(%s), of which %d did not run after others had been '
@@ -278,36 +394,53 @@ class World:
         return True
 
     def remember(self, memory: journal.Memory) -> None:
-        """Take over what reapers before this one knew."""
-        self.planner.remember((end.server, end.project, end.at)
-                              for end in memory.ends)
-        for miss in reversed(memory.missed):
-            key = miss.detail['missed']
-            self.misses.add(key, queue_module.Miss(
-                miss.at, miss.detail.get('reason') or ''))
-            if miss.detail.get('reason') == model.Reason.BUILD_FAILED:
-                self.not_built.add(miss.server)
+        """Take over from the journal what earlier reapers knew."""
+        self.planner.ends.extend(choose.End(end.server, end.project, end.at)
+                                 for end in memory.ends)
+        for build in reversed(memory.missed):
+            miss = Miss(build.at, build.detail.get('why') or '')
+            self.misses.add(build.detail['missed'], miss)
+            if build.detail.get('reason') == model.Reason.BUILD_FAILED:
+                self.misses.add(build.server, miss)
         for back in memory.returns:
             self._reader.has_returned(back.server, back.at)
         for stuck in memory.stuck:
             self._reader.avoid([stuck.server], (
                 stuck.at - memory.until).total_seconds() + memory.exclusion)
 
-    def remember_builds(self, memory: journal.Memory) -> None:
-        """Count what others have built for the fair share of known hosts."""
+    def remember_builds(self, memory: journal.Memory, busy: Collection[str]
+                        ) -> None:
+        """Count what earlier reapers have built, and what failed.
+
+        The shares are of the capacity of the hosts that are known by now, and
+        the servers that wait are known by now, too.
+
+        :param busy: IDs of servers that attempts are under way for
+        """
         totals = self.index.totals()
         for build in memory.builds:
-            self.queue.remember(build.project, build.detail.get(
+            self.queue.share.give(build.project, build.detail.get(
                 'resources', {}), totals, build.at)
+        failed = [build for build in memory.failed
+                  if build.server in self.servers]
+        for build in reversed(failed):
+            reason = model.Reason(build.detail['reason'])
+            self.history[build.server].asked(build.at)
+            self.history[build.server].came_to_nothing(
+                Cause.HOST if reason is model.Reason.BUILD_FAILED
+                else Cause.SERVER, reason, build.host, build.at, 0)
+        for server in {build.server for build in failed}.difference(busy):
+            self.put_again(server)
 
     def forget(self) -> None:
-        """What this reaper did is remembered by the one that is active."""
+        """Forget what this reaper did: the active reaper remembers it."""
         self.planner.ends.clear()
         self.queue.share.forget()
+        self.history.clear()
         self.misses.clear()
 
     def put_again(self, server: str) -> None:
-        """Have the queue use what is known of a server now."""
+        """Give the queue what is known of a server now."""
         waiting = self.waiting(server)
         if waiting is None:
             return
@@ -318,18 +451,18 @@ class World:
             return
         if server not in self.not_asked:
             self._leave_queue(server)
-            self.say(waiting, queue_module.not_asked(waiting))
+            self.told.say(waiting, queue_module.not_asked(waiting),
+                          self.options.mode, timeutils.utcnow(True))
         self.not_asked[server] = waiting
 
     def discard(self, server: str, planned: bool = False) -> None:
-        """A server waits no more.
+        """Forget a server that waits no more.
 
-        :param planned: whether the room that was planned for it stays so
+        :param planned: whether to keep the plan for the server's room
         """
         self.servers.pop(server, None)
         self.told.last.pop(server, None)
         self.history.pop(server, None)
-        self.not_built.discard(server)
         self.not_asked.pop(server, None)
         if planned:
             self.queue.discard(server)
@@ -337,7 +470,7 @@ class World:
             self._leave_queue(server)
 
     def _leave_queue(self, server: str) -> None:
-        """Have a server in the queue no more, nor room planned for it."""
+        """Take a server out of the queue, and drop the plan for its room."""
         plan = self.index.plans.get(server)
         if plan:
             self.index.drop_plan(server)
@@ -345,58 +478,6 @@ class World:
             if row is not None:
                 self.queue.host_changed(self.index, row)
         self.queue.discard(server)
-
-    def leave(self, server: str, decision: model.Decision | None) -> None:
-        """What was begun for a server is another's: it waits as before."""
-        if decision:
-            self.planner.undo(decision, timeutils.utcnow(True))
-        else:
-            self.index.drop_plan(server)
-        self.put_again(server)
-
-    def tell(self, decision: model.Decision) -> bool:
-        """Keep a decision; returns whether it says anything new."""
-        return self.told.tell(decision, timeutils.utcnow(True))
-
-    def say(self, waiting: model.Waiting, decision: model.Decision) -> None:
-        """Keep a decision, and log it if it says anything new."""
-        self.told.say(waiting, decision, self.options.mode,
-                      timeutils.utcnow(True))
-
-    def came_to_nothing(self, server: str, cause: queue_module.Cause,
-                        reason: model.Reason | None, host: str) -> None:
-        """An attempt has ended, and its server waits."""
-        self.history[server].came_to_nothing(
-            cause, reason, host, timeutils.utcnow(True),
-            self.options.retry_interval)
-
-    def learn_tries(self, server: str, tries: nova.Tries,
-                    reason: model.Reason | None = None) -> bool:
-        """Take over what Nova knows of the attempts for a server.
-
-        :returns: whether it backs off for some of a reaper before this one
-        """
-        known = self.history[server]
-        backs_off = known.learn(tries)
-        if backs_off:
-            known.reason = reason
-        return backs_off
-
-    def withhold(self, shape: model.Shape, host: str) -> None:
-        """Leave a host out for a shape until it changes, or a moment passes.
-
-        Placement has no room on it, whatever is known of it here.
-        """
-        self.index.exclusions.withhold(shape, host)
-        self._withheld.append((
-            time.monotonic() + self.options.retry_interval, shape, host))
-
-    def end_withholding(self) -> None:
-        """Look again at hosts that were left out for long enough."""
-        while self._withheld and self._withheld[0][0] <= time.monotonic():
-            _until, shape, host = self._withheld.popleft()
-            if self.index.exclusions.release(shape, host):
-                self.queue.wake_shape(shape)
 
     def show(self) -> None:
         """Bring the gauges up to date."""

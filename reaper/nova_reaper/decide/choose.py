@@ -2,22 +2,33 @@
 
 """Where a waiting server goes, and who is ended for it.
 
-Pure functions over the index. The order of preference is lexicographic: a
-host with room before any with victims, then what the scorers say, one after
-another, then the host that was listed first.
+The functions are pure ones over the index. The order of preference is
+lexicographic: a host with room before any with victims, then what the scorers
+say, one after another, then the host that was listed first. The Planner makes
+one decision after another, for the servers of the queue. The service and the
+simulation both run it; they differ in what they do with a decision.
 """
 
+import collections
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import datetime
+from typing import Any
 
 import numpy as np
 
-from nova_reaper.cloud import arrays
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.decide import victims
+from nova_reaper.queue import queue as queue_module
+
+Bools = index_module.Bools
+_HOUR = datetime.timedelta(hours=1)
+# Up to so many hosts are looked at faster one by one than all at once.
+_FEW = 64
 
 
 def decide(index: index_module.Index, waiting: model.Waiting,
@@ -57,12 +68,13 @@ def decide(index: index_module.Index, waiting: model.Waiting,
     allowed = eligible.copy()
     if reserved in index.rows:
         allowed[index.rows[reserved]] = False
-    withheld = index.exclusions.withheld(shape)
+    withheld = index.exclusions.withheld(shape, now)
     nobody = np.flatnonzero(room & allowed if withheld is None
-                            else room & allowed & ~withheld)
+                            else room & allowed & ~withheld[0])
     if waiting.avoid in index.rows and len(nobody) > 1:
         nobody = nobody[nobody != index.rows[waiting.avoid]]
-    scorers = victims.Scorers(index, shape, options, arrays.to_micros(now))
+    scorers = victims.Scorers(index, shape, options,
+                              index_module.to_micros(now))
     if len(nobody):
         chosen = scorers.best(victims.Sets(
             nobody, np.zeros((len(nobody), 0), np.int64)))
@@ -78,9 +90,9 @@ def decide(index: index_module.Index, waiting: model.Waiting,
 
 
 def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
-                  ends_left: Mapping[str, int], fits: arrays.Bools,
-                  room: arrays.Bools, eligible: arrays.Bools,
-                  allowed: arrays.Bools, short: arrays.Bools
+                  ends_left: Mapping[str, int], fits: Bools,
+                  room: Bools, eligible: Bools,
+                  allowed: Bools, short: Bools
                   ) -> model.Decision:
     index, shape, demand = scorers.index, waiting.shape, waiting.demand
     kept = bool((room & eligible & ~allowed).any())
@@ -126,9 +138,11 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
 def is_better(index: index_module.Index, waiting: model.Waiting,
               options: model.Options, now: datetime.datetime,
               found: model.Decision, before: model.Decision) -> bool:
-    """Whether less is lost with the victims of a decision than of another.
+    """Whether less is lost with the victims of one decision than of another.
 
-    Of the latter those count that are still there.
+    :param found: the decision that may be better
+    :param before: the other one, of whose victims those count that are still
+        on the host
     """
     options = dataclasses.replace(options, scorers=tuple(
         name for name in options.scorers if name not in victims.SLIGHT))
@@ -151,7 +165,7 @@ def _costs(index: index_module.Index, waiting: model.Waiting,
     """What scorers say of the victims that are still there, [] where none is.
     """
     scorers = victims.Scorers(index, waiting.shape, options,
-                              arrays.to_micros(now))
+                              index_module.to_micros(now))
     costs = []
     for decision in decisions:
         row = index.rows.get(decision.host or '', 0)
@@ -188,12 +202,12 @@ def protected_until(index: index_module.Index, waiting: model.Waiting,
     hosts = _would_help(index, demand,
                         index.fits(demand.shape) & index.enabled)
     safe = table.endable & hosts[table.host_of] & (
-        table.safe_until > arrays.to_micros(now))
+        table.safe_until > index_module.to_micros(now))
     if demand.below is not None:
         safe &= table.priority < demand.below
     if demand.shape.fill_only or not safe.any():
         return None
-    return arrays.from_micros(int(table.safe_until[safe].min()))
+    return index_module.from_micros(int(table.safe_until[safe].min()))
 
 
 def worth_reserving(index: index_module.Index, waiting: model.Waiting
@@ -233,7 +247,7 @@ def _name(index: index_module.Index, row: int) -> str:
 
 
 def _would_help(index: index_module.Index, demand: model.Demand,
-                rows: arrays.Bools) -> arrays.Bools:
+                rows: Bools) -> Bools:
     """The hosts on which there was room without any preemptible server."""
     mine = index.slots.preemptible
     if demand.below is not None:
@@ -273,8 +287,8 @@ def _why_nothing_fits(index: index_module.Index, shape: model.Shape) -> str:
 
 
 def _why_no_room(index: index_module.Index, shape: model.Shape,
-                 fits: arrays.Bools, room: arrays.Bools,
-                 eligible: arrays.Bools, kept: bool
+                 fits: Bools, room: Bools,
+                 eligible: Bools, kept: bool
                  ) -> tuple[model.Reason, str]:
     could = f'{int(fits.sum())} of {len(index.rows)} hosts could take it;'
     refused = room & ~eligible
@@ -296,3 +310,307 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
                 f'{could} none has room, and all are disabled or down.')
     none = 'none that is enabled and up' if off.any() else 'none'
     return model.Reason.NO_ROOM, f'{could} {none} has room{others}.'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class End:
+    """A server that was ended, or is going to be."""
+
+    server: str
+    project: str
+    time: datetime.datetime
+
+
+class Planner:
+    """Decides for the servers that wait, in their order.
+
+    :ivar ends: of servers that count against what may be ended in an hour
+    """
+
+    def __init__(self, index: index_module.Index, queue: queue_module.Queue,
+                 options: model.Options) -> None:
+        self.index = index
+        self.queue = queue
+        self._options = options
+        self.ends: collections.deque[End] = collections.deque()
+        self._reserved: tuple[str, str] | None = None
+        self._seen: set[str] = set()
+        self._told: dict[model.Demand, int] = {}
+
+    def use(self, options: model.Options) -> None:
+        """Decide by other options from now on."""
+        self._options = options
+        if not options.reserve:
+            self._reserved = None
+
+    def next(self, now: datetime.datetime, *, everybody: bool = False,
+             may_end: bool = True
+             ) -> tuple[model.Waiting, model.Decision] | None:
+        """Decide for the next server, None if nobody is to be tried now.
+
+        The room of a decision other than "wait" is planned in the index at
+        once, so that the next decision sees it. It is the caller's to drop
+        the plan when it is carried out, or to call :meth:`undo`.
+
+        :param everybody: whether to go once through all who wait, those whose
+            demand sleeps included
+        :param may_end: whether anybody may be ended for a server now
+        """
+        waiting = None
+        while waiting is None and may_end and self.queue.wake_put_off():
+            # All its servers may be of projects that are passed over.
+            waiting = self.queue.pop(now, asleep=everybody)
+        waiting = waiting or self.queue.pop(now, asleep=everybody)
+        while waiting and waiting.id in self._seen:
+            # The room that another server left over has woken the demand.
+            waiting = self.queue.pop(now, asleep=True)
+        if waiting is None:
+            return None
+        seen, demand = self.index.version, waiting.demand
+        slept = None if self._options.reserve else self.queue.slept(demand)
+        decision = None
+        if everybody:
+            self._seen.add(waiting.id)
+            known = self.queue.asleep(demand)
+            # Decisions since then may have changed why the demand sleeps.
+            if known is not None and self._told.get(demand) == seen:
+                return waiting, dataclasses.replace(known, server=waiting.id)
+            self._told[demand] = seen
+        elif slept:
+            decision = self._decide_again(waiting, slept, now)
+            if decision and decision.verdict is model.Verdict.WAIT:
+                self.queue.sleep(waiting, decision, self.index, seen, now,
+                                 slept.until)
+                return waiting, decision
+        decision = (self._bounded(decision, now) if decision
+                    else self.decide(waiting, now))
+        if decision.victims and not may_end:
+            decision = self._nobody_ends(
+                decision, 'As many as may be are ended for others first.')
+            self.queue.put_off(waiting, decision, self.index, seen, now)
+        elif decision.verdict is model.Verdict.WAIT:
+            self._wait(waiting, decision, seen, now)
+        else:
+            self._plan(waiting, decision, now)
+        return waiting, decision
+
+    @staticmethod
+    def _nobody_ends(decision: model.Decision, why: str,
+                 hindrance: model.Hindrance | None = None) -> model.Decision:
+        """The decision that nobody is ended for a server at the moment."""
+        return model.Decision(
+            decision.server, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
+            detail=f'Preemptible servers can make room for it. {why}',
+            hindrance=hindrance)
+
+    def decide(self, waiting: model.Waiting,
+               now: datetime.datetime) -> model.Decision:
+        """What would be decided for a server; nothing is changed by it."""
+        reserved = self._reservation()
+        if reserved is not None and reserved[0] == waiting.id:
+            reserved = None
+        return self._bounded(decide(
+            self.index, waiting, self._options, now,
+            ends_left=self.ends_left(now),
+            reserved=reserved[1] if reserved else None), now)
+
+    def _bounded(self, decision: model.Decision, now: datetime.datetime
+                 ) -> model.Decision:
+        """The decision, if no more are ended by it in an hour than may be."""
+        if len(decision.victims) <= self._left(now):
+            return decision
+        return self._nobody_ends(
+            decision, 'As many as may be were ended in the last hour.',
+            model.Hindrance.PROTECTED)
+
+    def runner_up(self, waiting: model.Waiting, before: model.Decision,
+                  now: datetime.datetime) -> dict[str, Any]:
+        """What would be decided without the host of a decision.
+
+        :returns: the host, the victims, and the scorer that told both apart;
+            {} if no other host could be made free
+        """
+        row = self.index.rows.get(before.host or '')
+        found = decide(
+            self.index, waiting, self._options, now,
+            ends_left=self.ends_left(now),
+            among=[other for other in self.index.rows.values()
+                   if other != row])
+        if not found.victims:
+            return {}
+        with self._without_plan(waiting):
+            decided = decided_by(self.index, waiting, self._options,
+                                        now, before, found)
+        return {'host': found.host, 'victims': list(found.victims),
+                'decided_by': decided}
+
+    def better(self, waiting: model.Waiting, before: model.Decision,
+               held: Mapping[str, int], now: datetime.datetime
+               ) -> model.Decision | None:
+        """A decision that is better than the plan; nothing is changed.
+
+        :param before: the decision that is planned
+        :param held: the amounts that are held for the server on the host of
+            the decision, as far as the index counts them as used
+        :returns: None if no decision is better
+        """
+        ends = self.ends
+        with self._without_plan(waiting):
+            self.index.plan(index_module.Plan(
+                waiting.id, before.host or '',
+                {name: -amount for name, amount in held.items()}))
+            self.ends = collections.deque(
+                end for end in ends if end.server not in before.victims)
+            try:
+                found = self.decide(waiting, now)
+                if found.verdict is model.Verdict.ROOM or found.victims and (
+                        is_better(self.index, waiting, self._options,
+                                         now, found, before)):
+                    return found
+                return None
+            finally:
+                self.ends = ends
+
+    @contextlib.contextmanager
+    def _without_plan(self, waiting: model.Waiting) -> Iterator[None]:
+        """Have nothing planned for a server for a moment."""
+        plan = self.index.plans.get(waiting.id)
+        self.index.drop_plan(waiting.id)
+        try:
+            yield
+        finally:
+            self.index.drop_plan(waiting.id)
+            if plan:
+                self.index.plan(plan)
+
+    def _decide_again(self, waiting: model.Waiting, slept: queue_module.Sleep,
+                      now: datetime.datetime) -> model.Decision | None:
+        """Decide by the hosts that have changed since a demand slept.
+
+        The other hosts have no room for the demand. So a host that changes
+        does not cost each demand a search over all hosts.
+
+        :returns: None if all hosts have to be looked at
+        """
+        before, rows = slept.decision, self.index.changed_since(slept.seen)
+        if (slept.until is not None and slept.until <= now or
+                len(rows) > len(self.index.hosts) // 8 or
+                before.reason in model.NEVER):
+            return None
+        still = dataclasses.replace(before, server=waiting.id)
+        few = before.reason is model.Reason.NO_ROOM and len(rows) <= _FEW
+        if few and not any(
+                could_help(self.index, waiting.demand, row)
+                for row in rows):
+            return still
+        decision = decide(
+            self.index, waiting, self._options, now,
+            ends_left=self.ends_left(now), among=rows)
+        if decision.verdict is model.Verdict.ROOM:
+            return decision
+        if decision.verdict is model.Verdict.PREEMPT:
+            # The reason for the wait is that of all hosts.
+            return dataclasses.replace(decision, reason=before.reason)
+        if decision.hindrance is model.Hindrance.PROTECTED or (
+                decision.hindrance is not before.hindrance) or (
+                decision.reason not in (before.reason,
+                                        model.Reason.NOTHING_FITS)):
+            return None
+        return still
+
+    def undo(self, decision: model.Decision, now: datetime.datetime) -> None:
+        """Give the room of a decision back, and its server to the queue."""
+        self.index.drop_plan(decision.server)
+        self.drop_ends(decision)
+        self.queue.give_back(decision.server, now)
+        row = self.index.rows.get(decision.host or '')
+        if row is not None:
+            self.queue.host_changed(self.index, row)
+
+    def drop_ends(self, decision: model.Decision) -> None:
+        """Count the ends of a decision no more."""
+        victims = set(decision.victims)
+        left = collections.deque(
+            end for end in self.ends if end.server not in victims)
+        if len(left) < len(self.ends) and self._capped:
+            # Other servers of these projects may be ended instead.
+            self.queue.wake_protected()
+        self.ends = left
+
+    def ends_left(self, now: datetime.datetime) -> dict[str, int]:
+        """How many servers may still be ended by project, {} for no limit."""
+        most = self._options.max_ends_per_project_hour or model.MAX_INT
+        left = self._left(now)
+        if not self._capped:
+            return {}
+        ended = collections.Counter(end.project for end in self.ends)
+        return {project: min(left, max(0, most - ended[project]))
+                for project in self.index.slots.projects}
+
+    @property
+    def _capped(self) -> bool:
+        return bool(self._options.max_ends_per_project_hour or
+                    self._options.max_ends_per_hour)
+
+    def _left(self, now: datetime.datetime) -> int:
+        """How many servers of all projects may still be ended."""
+        self.ends = collections.deque(
+            end for end in self.ends if end.time > now - _HOUR)
+        most = self._options.max_ends_per_hour or model.MAX_INT
+        return max(0, most - len(self.ends))
+
+    def _wait(self, waiting: model.Waiting, decision: model.Decision,
+              seen: int, now: datetime.datetime) -> None:
+        times = []
+        if decision.hindrance is model.Hindrance.PROTECTED:
+            times.append(protected_until(self.index, waiting, now))
+            if self.ends and self._capped:
+                times.append(min(end.time for end in self.ends) + _HOUR)
+        withheld = self.index.exclusions.withheld(waiting.shape, now)
+        if withheld is not None:
+            times.append(withheld[1])
+        self.queue.sleep(
+            waiting, decision, self.index, seen, now,
+            min(filter(None, times), default=None), complete=withheld is None)
+        if self._options.reserve:
+            self._reserve(waiting)
+
+    def _plan(self, waiting: model.Waiting, decision: model.Decision,
+              now: datetime.datetime) -> None:
+        assert decision.host is not None
+        table = self.index.slots
+        for victim in decision.victims:
+            server = table.find(victim)
+            if server is not None:
+                self.ends.append(End(victim, server.project, now))
+        self.index.plan(index_module.Plan(
+            waiting.id, decision.host, waiting.shape.amounts,
+            decision.victims))
+        self.queue.grant(waiting, self.index.totals(), now)
+        if self._reserved is not None and self._reserved[0] == waiting.id:
+            self._reserved = None
+            self.queue.wake_all()
+        if decision.victims:
+            # The victims may free more than the server needs.
+            self.queue.host_changed(self.index,
+                                    self.index.rows[decision.host])
+
+    def _reserve(self, waiting: model.Waiting) -> None:
+        """Keep a host for the first server that cannot be placed."""
+        reserved = self._reservation()
+        if reserved is not None:
+            holder = self.queue.get(reserved[0])
+            if holder and self.queue.rank(holder) <= self.queue.rank(waiting):
+                return
+        host = worth_reserving(self.index, waiting)
+        if host is not None:
+            self._reserved = waiting.id, host
+            self.queue.wake_all()
+
+    def _reservation(self) -> tuple[str, str] | None:
+        if self._reserved is not None and (
+                self._reserved[0] not in self.queue or
+                self._reserved[1] not in self.index.rows):
+            self._reserved = None
+            self.queue.wake_all()
+        return self._reserved

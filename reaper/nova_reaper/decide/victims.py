@@ -29,9 +29,11 @@ import itertools
 
 import numpy as np
 
-from nova_reaper.cloud import arrays
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
+
+Bools = index_module.Bools
+Ints = index_module.Ints
 
 # So many sets are built side by side, so many are chosen from where they are
 # found one by one. So many steps are made for that in one decision, and in
@@ -54,13 +56,13 @@ class Sets:
     :ivar members: the slots of the servers of each set, a line for each
     """
 
-    rows: arrays.Ints
-    members: arrays.Ints
+    rows: Ints
+    members: Ints
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, which: arrays.Bools | arrays.Ints) -> 'Sets':
+    def take(self, which: Bools | Ints) -> 'Sets':
         """Some of the sets."""
         return Sets(self.rows[which], self.members[which])
 
@@ -79,14 +81,14 @@ class Problem:
     :ivar left: how many servers of each project may be ended
     """
 
-    table: arrays.Slots
+    table: index_module.Slots
     columns: list[int]
-    need: list[arrays.Ints]
-    left: arrays.Ints
+    need: list[Ints]
+    left: Ints
 
     def without_needless(self, sets: Sets) -> Sets:
         """Those of the sets of which no server could be left out."""
-        spared: arrays.Bools = np.ones(sets.members.shape, np.bool_)
+        spared: Bools = np.ones(sets.members.shape, np.bool_)
         for need, column in zip(self.need, self.columns):
             amounts = self.table.amounts[column][sets.members].astype(np.int64)
             rest = amounts.sum(axis=1, keepdims=True) - amounts
@@ -103,7 +105,7 @@ class Field:
     :ivar after: by resource class, the most that a later one of its host has
     """
 
-    def __init__(self, problem: Problem, chosen: arrays.Ints,
+    def __init__(self, problem: Problem, chosen: Ints,
                  size: int) -> None:
         table = problem.table
         self.problem = problem
@@ -137,7 +139,7 @@ class Field:
         self.starts = np.flatnonzero(self.first)
         self.next_start = np.cumsum(self.first)
 
-    def after(self, amounts: arrays.Ints) -> arrays.Ints:
+    def after(self, amounts: Ints) -> Ints:
         """The most that a later server of the same host has."""
         # Seen from the end each host has an offset above those before it, so
         # that no maximum runs over from one into the next.
@@ -148,7 +150,7 @@ class Field:
         result[:-1][same] = most[1:][same]
         return result
 
-    def weights(self) -> arrays.Ints:
+    def weights(self) -> Ints:
         """What each server has of all that is needed together.
 
         No set that covers the needs weighs less than _WEIGHT for each class
@@ -161,7 +163,7 @@ class Field:
                 need > 0, -(-np.minimum(amounts, safe) * _WEIGHT // safe), 0)
         return weights
 
-    def at_least(self) -> arrays.Ints:
+    def at_least(self) -> Ints:
         """A number of victims below which a host cannot be made to fit.
 
         :returns: by host; FAR where all of its servers are not enough
@@ -319,28 +321,28 @@ class Scorers:
     options: model.Options
     now: int
 
-    def priority(self, sets: Sets) -> arrays.Ints:
+    def priority(self, sets: Sets) -> Ints:
         """The highest priority of a set."""
-        highest: arrays.Ints = self.index.slots.priority[sets.members].max(
+        highest: Ints = self.index.slots.priority[sets.members].max(
             axis=1, keepdims=True, initial=-model.MAX_INT)
         return highest
 
-    def count(self, sets: Sets) -> arrays.Ints:
+    def count(self, sets: Sets) -> Ints:
         """How many servers a set has."""
         return np.full((len(sets), 1), sets.members.shape[1])
 
-    def deletes(self, sets: Sets) -> arrays.Ints:
+    def deletes(self, sets: Sets) -> Ints:
         """How many servers of a set would be deleted and not shelved."""
-        deletes: arrays.Ints = self.index.slots.deletes[sets.members].sum(
+        deletes: Ints = self.index.slots.deletes[sets.members].sum(
             axis=1, keepdims=True)
         return deletes
 
-    def priorities(self, sets: Sets) -> arrays.Ints:
+    def priorities(self, sets: Sets) -> Ints:
         """The highest priority of a set, then the second highest, and so on.
         """
         return -np.sort(-self.index.slots.priority[sets.members], axis=1)
 
-    def leftover(self, sets: Sets) -> arrays.Ints:
+    def leftover(self, sets: Sets) -> Ints:
         """What of RAM, then VCPUs, then disk is left over on the host."""
         index, asked = self.index, self.shape.amounts
         columns = []
@@ -353,10 +355,10 @@ class Scorers:
                                     free + freed - asked.get(name, 0)))
         return np.stack(columns, axis=1)
 
-    def youngest(self, sets: Sets) -> arrays.Ints:
+    def youngest(self, sets: Sets) -> Ints:
         """The time for which the servers of a set have run, all together."""
         launched = self.index.slots.launched[sets.members]
-        run: arrays.Ints = (self.now - launched).sum(axis=1, keepdims=True)
+        run: Ints = (self.now - launched).sum(axis=1, keepdims=True)
         return run
 
     def best(self, sets: Sets) -> Sets:
@@ -379,7 +381,7 @@ class Scorers:
                 for name in self.options.scorers]
 
 
-SCORERS: Mapping[str, Callable[[Scorers, Sets], arrays.Ints]] = {
+SCORERS: Mapping[str, Callable[[Scorers, Sets], Ints]] = {
     'priority': Scorers.priority,
     'count': Scorers.count,
     'deletes': Scorers.deletes,
@@ -405,7 +407,7 @@ class Result:
     exact: bool = True
 
 
-def find(scorers: Scorers, demand: model.Demand, rows: arrays.Bools,
+def find(scorers: Scorers, demand: model.Demand, rows: Bools,
          left: Mapping[str, int]) -> Result:
     """Find the best sets whose end makes room on one of the hosts.
 
@@ -419,7 +421,7 @@ def find(scorers: Scorers, demand: model.Demand, rows: arrays.Bools,
 
 
 def room_without(index: index_module.Index, shape: model.Shape,
-                 slots: arrays.Bools | arrays.Ints) -> arrays.Bools:
+                 slots: Bools | Ints) -> Bools:
     """The hosts on which there was room if the servers of slots were gone."""
     host_of = index.slots.host_of[slots]
     rows = np.ones(len(index.hosts), np.bool_)
@@ -432,7 +434,7 @@ def room_without(index: index_module.Index, shape: model.Shape,
 
 
 def _at_least(index: index_module.Index, column: int,
-              need: arrays.Ints) -> arrays.Ints:
+              need: Ints) -> Ints:
     """A number of victims below which hosts cannot cover a need."""
     *_, before, most = index.largest[column]
     result = np.ones_like(need)
@@ -448,7 +450,7 @@ def _at_least(index: index_module.Index, column: int,
 class _Search:
 
     def __init__(self, scorers: Scorers, demand: model.Demand,
-                 rows: arrays.Bools, left: Mapping[str, int]) -> None:
+                 rows: Bools, left: Mapping[str, int]) -> None:
         index, names = scorers.index, scorers.options.scorers
         self.scorers = scorers
         self.table = index.slots
@@ -489,7 +491,7 @@ class _Search:
             return Result(self._search(may, self.rows), self.exact)
         # By what all servers up to a level have together the lowest is found
         # that may do; by what may be ended of a project it may be a higher.
-        enough: dict[int, arrays.Bools] = {}
+        enough: dict[int, Bools] = {}
         low, level, high = 0, 0, len(levels) - 1
         while low < high:
             enough[level] = self.rows & room_without(
@@ -508,7 +510,7 @@ class _Search:
                 return Result(sets, self.exact)
         return Result(None, self.exact)
 
-    def _search(self, may: arrays.Bools, rows: arrays.Bools
+    def _search(self, may: Bools, rows: Bools
                 ) -> Sets | None:
         """Try sets of one server on some hosts, of two, and so on."""
         rows, at_least = rows.copy(), self.at_least.copy()
@@ -547,11 +549,11 @@ class _Search:
             sets = self.problem.without_needless(sets)
         return self.scorers.best(sets) if len(sets) else None
 
-    def _chosen(self, may: arrays.Bools, rows: arrays.Bools
-                ) -> arrays.Ints:
+    def _chosen(self, may: Bools, rows: Bools
+                ) -> Ints:
         return np.flatnonzero(may & rows[self.table.host_of])
 
-    def _of_size(self, chosen: arrays.Ints,
+    def _of_size(self, chosen: Ints,
                  size: int) -> Sets | None:
         """The best of all sets of a size that make room."""
         if size == 1:

@@ -21,6 +21,7 @@ from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
+from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 
@@ -34,15 +35,10 @@ SHAPES = 'list of what filters say'
 # How often the list of changes is tried before everything is read, and how
 # many servers of one kind Nova may fail over in one list.
 TRIES = 3
-# Seconds in which what servers ask for, and then how often a host was looked
-# for, is asked for one list; and how many of the first may fail, and none be
-# answered, before it is Nova that fails.
+# Seconds in which what servers ask for is asked for one list; and how many of
+# these requests may fail, and none be answered, before it is Nova that fails.
 ASKING = 60.0
 FAILURES = 5
-# For how many servers one list asks how often a host was looked for. A server
-# comes to wait in so long after its create, and is not rebuilt before.
-LOOKS = 50
-BURIAL = datetime.timedelta(seconds=10)
 PAUSE = 10.0  # seconds in which a flood of changes of aggregates is one
 # Between two lists of what filters say is a pause of so many times what the
 # first has taken: Nova's schedulers are asked about all hosts, and have others
@@ -56,14 +52,10 @@ NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WaitingList:
-    """All that wait: those that are PENDING, and those that are to return.
-
-    :ivar tries: how often a host was looked for, for some of them
-    """
+    """All that wait: those that are PENDING, and those that are to return."""
 
     servers: Mapping[str, nova.NovaServer]
     answers: Mapping[str, shapes.Answer]
-    tries: Mapping[str, nova.Tries]
     read_at: datetime.datetime
     seconds: float
 
@@ -110,8 +102,6 @@ class Lists:
         # IDs of servers over which Nova failed in the last list: their turn is
         # the last.
         self._failing: set[str] = set()
-        # The last change of each server when its tries were read.
-        self._tried: dict[str, datetime.datetime] = {}
         # The servers in ERROR that keep their places, as they were read last,
         # and the IDs of those that the reaper has rebuilt.
         self._failed: dict[str, nova.NovaServer] = {}
@@ -133,8 +123,8 @@ class Lists:
                                 for server in servers.values()},
                                set(servers))
         self._learn(answers.values())
-        return WaitingList(servers, answers, self._read_tries(servers),
-                           read_at, time.monotonic() - begun)
+        return WaitingList(servers, answers, read_at,
+                           time.monotonic() - begun)
 
     def keep_failed(self, server: str) -> None:
         """The reaper has rebuilt a server, and its build failed."""
@@ -143,57 +133,25 @@ class Lists:
     def _is_kept(self, server: nova.NovaServer) -> bool:
         """Whether a server in ERROR keeps its place in the queue."""
         return server.failed and (
-            server.id in self._rebuilt or shapes.has_asked(server))
+            server.id in self._rebuilt or shapes.has_asked(server)) and (
+                shapes.wait(server, self._reader.properties.get(
+                    server.project, {})) is not model.Wait.NEVER)
 
     def _read_failed(self) -> dict[str, nova.NovaServer]:
         found = {}
         for uuid in self._failed.keys() | self._rebuilt:
             try:
-                server = self._reader.nova.server(uuid)
-            except rest.NotFound:
-                self._rebuilt.discard(uuid)
-                continue
+                server = self._reader.nova.find(uuid)
             except nova.CellDown:
                 if uuid in self._failed:
                     found[uuid] = self._failed[uuid]
                 continue
-            if self._is_kept(server):
+            if server and self._is_kept(server):
                 found[uuid] = server
-            elif server.launched_at:
+            elif server is None or server.launched_at:
                 self._rebuilt.discard(uuid)
         self._failed = found
         return found
-
-    def _read_tries(self, servers: Mapping[str, nova.NovaServer]
-                    ) -> dict[str, nova.Tries]:
-        """The tries of servers that were rebuilt since they were looked at.
-
-        Of so many as are LOOKS, as far as there is time: one request for each.
-        """
-        self._tried = {server: at for server, at in self._tried.items()
-                       if server in servers}
-        found: dict[str, nova.Tries] = {}
-        end = time.monotonic() + ASKING
-        for server in servers.values():
-            if len(found) == LOOKS or time.monotonic() >= end:
-                break
-            if tries := self.read_tries(server):
-                found[server.id] = tries
-        return found
-
-    def read_tries(self, server: nova.NovaServer) -> nova.Tries | None:
-        """The tries of a server, None if nothing has changed."""
-        known = self._tried.get(server.id, server.created_at + BURIAL)
-        if server.shelved or server.updated_at <= known:
-            return None
-        try:
-            tries = self._reader.nova.tries(server.id)
-        except rest.RequestFailed as error:
-            LOG.info('How often a host was looked for, for server %s, is '
-                     'looked at later: %s', server.id, error)
-            return None
-        self._tried[server.id] = server.updated_at
-        return tries
 
     def _answers(self, servers: Collection[nova.NovaServer],
                  classes: Collection[str]) -> dict[str, shapes.Answer]:
@@ -242,20 +200,16 @@ class Lists:
         return answers
 
     def read_one(self, uuid: str, classes: Collection[str]
-                 ) -> tuple[nova.NovaServer, shapes.Answer,
-                            nova.Tries | None] | None:
+                 ) -> tuple[nova.NovaServer, shapes.Answer] | None:
         """One server, None if it does not wait."""
-        try:
-            server = self._reader.nova.server(uuid)
-        except rest.NotFound:
-            return None
-        if not server.waits and not self._is_kept(server):
+        server = self._reader.nova.find(uuid)
+        if server is None or not (server.waits or self._is_kept(server)):
             return None
         answer = self.answer(server, classes)
         if answer is None:
             return None
         self._learn([answer])
-        return server, answer, self.read_tries(server)
+        return server, answer
 
     def answer(self, server: nova.NovaServer, classes: Collection[str]
                ) -> shapes.Answer | None:
@@ -277,58 +231,71 @@ class Lists:
             expressions |= answer.shape.required | answer.shape.member_of
         self._reader.read_having(expressions)
 
-    def read_all(self) -> FullList:
-        """Everything.
+    def read_hosts(self, since: datetime.datetime | None = None,
+                   views: Mapping[str, reader.HostView] | None = None,
+                   anew: bool = True) -> FullList:
+        """Everything, or the hosts that have changed and all that wait.
 
-        :raises: rest.RequestFailed if any part cannot be read: half a
-            list is none
+        A host has changed if one of its servers has, if the host was not there
+        before, or if Nova says something else of the host.
+
+        :param since: when the last reading of everything began, None to read
+            everything
+        :param views: the hosts as they were read then
+        :param anew: whether to ask again for traits, for aggregates and for
+            what filters say
+        :raises: rest.RequestFailed if any part cannot be read: half a list is
+            none
         """
         begun, read_at = time.monotonic(), timeutils.utcnow(True)
-        self._reader.nova.client.look_again()
-        hypervisors = self._reader.read_hypervisors()
-        if not self._reader.hypervisors:
-            self._reader.keep_hypervisors(hypervisors)
-        self._reader.read_properties()
-        self._reader.read_preemptible()
-        self._reader.read_having(self._shapes.expressions(), again=True)
-        self._reader.read_shared(hypervisors)
-        hosts = self._reader.read_hosts(hypervisors)
-        self._shapes.forget()
-        # The lists until the next one of all read each of these by itself.
-        # Nova leaves out those of cells that are down.
-        self._failed |= {
-            server.id: server
-            for server in self._reader.nova.servers(status='ERROR')
-            if self._is_kept(server)}
-        waiting = self.read_waiting(reader.classes(hosts.values()))
-        if not waiting.servers and (
-                found := self._reader.nova.count_not_placed(read_at - HOUR)):
+        source, whole = self._reader, since is None
+        if whole:
+            source.nova.client.look_again()
+        known = dict(source.hypervisors)
+        hypervisors = source.read_hypervisors()
+        if not known:
+            source.keep_hypervisors(hypervisors)
+        source.read_properties()
+        # A notice does not count as a change of the server.
+        source.read_preemptible()
+        among = hypervisors if since is None else {
+            name: hypervisors[name] for name in self._changed(
+                since, views or {}, known, hypervisors)}
+        if anew:
+            source.read_having(self._shapes.expressions(), again=True)
+            self._shapes.forget()
+        if whole:
+            source.read_shared(hypervisors)
+        hosts = source.read_hosts(among)
+        if whole:
+            # The lists until the next one of all read each of these by itself.
+            # Nova leaves out those of cells that are down.
+            self._failed |= {server.id: server for server
+                             in source.nova.servers(status='ERROR')
+                             if self._is_kept(server)}
+        waiting = self.read_waiting(reader.classes(
+            hosts.values() if views is None else views.values()))
+        if not whole:
+            LOG.info('Of %d hosts %d have changed since %s.',
+                     len(hypervisors), len(hosts), since)
+        elif not waiting.servers and (
+                found := source.nova.count_not_placed(read_at - HOUR)):
             LOG.warning(
                 'No server waits, but %d that were created within the hour '
                 'found no host and are in ERROR: nova-conductor seems to run '
                 'without "use_pending_state = true".', found)
-        return self._full(hypervisors, hosts, waiting, read_at, begun)
+        # Traits that only servers on the list ask for are read after the
+        # hosts.
+        return FullList(hypervisors, {
+            name: view and source.with_traits(view)
+            for name, view in hosts.items()}, waiting, read_at,
+            time.monotonic() - begun)
 
-    def read_changes(self, since: datetime.datetime,
-                     views: Mapping[str, reader.HostView],
-                     anew: bool = False) -> FullList:
-        """What has changed since everything was read, of it the waiting all.
-
-        A host has changed if one of its servers has, or it was not there, or
-        Nova says something else of it.
-
-        :param since: when that reading began
-        :param views: the hosts as they were read then
-        :param anew: whether traits, aggregates and what filters say are to be
-            asked for again, too
-        :raises: rest.RequestFailed
-        """
-        begun, read_at = time.monotonic(), timeutils.utcnow(True)
-        known = dict(self._reader.hypervisors)
-        hypervisors = self._reader.read_hypervisors()
-        self._reader.read_properties()
-        # A notice does not count as a change of the server.
-        self._reader.read_preemptible()
+    def _changed(self, since: datetime.datetime,
+                 views: Mapping[str, reader.HostView],
+                 known: Mapping[str, nova.Hypervisor],
+                 hypervisors: Mapping[str, nova.Hypervisor]) -> set[str]:
+        """The names of the hosts that have changed."""
         changed = self._reader.read_changed(since - SKEW)
         names = {server.host for server in (*changed.values(),
                                             *self._reader.under_notice())}
@@ -336,26 +303,7 @@ class Lists:
                   if not view.consumers.isdisjoint(changed)}
         names |= {name for name, item in hypervisors.items()
                   if name not in views or known.get(name) != item}
-        if anew:
-            self._reader.read_having(self._shapes.expressions(), again=True)
-            self._shapes.forget()
-        hosts = self._reader.read_hosts(
-            {name: hypervisors[name] for name in names if name in hypervisors})
-        waiting = self.read_waiting(reader.classes(views.values()))
-        LOG.info('Of %d hosts %d have changed since %s.', len(hypervisors),
-                 len(hosts), since)
-        return self._full(hypervisors, hosts, waiting, read_at, begun)
-
-    def _full(self, hypervisors: Mapping[str, nova.Hypervisor],
-              hosts: Mapping[str, reader.HostView | None],
-              waiting: WaitingList, read_at: datetime.datetime, begun: float
-              ) -> FullList:
-        # Traits that only servers on the list ask for are read after the
-        # hosts.
-        whole = {name: view and self._reader.with_traits(view)
-                 for name, view in hosts.items()}
-        return FullList(hypervisors, whole, waiting, read_at,
-                        time.monotonic() - begun)
+        return names & hypervisors.keys()
 
 
 class Calendar:

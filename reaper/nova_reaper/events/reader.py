@@ -8,7 +8,6 @@ Beside the reader are the jobs by which other threads read, and do more.
 """
 
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from concurrent import futures
@@ -161,10 +160,7 @@ class Reader:
 
     def read_server(self, uuid: str) -> nova.NovaServer | None:
         """One preemptible server again; None if it is gone, or is none."""
-        try:
-            server: nova.NovaServer | None = self.nova.server(uuid)
-        except rest.NotFound:
-            server = None
+        server = self.nova.find(uuid)
         with self._lock:
             return self._keep(uuid, server)
 
@@ -341,24 +337,17 @@ class Reader:
         Owners write metadata, too: what cannot be a notice is none, nor is one
         for an ID that is not written as Nova writes it.
         """
-        return [server for server in self._known()
+        return [server for server in self.known()
                 if shapes.TERMINATE_AT in server.metadata and
                 shapes.is_id(server.metadata.get(shapes.FOR))]
 
-    def on_hosts(self, names: Collection[str]) -> list[nova.NovaServer]:
-        """The preemptible servers on some hosts."""
-        return [server for server in self._known() if server.host in names]
-
     def shelved(self) -> list[nova.NovaServer]:
         """Servers that the reaper has shelved, and that are to come back."""
-        return [server for server in self._known() if server.shelved and
+        return [server for server in self.known() if server.shelved and
                 shapes.SHELVED_AT in server.metadata]
 
-    def back(self) -> list[nova.NovaServer]:
-        """Servers with the mark of shelved ones that are on a host."""
-        return [server for server in self._known() if shapes.is_back(server)]
-
-    def _known(self) -> list[nova.NovaServer]:
+    def known(self) -> list[nova.NovaServer]:
+        """The preemptible servers, and those that are shelved for others."""
         # Another thread may learn of more servers at the same time.
         with self._lock:
             return list(self.preemptible.values())

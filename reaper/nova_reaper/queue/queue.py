@@ -14,6 +14,7 @@ nor races that are lost, nor faults of services. Nothing here asks anybody; it
 is not safe for threads.
 """
 
+import bisect
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -21,17 +22,38 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import datetime
-import enum
 import heapq
+import itertools
+import math
+from typing import TypeVar
 
-from nova_reaper.clients import nova
+import numpy as np
+
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
-from nova_reaper.queue import lines as lines_module
 
-# Places that are nobody's any more are dropped when there are more of them
-# than this and two for each server.
-_STALE = 1000
+# Half-lives after which the weights of the fair share begin anew at 1, before
+# they overflow.
+_LARGEST_AGE = 500
+# If a host could help more demands than this, the room is gone before most of
+# them have their turn: they sleep until then.
+_MANY = 32
+# Hosts for which demands sleep until their turn, at most.
+_HELPERS = 8
+# The amount of a resource class that a demand does not ask for: every host has
+# more.
+_NOT_ASKED = -(1 << 62)
+
+# When a server was created, how many servers were in the queue before it, and
+# its ID: servers of one priority and project are tried in this order.
+Place = tuple[float, int, str]
+# Until when a server backs off, how many servers came before it, and its ID.
+Later = tuple[datetime.datetime, int, str]
+# The share of a project, its first place and its ID.
+Key = tuple[float, Place, str]
+T = TypeVar('T', Place, Later, Key)
+# The level, the share of the project and the place of the first server.
+Rank = tuple[tuple[bool, int], float, Place]
 
 NOT_ASKED = (
     'It waits for its owner to ask: rebuild it at microversion 2.106 or '
@@ -71,7 +93,7 @@ def deadline(waiting: model.Waiting,
 
 def expired(servers: Iterable[model.Waiting], options: model.Options,
             now: datetime.datetime) -> Iterator[model.Waiting]:
-    """Those of some servers that wait past their deadline."""
+    """The servers that wait past their deadline."""
     for waiting in servers:
         end = deadline(waiting, options)
         if end is not None and end <= now:
@@ -86,42 +108,349 @@ def not_asked(waiting: model.Waiting) -> model.Decision:
         hindrance=model.Hindrance.NOT_ASKED, detail=NOT_ASKED)
 
 
+class FairShare:
+    """What the queue gave to each project, as its dominant share.
+
+    The dominant share is the largest of a project's shares of the cloud's
+    resource classes (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011).
+    What was given long ago counts less. Instead of letting it fade, what is
+    given later weighs more, so that the order of the projects never changes
+    but when something is given.
+    """
+
+    #: Grows when the shares of all projects have changed.
+    version = 0
+
+    def __init__(self, half_life: int) -> None:
+        self._half_life = half_life
+        self._begin: datetime.datetime | None = None
+        self._given: dict[str, dict[str, float]] = {}
+        self._shares: dict[str, float] = {}
+        # By server what may be taken back, weighted: its project and amounts.
+        self._grants: dict[str, tuple[str, dict[str, float]]] = {}
+
+    def forget(self) -> None:
+        """Forget what was given."""
+        self.version += 1
+        self._given.clear()
+        self._shares.clear()
+        self._grants.clear()
+
+    def use(self, half_life: int, now: datetime.datetime) -> None:
+        """Let what was given count less by another half-life from now on."""
+        if half_life == self._half_life:
+            return
+        factor = 1.0 / self._weight(now)
+        for given in (*self._given.values(), *(
+                amounts for _project, amounts in self._grants.values())):
+            for name in given:
+                given[name] *= factor
+        for project in self._shares:
+            self._shares[project] *= factor
+        self.version += 1
+        self._half_life, self._begin = half_life, now
+
+    def of(self, project: str) -> float:
+        """The dominant share; only the order of the values has a meaning."""
+        return self._shares.get(project, 0.0)
+
+    def give(self, project: str, resources: Mapping[str, int],
+             totals: Mapping[str, int], at: datetime.datetime,
+             server: str = '') -> None:
+        """Count what a project was given.
+
+        :param totals: the capacity of the cloud, by resource class
+        :param at: when it was given
+        :param server: for which it may be taken back, '' for none
+        """
+        weight = self._weight(at)
+        amounts = {name: amount * weight for name, amount in resources.items()}
+        if server:
+            self._grants[server] = project, amounts
+        self._add(project, amounts, totals)
+
+    def take_back(self, server: str, totals: Mapping[str, int]) -> str:
+        """Take back what was given for a server, if that can be.
+
+        :returns: the project, '' if nothing was given
+        """
+        project, amounts = self._grants.pop(server, ('', {}))
+        if amounts:
+            self._add(project, {name: -amount for name, amount
+                                in amounts.items()}, totals)
+        return project
+
+    def settle(self, server: str) -> None:
+        """What was given for a server is not taken back any more."""
+        self._grants.pop(server, None)
+
+    def _add(self, project: str, amounts: Mapping[str, float],
+             totals: Mapping[str, int]) -> None:
+        given = self._given.setdefault(project, {})
+        for name, amount in amounts.items():
+            given[name] = given.get(name, 0.0) + amount
+        self._shares[project] = max(
+            (amount / totals[name] for name, amount in given.items()
+             if totals.get(name, 0) > 0), default=0.0)
+
+    def _weight(self, at: datetime.datetime) -> float:
+        """How much counts what is given at a time."""
+        if not self._half_life:
+            return 1.0
+        if self._begin is None:
+            self._begin = at
+        age = (at - self._begin).total_seconds() / self._half_life
+        if age > _LARGEST_AGE:
+            self.forget()
+            self._begin, age = at, 0.0
+        return float(2.0 ** age)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Line:
+    """The servers of one demand, project and priority, by their places.
+
+    The first server stands for the whole line, so that a demand falls asleep
+    and wakes up without a look at each of its servers.
+
+    :ivar level: shelved servers come after all others, and the higher priority
+        before the lower
+    :ivar parked: servers that are not tried before the demand wakes up
+    :ivar shown: the place at which the queue looks for the line, None if the
+        queue does not look for it
+    """
+
+    level: tuple[bool, int]
+    project: str
+    demand: model.Demand
+    places: list[Place] = dataclasses.field(default_factory=list)
+    parked: list[Place] = dataclasses.field(default_factory=list)
+    shown: Place | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Sleep:
+    """Why a demand sleeps, and until when.
+
+    :ivar until: when to decide again in any case, None for no such time
+    :ivar seen: the version of the index by which that was decided
+    :ivar complete: whether no host of that version could be made to have room
+    :ivar column: the place of the demand in the arrays of Sleepers
+    """
+
+    decision: model.Decision
+    until: datetime.datetime | None
+    seen: int
+    complete: bool
+    column: int = -1
+
+
+class Sleepers:
+    """The demands that sleep.
+
+    The amounts that demands ask for stand in arrays, an array for each
+    resource class, with an element for each demand.
+
+    :ivar options: by which demands are woken
+    :ivar sleeps: why each demand sleeps
+    :ivar put_off: the columns of the demands that sleep until preemptible
+        servers may be ended for them
+    """
+
+    def __init__(self, options: model.Options) -> None:
+        self.options = options
+        self.put_off = np.zeros(0, np.bool_)
+        self.sleeps: dict[model.Demand, Sleep] = {}
+        self._demands: dict[int, model.Demand] = {}
+        self._empty: list[int] = []
+        self._taken = np.zeros(0, np.bool_)
+        self._asked: dict[str, index_module.Ints] = {}
+
+    def add(self, demand: model.Demand, sleep: Sleep) -> None:
+        """Have a demand sleep that did not sleep before."""
+        if not self._empty:
+            size = max(64, 2 * len(self._taken))
+            self._empty = list(range(size - 1, len(self._taken) - 1, -1))
+            self._taken = index_module.wider(self._taken, size)
+            self.put_off = index_module.wider(self.put_off, size)
+            self._asked = {name: index_module.wider(asked, size)
+                           for name, asked in self._asked.items()}
+        self.sleeps[demand] = sleep
+        sleep.column = column = self._empty.pop()
+        self._demands[column] = demand
+        self._taken[column] = True
+        for asked in self._asked.values():
+            asked[column] = _NOT_ASKED
+        for name, amount in demand.shape.by_host:
+            if name not in self._asked:
+                self._asked[name] = np.full(len(self._taken), _NOT_ASKED)
+            self._asked[name][column] = amount
+
+    def pop(self, demand: model.Demand) -> Sleep | None:
+        """Wake a demand; returns its sleep, None if it did not sleep."""
+        sleep = self.sleeps.pop(demand, None)
+        if sleep:
+            self._taken[sleep.column] = False
+            self.put_off[sleep.column] = False
+            self._empty.append(sleep.column)
+            del self._demands[sleep.column]
+        return sleep
+
+    def within(self, index: index_module.Index, row: int
+               ) -> index_module.Bools:
+        """Which columns ask for no more than a host could have free.
+
+        Demands for which nobody may be ended yet need what is free now.
+        """
+        could = self._taken.copy()
+        for name, asked in self._asked.items():
+            could &= asked <= np.where(
+                self.put_off, index.free_of(name, row),
+                self._most(index, row, name))
+        return could
+
+    def demand(self, column: int) -> model.Demand:
+        """The demand that sleeps at a column."""
+        return self._demands[column]
+
+    def would_help(self, index: index_module.Index, row: int,
+                   demand: model.Demand) -> bool:
+        """Whether a host could help a demand, asleep or not."""
+        return (all(self._most(index, row, name) >= amount
+                    for name, amount in demand.shape.by_host) and
+                index.could_take(demand.shape, row))
+
+    def _most(self, index: index_module.Index, row: int, name: str) -> int:
+        """What of a resource class a host could be made to have free."""
+        most = index.free_of(name, row)
+        if name in index.classes and (
+                self.options.mode is not model.Mode.FILL):
+            most += int(index.endable[index.classes[name]][row])
+        return most
+
+
+class _Level:
+    """The projects of a level, in order.
+
+    :ivar first: the first places of the lines of each project, in order
+    """
+
+    def __init__(self, share: FairShare) -> None:
+        self._share = share
+        self.first: dict[str, list[Place]] = {}
+        self._order: list[Key] = []
+        self._keys: dict[str, Key] = {}
+
+    def reorder(self, project: str) -> None:
+        """Have a project stand by its share and its first place."""
+        key = self._keys.pop(project, None)
+        if key:
+            _remove(self._order, key)
+        if places := self.first.get(project):
+            key = self._share.of(project), places[0], project
+            self._keys[project] = key
+            bisect.insort(self._order, key)
+
+    def next(self, closed: Collection[str]) -> Place | None:
+        """The place of the next server, None if there is none.
+
+        :param closed: projects to pass over
+        """
+        at = 0
+        while at < len(self._order):
+            share, place, project = self._order[at]
+            if self._share.of(project) > share:
+                # The project was given something since: it stands further on.
+                self.reorder(project)
+            elif project in closed:
+                at += 1
+            else:
+                return place
+        return None
+
+
+@dataclasses.dataclass(slots=True)
+class _Ranking:
+    """Demands that sleep, in the order of their first servers.
+
+    :ivar demands: the rank and the column of each demand, as a heap
+    :ivar moved: how many servers had moved forward when the demands were put
+        in order
+    """
+
+    demands: list[tuple[Rank, int]]
+    moved: int
+
+
+@dataclasses.dataclass(slots=True)
+class _Help:
+    """A host that could help many demands, and those demands in their order.
+    """
+
+    index: index_module.Index
+    row: int
+    ranking: _Ranking
+
+
 @dataclasses.dataclass(slots=True)
 class _Item:
-    """A server in the queue.
+    """A server in the queue: in a line, backing off, or taken out.
 
-    :ivar arrival: how many were put before it
-    :ivar token: of the place where it stands, 0 before the first; places with
-        another token are nobody's any more
-    :ivar out: whether it is taken out, and not given back yet
+    :ivar arrival: how many servers were put before it
+    :ivar line: where the server stands at the place, None if in no line
+    :ivar due: until when the server backs off, None if it does not
+    :ivar out: whether the server is taken out, and not given back yet
     """
 
     waiting: model.Waiting
     arrival: int
-    token: int = 0
+    place: Place = (0.0, 0, '')
+    line: Line | None = None
+    due: datetime.datetime | None = None
     out: bool = False
 
 
+def _remove(ordered: list[T], item: T) -> bool:
+    """Take an item out of an ordered list; returns whether it was there."""
+    at = bisect.bisect_left(ordered, item)
+    if at == len(ordered) or ordered[at] != item:
+        return False
+    del ordered[at]
+    return True
+
+
 class Queue:
-    """The servers that wait."""
+    """The servers that wait.
+
+    Each server stands in the line of its demand, project and priority. The
+    queue looks for a line where the first server of the line stands.
+    """
 
     def __init__(self, options: model.Options) -> None:
         self._options = options
-        self.share = lines_module.FairShare(options.fair_share_half_life)
+        self.share = FairShare(options.fair_share_half_life)
         self._items: dict[str, _Item] = {}
-        self._arrival = 0
-        self._token = 0
-        self._stale = 0
+        self._arrivals = itertools.count(1)
         self._closed: frozenset[str] = frozenset()
-        self._levels: dict[tuple[bool, int], lines_module.Level] = {}
-        # Those that back off: until when, and with which token.
-        self._later: list[tuple[datetime.datetime, str, int]] = []
+        self._levels: dict[tuple[bool, int], _Level] = {}
+        # The version of the shares by which the levels are in order.
+        self._ordered = self.share.version
+        # The servers that back off, in order.
+        self._later: list[Later] = []
         self._totals: Mapping[str, int] = {}
         self._lines: dict[model.Demand, dict[
-            tuple[bool, int, str], lines_module.Line]] = {}
-        self._sleeping = lines_module.Sleepers(options)
+            tuple[bool, int, str], Line]] = {}
+        self._sleeping = Sleepers(options)
         # Demands that were woken for the hosts alone that have changed.
-        self._slept: dict[model.Demand, lines_module.Sleep] = {}
+        self._slept: dict[model.Demand, Sleep] = {}
+        # Hosts that could help demands which sleep until their turn, by row.
+        self._helpers: dict[int, _Help] = {}
+        # The order of the demands that were put off, None if a demand was put
+        # off after that order was made.
+        self._put_off: _Ranking | None = None
+        # How many servers may have moved forward.
+        self._moved = 0
+        # When to wake demands; the number keeps Demands from being compared.
         self._alarms: list[tuple[datetime.datetime, int, model.Demand]] = []
 
     def __len__(self) -> int:
@@ -141,96 +470,99 @@ class Queue:
     def use(self, options: model.Options, now: datetime.datetime) -> None:
         """Order and wake by other options from now on."""
         self._options = self._sleeping.options = options
-        if self.share.use(options.fair_share_half_life, now):
-            for level in self._levels.values():
-                level.reorder_all()
+        self.share.use(options.fair_share_half_life, now)
         self.wake_all()
-        for _due, server, token in list(self._later):
-            if self._stands(server, token):
-                self._enqueue(self._items[server], now)
+        for _due, _arrival, server in list(self._later):
+            self._enqueue(self._items[server], now)
 
     def in_order(self) -> list[model.Waiting]:
-        """All that wait, in the order of now; what is given will change it."""
+        """All servers in the order in which they would be tried now."""
         return sorted(self, key=self.rank)
 
     def rank(self, waiting: model.Waiting
-             ) -> tuple[bool, int, float, datetime.datetime, int]:
+             ) -> tuple[bool, int, float, datetime.datetime, float]:
         """Where a server stands, the smaller the sooner."""
         item = self._items.get(waiting.id)
         return (waiting.shelved, -waiting.priority,
                 self.share.of(waiting.project), waiting.created_at,
-                item.arrival if item else self._arrival)
+                item.arrival if item else math.inf)
 
     def put(self, waiting: model.Waiting, now: datetime.datetime) -> None:
-        """Add a server, or say anew what is known of it.
+        """Add a server, or say anew what is known of the server.
 
-        One that was taken out and not given back yet stays out.
+        A server that was taken out and not given back yet stays out.
         """
         item = self._items.get(waiting.id)
         if item is None:
-            self._arrival += 1
-            item = self._items[waiting.id] = _Item(waiting, self._arrival)
+            item = self._items[waiting.id] = _Item(
+                waiting, next(self._arrivals))
         elif item.waiting == waiting:
             return
         item.waiting = waiting
         if not item.out:
             self._enqueue(item, now)
-        if self._stale > _STALE + 2 * len(self._items):
-            self._compact()
 
     def discard(self, server: str) -> None:
         """Forget a server: it runs, is gone or was given up."""
         self.share.settle(server)
         item = self._items.pop(server, None)
-        self._stale += item is not None and item.token > 0
+        if item:
+            self._leave(item)
 
     def pop(self, now: datetime.datetime,
             asleep: bool = False) -> model.Waiting | None:
         """Take out the next server that may be tried, None if there is none.
 
-        It is out until it is given back, put to sleep or discarded.
+        The server is out until it is given back, put to sleep or discarded.
 
-        :param asleep: whether to return those as well whose demand sleeps;
+        :param asleep: whether to return servers as well whose demand sleeps;
             they sleep on
         """
         self._release(now)
+        if self._ordered != self.share.version:
+            self._ordered = self.share.version
+            self._moved += 1
+            for level in self._levels.values():
+                for project in level.first:
+                    level.reorder(project)
+        while True:
+            woken = self._wake_next()
+            if (found := self._pop(asleep)) or not woken:
+                return found
+
+    def _pop(self, asleep: bool) -> model.Waiting | None:
+        """As pop(), of the servers whose time has come."""
         for key in sorted(self._levels):
             level = self._levels[key]
-            while (entry := level.pop(self._closed)) is not None:
-                place, line = entry
-                if not line.places or line.places[0] != place:
-                    continue
-                _created, _arrival, server, token = place
+            while place := level.next(self._closed):
+                item = self._items[place[2]]
+                line = item.line
+                assert line
                 sleeps = line.demand in self._sleeping.sleeps
-                if self._stands(server, token):
-                    if sleeps and not asleep:
-                        # All of the line is noted when it wakes up.
-                        continue
-                    heapq.heappop(line.places)
-                    if sleeps:
-                        line.parked.append(place)
-                    else:
-                        self._items[server].out = True
+                if sleeps and not asleep:
+                    # The queue looks for the line again when it wakes up.
+                    self._show(line, None)
+                    continue
+                if sleeps:
+                    del line.places[0]
+                    bisect.insort(line.parked, place)
                     self._note(line)
-                    return self._items[server].waiting
-                heapq.heappop(line.places)
-                self._note(line)
-            if not level:
-                del self._levels[key]
+                else:
+                    self._leave(item)
+                    item.out = True
+                return item.waiting
         return None
 
     def close(self, projects: Collection[str]) -> None:
         """Pass over the servers of these projects, and of no others."""
-        opened = self._closed - set(projects)
         self._closed = frozenset(projects)
-        for project in opened:
-            self._reorder(project)
 
     def give_back(self, server: str, now: datetime.datetime) -> None:
-        """Nothing came of it: it waits again, and was given nothing."""
+        """Have a server wait again that was taken out, and given nothing."""
         project = self.share.take_back(server, self._totals)
-        if project is not None:
-            self._reorder(project)
+        self._moved += 1
+        for level in self._levels.values():
+            level.reorder(project)
         item = self._items.get(server)
         if item and item.out:
             item.out = False
@@ -245,23 +577,16 @@ class Queue:
         self._totals = totals
         self.share.give(waiting.project, waiting.shape.amounts, totals, now,
                         waiting.id)
-        self._reorder(waiting.project)
-
-    def remember(self, project: str, amounts: Mapping[str, int],
-                 totals: Mapping[str, int], at: datetime.datetime) -> None:
-        """Count for the fair share what a project was given at a time."""
-        self.share.give(project, amounts, totals, at)
-        self._reorder(project)
 
     def asleep(self, demand: model.Demand) -> model.Decision | None:
         """Why a demand sleeps, None if it does not."""
         sleep = self._sleeping.sleeps.get(demand)
         return sleep.decision if sleep else None
 
-    def slept(self, demand: model.Demand) -> lines_module.Sleep | None:
-        """With what a demand slept until some hosts changed.
+    def slept(self, demand: model.Demand) -> Sleep | None:
+        """The sleep that ended for a demand because some hosts changed.
 
-        :returns: None if all hosts are to be looked at
+        :returns: None if all hosts are to be looked at for the demand
         """
         return self._slept.get(demand)
 
@@ -269,13 +594,14 @@ class Queue:
               index: index_module.Index, seen: int, now: datetime.datetime,
               until: datetime.datetime | None = None,
               complete: bool = True) -> bool:
-        """There is nothing for a server, and so for none of its demand.
+        """Put the demand of a server to sleep: no host has room for it.
 
-        :param seen: the version of the index that was decided by. If a host
-            has changed since then that could help, nobody sleeps
-        :param until: when to look again, should nothing change
-        :param complete: whether hosts that do not change will not do then
-        :returns: whether it sleeps
+        :param seen: the version of the index by which that was decided. If a
+            host that could help has changed since, the demand stays awake
+        :param until: when to decide again, should no host change
+        :param complete: whether the hosts that do not change are not looked at
+            when another host wakes the demand
+        :returns: whether the demand sleeps
         """
         item = self._items.get(waiting.id)
         if item:
@@ -288,32 +614,138 @@ class Queue:
             return False
         sleep = self._sleeping.sleeps.get(demand)
         if sleep is None:
-            sleep = lines_module.Sleep(decision, until, seen, complete)
+            sleep = Sleep(decision, until, seen, complete)
             self._sleeping.add(demand, sleep)
             self._slept.pop(demand, None)
         sleep.decision, sleep.until = decision, until
         if until is not None:
-            self._token += 1
-            heapq.heappush(self._alarms, (until, self._token, demand))
-        if item:
-            self._line(waiting).parked.append(self._place(item))
+            heapq.heappush(self._alarms,
+                           (until, next(self._arrivals), demand))
+        if item and item.line is None:
+            bisect.insort(self._stand(item, waiting).parked, item.place)
         return True
+
+    def put_off(self, waiting: model.Waiting, decision: model.Decision,
+                index: index_module.Index, seen: int, now: datetime.datetime
+                ) -> None:
+        """Put the demand of a server to sleep until servers may be ended.
+
+        Arguments are those of sleep().
+        """
+        if self.sleep(waiting, decision, index, seen, now, complete=False):
+            column = self._sleeping.sleeps[waiting.demand].column
+            self._sleeping.put_off[column] = True
+            self._put_off = None
+
+    def wake_put_off(self) -> bool:
+        """Wake the first of the demands that were put off.
+
+        :returns: whether there was such a demand
+        """
+        could = self._sleeping.put_off
+        if self._put_off is None:
+            self._put_off = self._ranking(np.flatnonzero(could).tolist())
+        column = self._next_of(self._put_off, could)
+        if column is not None:
+            self.wake(self._sleeping.demand(column))
+        return column is not None
 
     def host_changed(self, index: index_module.Index, row: int) -> int:
         """Wake the demands that a changed host could help.
 
-        :returns: how many those are
+        If the host could help many demands, each sleeps until its turn, and
+        sleeps on if the host has no room by then.
+
+        :returns: how many demands were woken, or sleep until their turn
         """
-        demands = self._sleeping.helped_by(index, row)
+        could = self._sleeping.within(index, row)
+        columns = np.flatnonzero(could).tolist()
+        self._helpers.pop(row, None)
+        if len(columns) > _MANY and len(self._helpers) < _HELPERS:
+            self._helpers[row] = _Help(index, row, self._ranking(columns))
+            return len(columns)
+        demands = [demand for demand in map(self._sleeping.demand, columns)
+                   if index.could_take(demand.shape, row)]
         for demand in demands:
-            sleep = self._sleeping.sleeps[demand]
-            self.wake(demand)
-            if len(self._slept) > len(self._items):
-                # Nobody waits for some of these any more.
-                self._slept.clear()
-            if sleep.complete:
-                self._slept[demand] = sleep
+            self._wake_for_host(demand)
         return len(demands)
+
+    def _ranking(self, columns: Iterable[int]) -> _Ranking:
+        """Put demands that sleep in order; those without a server wake up."""
+        ranked = []
+        for column in columns:
+            rank = self._rank_of(column)
+            if rank:
+                ranked.append((rank, column))
+            else:
+                # Its next server is decided for, wherever the demand stood.
+                self.wake(self._sleeping.demand(column))
+        heapq.heapify(ranked)
+        return _Ranking(ranked, self._moved)
+
+    def _rank_of(self, column: int) -> Rank | None:
+        """Where the first server of a demand that sleeps stands, if any."""
+        lines = self._lines.get(self._sleeping.demand(column), {})
+        return min(((line.level, self.share.of(line.project), min(
+            [*line.places[:1], *line.parked[:1]]))
+            for line in lines.values()), default=None)
+
+    def _wake_next(self) -> bool:
+        """Wake the next demand of each host that could help demands.
+
+        :returns: whether a demand was woken
+        """
+        woken = False
+        for help_of in list(self._helpers.values()):
+            demand = self._next_for(help_of)
+            if demand:
+                self._wake_for_host(demand)
+                woken = True
+            else:
+                del self._helpers[help_of.row]
+        return woken
+
+    def _next_for(self, help_of: _Help) -> model.Demand | None:
+        """Take out the next demand that a host could still help."""
+        could = self._sleeping.within(help_of.index, help_of.row)
+        while (column := self._next_of(help_of.ranking, could)) is not None:
+            demand = self._sleeping.demand(column)
+            if help_of.index.could_take(demand.shape, help_of.row):
+                return demand
+        return None
+
+    def _next_of(self, ranking: _Ranking, could: index_module.Bools
+                 ) -> int | None:
+        """Take the first demand out of an order.
+
+        :param could: the columns of the demands that may be taken out
+        :returns: the column of the demand, None if there is none
+        """
+        if ranking.moved != self._moved:
+            again = self._ranking([
+                column for _rank, column in ranking.demands if could[column]])
+            ranking.demands, ranking.moved = again.demands, again.moved
+        while ranking.demands and could.any():
+            before, column = heapq.heappop(ranking.demands)
+            rank = self._rank_of(column) if could[column] else None
+            if rank and rank > before:
+                # The project was given something since.
+                heapq.heappush(ranking.demands, (rank, column))
+            elif rank:
+                return column
+            elif could[column]:
+                self.wake(self._sleeping.demand(column))
+        return None
+
+    def _wake_for_host(self, demand: model.Demand) -> None:
+        """Look at the hosts that have changed for a demand that sleeps."""
+        sleep = self._sleeping.sleeps[demand]
+        self.wake(demand)
+        if len(self._slept) > len(self._items):
+            # Some of the demands have no server any more.
+            self._slept.clear()
+        if sleep.complete:
+            self._slept[demand] = sleep
 
     def wake(self, demand: model.Demand) -> None:
         """Look at the servers of a demand again."""
@@ -321,8 +753,9 @@ class Queue:
         if self._sleeping.pop(demand) is None:
             return
         for line in list(self._lines.get(demand, {}).values()):
-            while line.parked:
-                heapq.heappush(line.places, line.parked.pop())
+            if line.parked:
+                line.places = sorted(line.places + line.parked)
+                line.parked = []
             self._note(line)
 
     def wake_shape(self, shape: model.Shape) -> None:
@@ -334,238 +767,97 @@ class Queue:
         self._wake_those(lambda demand, _sleep: demand not in demands)
 
     def wake_protected(self) -> None:
-        """Wake those for whom protected servers would have had to end."""
+        """Wake the demands that only protected servers could make room for.
+        """
         self._wake_those(lambda _demand, sleep: sleep.decision.hindrance is (
             model.Hindrance.PROTECTED))
 
     def wake_all(self) -> None:
-        """Look at everything again."""
+        """Look at all demands again."""
         self._wake_those(lambda _demand, _sleep: True)
 
     def _wake_those(self, are_meant: Callable[
-            [model.Demand, lines_module.Sleep], bool]) -> None:
+            [model.Demand, Sleep], bool]) -> None:
         for demand, sleep in [*self._sleeping.sleeps.items(),
                               *self._slept.items()]:
             if are_meant(demand, sleep):
                 self.wake(demand)
 
     def expired(self, now: datetime.datetime) -> list[model.Waiting]:
-        """Those that wait past their deadline and are not taken out."""
+        """The servers that wait past their deadline and are not taken out."""
         return list(expired(
             (item.waiting for item in self._items.values() if not item.out),
             self._options, now))
 
     def _enqueue(self, item: _Item, now: datetime.datetime) -> None:
+        """Have a server stand where it belongs by what is known of it."""
+        self._leave(item)
         due = due_at(item.waiting, self._options)
-        if due is None or due <= now:
-            self._push(item)
+        if due is not None and due > now:
+            item.due = due
+            bisect.insort(self._later, (due, item.arrival, item.waiting.id))
             return
-        heapq.heappush(self._later, (due, item.waiting.id,
-                                     self._new_token(item)))
+        line = self._stand(item, item.waiting)
+        self._moved += item.waiting.demand in self._sleeping.sleeps
+        bisect.insort(line.places, item.place)
+        self._note(line)
 
-    def _push(self, item: _Item) -> None:
-        line, place = self._line(item.waiting), self._place(item)
-        heapq.heappush(line.places, place)
-        if line.places[0] == place:
-            self._note(line)
-
-    def _place(self, item: _Item) -> lines_module.Place:
-        waiting = item.waiting
-        return (waiting.created_at.timestamp(), item.arrival, waiting.id,
-                self._new_token(item))
-
-    def _line(self, waiting: model.Waiting) -> lines_module.Line:
+    def _stand(self, item: _Item, waiting: model.Waiting) -> Line:
+        """Give a server its place, and return the line of a demand."""
         level = waiting.shelved, -waiting.priority
         lines = self._lines.setdefault(waiting.demand, {})
         key = (*level, waiting.project)
         if key not in lines:
-            lines[key] = lines_module.Line(level, waiting.project,
-                                           waiting.demand)
+            lines[key] = Line(level, waiting.project, waiting.demand)
+        item.line = lines[key]
+        item.place = waiting.created_at.timestamp(), item.arrival, waiting.id
         return lines[key]
 
-    def _note(self, line: lines_module.Line) -> None:
-        """Have a line stand where its first server does."""
-        while line.places and not self._stands(*line.places[0][2:]):
-            heapq.heappop(line.places)
-        if line.places:
-            level = self._levels.get(line.key)
-            if level is None:
-                level = self._levels[line.key] = lines_module.Level(self.share)
-            level.note(line)
-        elif not line.parked:
+    def _leave(self, item: _Item) -> None:
+        """Have a server stand nowhere."""
+        line, due = item.line, item.due
+        item.line = item.due = None
+        if due is not None:
+            _remove(self._later, (due, item.arrival, item.waiting.id))
+        if line:
+            if not _remove(line.places, item.place):
+                line.parked.remove(item.place)
+            self._note(line)
+
+    def _note(self, line: Line) -> None:
+        """Have the queue look for a line where its first server stands."""
+        self._show(line, line.places[0] if line.places else None)
+        if not line.places and not line.parked:
             lines = self._lines.get(line.demand, {})
-            lines.pop((*line.key, line.project), None)
+            lines.pop((*line.level, line.project), None)
             if not lines:
                 self._lines.pop(line.demand, None)
 
-    def _compact(self) -> None:
-        """Drop the places of servers that wait no more, or elsewhere."""
-        self._stale = 0
-        for line in [line for lines in self._lines.values()
-                     for line in lines.values()]:
-            for places in (line.places, line.parked):
-                places[:] = [place for place in places
-                             if self._stands(*place[2:])]
-            heapq.heapify(line.places)
-            self._note(line)
-
-    def _new_token(self, item: _Item) -> int:
-        self._stale += item.token > 0
-        self._token += 1
-        item.token = self._token
-        return self._token
-
-    def _stands(self, server: str, token: int) -> bool:
-        """Whether a server stands at the place with a token."""
-        item = self._items.get(server)
-        return item is not None and item.token == token
+    def _show(self, line: Line, place: Place | None) -> None:
+        """Have the queue look for a line at a place, None for nowhere."""
+        if place == line.shown:
+            return
+        level = self._levels.setdefault(line.level, _Level(self.share))
+        places = level.first.setdefault(line.project, [])
+        before = places[:1]
+        if line.shown:
+            _remove(places, line.shown)
+        if place:
+            bisect.insort(places, place)
+        line.shown = place
+        if not places:
+            del level.first[line.project]
+        if places[:1] != before:
+            level.reorder(line.project)
+        if not level.first:
+            del self._levels[line.level]
 
     def _release(self, now: datetime.datetime) -> None:
+        """Let servers and demands be tried again whose time has come."""
         while self._later and self._later[0][0] <= now:
-            _due, server, token = heapq.heappop(self._later)
-            if self._stands(server, token):
-                self._push(self._items[server])
+            self._enqueue(self._items[self._later[0][2]], now)
         while self._alarms and self._alarms[0][0] <= now:
-            until, _token, demand = heapq.heappop(self._alarms)
+            until, _number, demand = heapq.heappop(self._alarms)
             sleep = self._sleeping.sleeps.get(demand)
             if sleep is not None and sleep.until == until:
                 self.wake(demand)
-
-    def _reorder(self, project: str) -> None:
-        for level in self._levels.values():
-            level.reorder(project)
-
-
-# A miss counts for so long.
-MISS_AGE = datetime.timedelta(hours=1)
-
-
-class Cause(enum.Enum):
-    """Why nothing came of an attempt."""
-
-    SERVER = enum.auto()       # Nova refused the server
-    HOST = enum.auto()         # a host could not build it
-    INTERRUPTED = enum.auto()  # a host or a service died while it was built
-    SERVICE = enum.auto()      # a service did not answer, or failed
-    RACE = enum.auto()         # somebody else was faster, or it was put off
-
-
-@dataclasses.dataclass(slots=True)
-class History:
-    """What became of a server since it is known; most as model.Waiting has it.
-
-    :ivar builds: how many builds have failed on a host
-    """
-
-    attempts: int = 1
-    last: datetime.datetime | None = None
-    rebuilds: int = 0
-    failures: int = 0
-    failed_at: datetime.datetime | None = None
-    builds: int = 0
-    reason: model.Reason | None = None
-    avoid: str | None = None
-    paused_until: datetime.datetime | None = None
-
-    def asked(self, now: datetime.datetime) -> None:
-        """Nova was asked by the reaper to build the server."""
-        self.attempts += 1
-        self.rebuilds += 1
-        self.last = now
-
-    def came_to_nothing(self, cause: Cause, reason: model.Reason | None,
-                        host: str, now: datetime.datetime, pause: int
-                        ) -> None:
-        """An attempt has ended, and the server waits.
-
-        :param pause: seconds until the next try after a fault of a service
-        """
-        self.avoid = (host if cause in (Cause.HOST, Cause.INTERRUPTED)
-                      else None)
-        if cause is Cause.SERVICE:
-            self.paused_until = now + datetime.timedelta(seconds=pause)
-        if cause is Cause.HOST:
-            self.builds += 1
-        if cause is Cause.SERVER or cause is Cause.HOST and self.builds > 1:
-            self.failures += 1
-            self.failed_at = now
-        if cause in (Cause.SERVER, Cause.HOST):
-            self.reason = reason
-
-    def learn(self, tries: nova.Tries) -> bool:
-        """Take over what Nova knows of attempts.
-
-        :returns: whether some of them were of a reaper before this one: the
-            server backs off as if they were of this one
-        """
-        self.attempts = max(self.attempts, tries.attempts)
-        if tries.last and (self.last is None or self.last < tries.last):
-            self.last = tries.last
-        before, self.rebuilds = self.rebuilds, max(self.rebuilds,
-                                                   tries.rebuilds)
-        if self.rebuilds == before:
-            return False
-        self.failures += self.rebuilds - before
-        self.failed_at = tries.last_rebuild
-        return True
-
-    def of(self, waiting: model.Waiting) -> model.Waiting:
-        """The server with what became of it."""
-        return dataclasses.replace(
-            waiting, attempts=self.attempts,
-            last_attempt=self.last or waiting.last_attempt,
-            failures=self.failures, failed_at=self.failed_at,
-            paused_until=self.paused_until, avoid=self.avoid,
-            rebuilds=self.rebuilds, reason=self.reason or waiting.reason)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Miss:
-    """Servers were ended for a server that did not run after that.
-
-    :ivar why: what Nova or the host said
-    """
-
-    at: datetime.datetime
-    why: str
-
-
-class Misses:
-    """The misses of each kind of server, for as long as they count."""
-
-    def __init__(self) -> None:
-        self._misses: dict[str, list[Miss]] = {}
-
-    def add(self, key: str, miss: Miss) -> int:
-        """Count a miss; returns how many there are of its kind.
-
-        :param key: of the shape of the server
-        """
-        misses = [*self._current(key, miss.at), miss]
-        # Of the other kinds, those of which none counts any more go.
-        self._misses = {
-            other: known for other, known in self._misses.items()
-            if known[-1].at > miss.at - MISS_AGE} | {key: misses}
-        return len(misses)
-
-    def objection(self, key: str, most: int, now: datetime.datetime) -> str:
-        """Why nobody is ended for a kind of server, '' if that is allowed.
-
-        :param most: so many misses are too many
-        """
-        misses = self._current(key, now)
-        if not most or len(misses) < most:
-            return ''
-        until = misses[-most].at + MISS_AGE
-        return (f'Nobody is ended for such servers until '
-                f'{until:%Y-%m-%dT%H:%M:%SZ}: {len(misses)} of them did not '
-                f'run within the hour after others had been ended for them. '
-                f'The last one: {misses[-1].why}')
-
-    def clear(self) -> None:
-        """Forget all of them."""
-        self._misses.clear()
-
-    def _current(self, key: str, now: datetime.datetime) -> list[Miss]:
-        return [miss for miss in self._misses.get(key, ())
-                if miss.at > now - MISS_AGE]

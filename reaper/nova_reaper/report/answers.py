@@ -10,7 +10,6 @@ Owners read all of them but for numbers of hosts and their sizes.
 import collections
 from collections.abc import Collection
 from collections.abc import Iterable
-from collections.abc import Sequence
 import dataclasses
 import datetime
 from typing import Any
@@ -22,7 +21,7 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 from nova_reaper.queue import queue
-from nova_reaper.report import metrics
+from nova_reaper.report import health
 
 LOG = log.getLogger(__name__)
 Reason, Hindrance = model.Reason, model.Hindrance
@@ -60,13 +59,6 @@ _ADVICE = {
                          'cause, rebuild it with another.',
     Reason.QUOTA: 'Delete servers that are not needed, or ask for more quota.',
 }
-
-
-def text(time: datetime.datetime | None) -> str | None:
-    """A time as Nova's API has it."""
-    if time is None:
-        return None
-    return time.astimezone(datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,11 +100,12 @@ class Entry:
                       'error' if waiting.failed else 'pending'),
             'priority': waiting.priority, 'position': self.position,
             'queue_length': self.queue_length,
-            'since': text(waiting.created_at), 'attempts': waiting.attempts,
-            'last_attempt': text(waiting.last_attempt),
-            'next_attempt': text(self.next_attempt),
-            'deadline': text(self.deadline), 'step': self.step,
-            'decided_at': text(self.decided_at)}
+            'since': model.time_text(waiting.created_at),
+            'attempts': waiting.attempts,
+            'last_attempt': model.time_text(waiting.last_attempt),
+            'next_attempt': model.time_text(self.next_attempt),
+            'deadline': model.time_text(self.deadline), 'step': self.step,
+            'decided_at': model.time_text(self.decided_at)}
         answer |= (self.decision or model.Decision(
             waiting.id, model.Verdict.WAIT)).to_dict()
         if self.decision is None:
@@ -170,8 +163,8 @@ class Entry:
             return 'Nothing: the reaper only observes.'
         said = self._next()
         if self.deadline and self.step == 'waiting':
-            said += (f' If it still waits at {text(self.deadline)} it is set '
-                     'to ERROR.')
+            said += (' If it still waits at '
+                     f'{model.time_text(self.deadline)} it is set to ERROR.')
         return said
 
     def _next(self) -> str:
@@ -185,46 +178,12 @@ class Entry:
         if self._hindrance is Hindrance.NEEDS_OWNER:
             return 'Nothing: its owner has to rebuild it.'
         if self.next_attempt:
-            return f'It is tried again at {text(self.next_attempt)}.'
+            return ('It is tried again at '
+                    f'{model.time_text(self.next_attempt)}.')
         if self.decision and self.decision.reason in model.NEVER:
             return (f'It is {built} as soon as there is a host that can take '
                     'it.')
         return f'It is {built} as soon as there is room.'
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Check:
-    """One of the things that the reaper depends on.
-
-    :ivar status: ``ok``, ``degraded`` or ``failed``
-    """
-
-    name: str
-    status: str
-    detail: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Health:
-    """Whether the reaper does its work."""
-
-    active: bool
-    mode: model.Mode
-    configured_mode: model.Mode
-    safeguard: str | None
-    checks: Sequence[Check]
-
-    @property
-    def status(self) -> str:
-        """The worst of all."""
-        worst = {check.status for check in self.checks}
-        if 'failed' in worst:
-            return 'failed'
-        return 'degraded' if 'degraded' in worst or self.safeguard else 'ok'
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer of /healthz."""
-        return {'status': self.status} | dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -245,7 +204,7 @@ class Decisions:
     :ivar last: by the ID of the server
     """
 
-    def __init__(self, meters: metrics.Metrics) -> None:
+    def __init__(self, meters: health.Metrics) -> None:
         self._metrics = meters
         self.last: dict[str, Told] = {}
         # The labels with which the gauge of waiting servers has values.
@@ -288,7 +247,7 @@ class Decisions:
         :param views: all hosts
         """
         counts: collections.Counter[tuple[str, str]] = collections.Counter()
-        oldest = dict.fromkeys(metrics.STATES, 0.0)
+        oldest = dict.fromkeys(health.STATES, 0.0)
         for server in servers:
             state = 'shelved' if server.shelved else 'pending'
             told = self.last.get(server.id)

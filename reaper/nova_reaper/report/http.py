@@ -37,8 +37,8 @@ from nova_reaper.decide import choose
 from nova_reaper import engine as engine_module
 from nova_reaper.queue import queue
 from nova_reaper.report import answers
+from nova_reaper.report import health
 from nova_reaper.report import journal
-from nova_reaper.report import metrics
 from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
@@ -170,7 +170,7 @@ def pause_to_dict(switch: store.Record | None) -> dict[str, Any]:
     """The last pause or resume as /v1/pause has it."""
     detail = switch.detail if switch else {}
     return {'paused': bool(switch and switch.kind is store.Kind.PAUSE),
-            'since': answers.text(switch.at) if switch else None,
+            'since': model.time_text(switch.at) if switch else None,
             'by': detail.get('by'), 'reason': detail.get('why')}
 
 
@@ -258,7 +258,7 @@ class Shown:
             return [
                 {'server': victim.id, 'name': victim.name,
                  'project_id': victim.project, 'action': victim.action.value,
-                 'terminate_at': answers.text(current.terminate_at),
+                 'terminate_at': model.time_text(current.terminate_at),
                  'for': current.id, 'host': current.host}
                 for current in self._engine.attempts.under_way.values()
                 for victim in current.victims
@@ -293,14 +293,14 @@ class Shown:
              'action': item.action.value, 'resources': dict(item.resources)}
             for item in found if item]}
 
-    def health(self) -> answers.Health:
+    def health(self) -> health.Health:
         """How the reaper is."""
         why = self._why()
         if self._known:
             return self._known.guard.health(why)
-        return answers.Health(
+        return health.Health(
             False, model.Mode.OBSERVE, model.Mode(self._conf.reaper.mode),
-            None, [answers.Check('cloud', 'failed' if why else 'degraded',
+            None, [health.Check('cloud', 'failed' if why else 'degraded',
                                  why or 'not asked yet')])
 
     def as_of(self) -> datetime.datetime | None:
@@ -384,7 +384,7 @@ class Api:
                         for entry in entries[:limit]],
             'mode': health.mode.value,
             'configured_mode': health.configured_mode.value,
-            'as_of': answers.text(self._source.as_of())}
+            'as_of': model.time_text(self._source.as_of())}
         if len(entries) > limit:
             body['pending_links'] = _next(request, query,
                                           entries[limit - 1].waiting.id)
@@ -569,14 +569,14 @@ def _error(code: int, title: str, message: str) -> webob.Response:
 
 
 def application(conf: cfg.ConfigOpts, source: Shown,
-                meters: metrics.Metrics, book: journal.Journal) -> WsgiApp:
+                meters: health.Metrics, book: journal.Journal) -> WsgiApp:
     """All that the reaper answers, with Keystone in front of /v1."""
     api = auth_token.AuthProtocol(
         Api(conf, source, book), {'oslo_config_config': conf})
 
     @dec.wsgify
     def root(request: webob.Request) -> webob.Response | WsgiApp:
-        # WebOb refuses to decode a path that is no UTF-8.
+        # WebOb refuses to decode a path that is not UTF-8.
         path = request.environ.get('PATH_INFO', '').rstrip('/')
         if path.startswith('/v1/'):
             return api

@@ -11,11 +11,13 @@ A thread that acts can wait for the record of what it is about to do. A process
 that is killed then has ended no server of which nothing is known. Nobody waits
 while the database does not keep up. A reaper that is killed between a deed and
 its record leaves a notice or a build open, of which no record says the result;
-close() asks Nova for it.
+so does a victim that had not ended when its notice was withdrawn. close() asks
+Nova for the result.
 
 What a reaper has done bears on what it does: on caps by the hour, the
-protection of servers that came back, exclusions, misses and the fair share.
-The next reaper, after a restart or on another machine, reads that here.
+protection of servers that came back, exclusions, misses, back-offs and the
+fair share. The next reaper, after a restart or on another machine, reads that
+here.
 """
 
 import base64
@@ -43,6 +45,7 @@ from oslo_utils import uuidutils
 import requests
 
 from nova_reaper.clients import nova
+from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
@@ -310,12 +313,15 @@ class Journal:
     def switch(self, kind: Kind, by: str, why: str) -> Record:
         """Pause or resume, for this reaper at once; returns what stands.
 
+        Others are told of a change.
+
         :raises: what the database does; nothing has changed then
         """
         before = self.store.switch()
         if (before.kind if before else Kind.RESUME) is not kind:
             before = Record(kind, detail={'by': by, 'why': why})
             self.store.add([before])
+            self._tell(before)
             LOG.warning('%s by %s: %s', kind.value.capitalize(), by, why)
         self._switch = before
         return before or Record(kind)
@@ -432,7 +438,9 @@ class Memory:
     :ivar ends: by the reaper, within an hour
     :ivar returns: of servers that may still be protected for it
     :ivar stuck: withdrawals for which a server may still be left alone
-    :ivar missed: builds that failed though others had been ended for them
+    :ivar missed: builds within an hour that failed though others had been
+        ended for them
+    :ivar failed: builds within an hour for which a server backs off
     :ivar builds: of servers that run since, for the fair share
     """
 
@@ -442,6 +450,7 @@ class Memory:
     returns: Sequence[Record] = ()
     stuck: Sequence[Record] = ()
     missed: Sequence[Record] = ()
+    failed: Sequence[Record] = ()
     builds: Sequence[Record] = ()
 
 
@@ -450,8 +459,7 @@ def read(store: store_module.Store, until: datetime.datetime,
     """Read what bears on decisions from now on.
 
     :param until: since when the reaper that reads remembers itself
-    :param exclusion: seconds for which stuck victims are left alone, and
-        misses remembered
+    :param exclusion: seconds for which stuck victims are left alone
     """
     def find(seconds: float, *kinds: Kind) -> list[Record]:
         if not seconds:
@@ -462,6 +470,7 @@ def read(store: store_module.Store, until: datetime.datetime,
 
     built = find(HALF_LIVES * options.fair_share_half_life, Kind.BUILD,
                  Kind.RETURN)
+    tried = find(_HOUR.total_seconds(), Kind.BUILD, Kind.RETURN)
     return Memory(
         until, exclusion,
         [end for end in find(_HOUR.total_seconds(), Kind.END)
@@ -470,15 +479,15 @@ def read(store: store_module.Store, until: datetime.datetime,
          if back.result == 'active'],
         [stuck for stuck in find(exclusion, Kind.WITHDRAWAL)
          if stuck.result == 'stuck'],
-        [build for build in find(exclusion, Kind.BUILD, Kind.RETURN)
-         if build.detail.get('missed')],
+        [build for build in tried if build.detail.get('missed')],
+        [build for build in tried if build.detail.get('failed')],
         [build for build in built if build.result == 'active'])
 
 
 def close(store: store_module.Store,
           find: Callable[[str], nova.NovaServer | None],
           busy: Collection[str]) -> list[Record]:
-    """What became of notices and builds of which the journal does not tell.
+    """What became of servers of which the journal does not tell.
 
     :param find: gives a server as it is, None if it is gone
     :param busy: IDs of servers that attempts are under way for
@@ -486,21 +495,28 @@ def close(store: store_module.Store,
     now = timeutils.utcnow(True)
     found = []
     for record in store.open(now - OPEN_FOR, now - YOUNG):
-        if record.waiting in busy:
+        kind = record.kind
+        if record.waiting in busy or kind is Kind.WITHDRAWAL and (
+                not record.detail.get('ending')):
             continue
-        server = find(record.server)
-        result = (_of_notice(record, server, now)
-                  if record.kind is Kind.NOTICE else _of_build(server))
+        try:
+            server = find(record.server)
+        except rest.RequestFailed as error:
+            # Its cell may be down: Nova knows the servers of other cells.
+            LOG.info('What became of server %s is looked at later: %s',
+                     record.server, error)
+            continue
+        result = (_of_build(server) if kind in (Kind.BUILD, Kind.RETURN)
+                  else _of_notice(record, server, now))
         if result is None:
             continue
-        kind = record.kind
-        if kind is Kind.NOTICE:
+        if kind in (Kind.NOTICE, Kind.WITHDRAWAL):
             kind = Kind.END if result else Kind.WITHDRAWAL
         found.append(dataclasses.replace(
             record, kind=kind, result=result, at=now,
             id=uuidutils.generate_uuid(), detail={
-                'why': 'It was found so later: the reaper that did it could '
-                'not write it down.'}))
+                'why': 'It was found so later: the reaper that did it was '
+                'killed, or waited for it no longer.'}))
     return found
 
 
@@ -518,7 +534,8 @@ def _of_notice(record: Record, server: nova.NovaServer | None,
     if server.status in shapes.OFF_HOST:
         return (model.Action.SHELVE.value
                 if shapes.SHELVED_AT in server.metadata else LEFT)
-    if server.metadata.get(shapes.FOR) == record.waiting:
+    if server.metadata.get(shapes.FOR) == record.waiting or any(
+            shapes.is_leaving(server, how) for how in model.Action):
         return None
     return ''
 

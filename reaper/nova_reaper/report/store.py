@@ -29,6 +29,8 @@ from oslo_utils import uuidutils
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from nova_reaper.cloud import model
+
 METADATA = sa.MetaData()
 # MySQL keeps whole seconds only, unless it is told otherwise.
 TIME = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), 'mysql', 'mariadb')
@@ -90,9 +92,14 @@ ASKED = 'asked'
 #: The result of an end that the reaper did not bring about.
 LEFT = 'left'
 SWITCHES = (Kind.PAUSE, Kind.RESUME)
-# By kind: the kinds of the records that say what became of one.
-CLOSED_BY = {Kind.NOTICE: (Kind.WITHDRAWAL, Kind.END),
-             Kind.BUILD: (Kind.BUILD,), Kind.RETURN: (Kind.RETURN,)}
+# By kind: the result with which a record is open, and the kinds of the records
+# that say what became of the server. After a withdrawal the host may end the
+# server yet; a later notice tells that the host did not.
+OPEN = {Kind.NOTICE: ('', (Kind.WITHDRAWAL, Kind.END)),
+        Kind.WITHDRAWAL: (model.Result.STUCK.value, (
+            Kind.NOTICE, Kind.WITHDRAWAL, Kind.END)),
+        Kind.BUILD: (ASKED, (Kind.BUILD,)),
+        Kind.RETURN: (ASKED, (Kind.RETURN,))}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,7 +138,7 @@ class Record:
         own = self.waiting_project == self.project
         answer: dict[str, Any] = {
             'id': self.id,
-            'at': self.at.strftime('%Y-%m-%dT%H:%M:%SZ'),
+            'at': model.time_text(self.at),
             'kind': self.kind.value, 'server': self.server or None,
             'name': self.name or None, 'project_id': self.project or None,
             'action': self.detail.get('action'),
@@ -273,20 +280,24 @@ class Store:
 
     def open(self, since: datetime.datetime, until: datetime.datetime,
              limit: int = 1000) -> list[Record]:
-        """Notices and builds of a time of which no record says the result."""
+        """Records of a time of which no later record says the result.
+
+        Notices, builds, and withdrawals from servers that did not end in time.
+        """
         then = JOURNAL.alias()
         cases = [sa.and_(
-            ROWS.kind == kind.value,
-            ROWS.result == ('' if kind is Kind.NOTICE else ASKED),
+            ROWS.kind == kind.value, ROWS.result == result,
             ~sa.exists().where(
                 then.c.server_id == ROWS.server_id,
-                then.c.number > ROWS.number, then.c.for_id == ROWS.for_id,
+                then.c.number > ROWS.number,
+                sa.or_(then.c.for_id == ROWS.for_id,
+                       ROWS.kind == Kind.WITHDRAWAL.value),
                 then.c.kind.in_([item.value for item in closing])))
-            for kind, closing in CLOSED_BY.items()]
+            for kind, (result, closing) in OPEN.items()]
         with self._connection() as connection:
             return [_record(row) for row in connection.execute(
                 sa.select(JOURNAL).where(
-                    ROWS.kind.in_([kind.value for kind in CLOSED_BY]),
+                    ROWS.kind.in_([kind.value for kind in OPEN]),
                     ROWS.at >= _naive(since), ROWS.at < _naive(until),
                     sa.or_(*cases)).order_by(ROWS.number).limit(limit))]
 

@@ -16,7 +16,7 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
-from nova_reaper.report import metrics
+from nova_reaper.report import health
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 
@@ -38,7 +38,7 @@ class ActingTestCase(tests.TestCase):
         self.useFixture(fixtures.MockPatch(
             'time.monotonic', lambda: self.now))
         self.mode = model.Mode.PREEMPT
-        self.metrics = metrics.Metrics()
+        self.metrics = health.Metrics()
         self.conf = fakes.configuration(
             **({'mode': 'preempt', 'grace_period': 0, 'stop_timeout': 0} |
                self.options))

@@ -214,10 +214,13 @@ class Nova:
     :ivar ignores_holds: whether its scheduler looks for room beside a hold
     :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
+    :ivar ends_on: the host that ends servers at once in spite of that
     :ivar disabled: names of the hosts that are
     :ivar pinned: names of hosts that NUMATopologyFilter refuses while anything
         is on them
-    :ivar cell_down: IDs of servers whose cell Nova cannot reach
+    :ivar cell_down: IDs of servers, and names of hosts, of a cell that Nova
+        cannot reach; the hosts of these servers are of the cell, too
+    :ivar microversions: the microversion of each feature, as Nova tells
     :ivar no_bus: no host is told of what is asked for
     """
 
@@ -234,6 +237,7 @@ class Nova:
         self.before: list[tuple[str, str, Callable[[], Answer | None]]] = []
         self.calls: list[tuple[str, str]] = []
         self.slow = False
+        self.ends_on = ''
         self.no_bus = False
         self.cell_down: set[str] = set()
         self.disabled: set[str] = set()
@@ -249,10 +253,12 @@ class Nova:
         self.ignores_holds = False
         self.adapter = self.session = self
         self.newest = newest
-        self.client = rest.Client(
+        self.microversions = {
+            'pending': '2.105', 'rebuild': '2.106', 'reason': '2.107'}
+        self.client = nova.Client(
             'nova', self,
             oldest=nova.OLDEST, newest=nova.NEWEST)
-        self.nova = nova.Nova(self.client, 'reaper')
+        self.nova = nova.Nova(self.client)
         self.owners = nova.Owners(self.nova, SERVICE, self.log_in)
 
     def log_in(self, project: str) -> Token:
@@ -278,7 +284,7 @@ class Nova:
     def request(self, path: str, method: str, **more: Any) -> Answer:
         answer = self._answered(path, method, **more)
         answer.headers['Date'] = utils.formatdate(
-            time.time() + self.clock_off, usegmt=True)
+            timeutils.utcnow(True).timestamp() + self.clock_off, usegmt=True)
         return answer
 
     def _answered(self, path: str, method: str, *, json: Any = None,
@@ -301,6 +307,10 @@ class Nova:
     def _route(self, method: str, route: str, query: dict[str, str],
                body: Any) -> Answer:
         parts = route.strip('/').split('/')
+        if parts == ['pending']:
+            if not self.has_reason:
+                return self.error(404, 'The resource could not be found.')
+            return self._answer(pending={'microversions': self.microversions})
         if 'changes-since' in query:
             # That of the servers which are gone is shown as well.
             return self._answer(servers=[
@@ -336,6 +346,13 @@ class Nova:
             method, server, parts[3:], body)
         return answer
 
+    @property
+    def has_reason(self) -> bool:
+        """Whether it has the last microversion of nova-pending."""
+        newest, reason = map(discover.normalize_version_number, (
+            self.newest, self.microversions['reason']))
+        return bool(newest >= reason)
+
     def _shown(self, server: dict[str, Any]) -> dict[str, Any]:
         """What Nova knows of a server; of a cell that is down that is little.
         """
@@ -343,7 +360,7 @@ class Nova:
             return {'id': server['id'], 'status': 'UNKNOWN', 'links': [],
                     'tenant_id': server['tenant_id'],
                     'created': server['created']}
-        if self.newest == '2.106' or server['status'] not in (
+        if not self.has_reason or server['status'] not in (
                 'PENDING', 'ERROR') or server['OS-EXT-SRV-ATTR:host']:
             return server
         return server | {'asked_to_wait': server['asked']}
@@ -376,15 +393,19 @@ class Nova:
             'hosts': [{'host': name, 'uuid': provider,
                        'refused_by': self.refused_by.get(name) or
                        self._by_usage(name)}
-                      for name, provider in self.hosts.items()]})
+                      for name, provider in self.hosts.items()
+                      if self.cell_down.isdisjoint(
+                          {name} | self._servers_on(name))]})
 
     def _by_usage(self, host: str) -> str | None:
         """The filter that refuses a host for what is on it now."""
         if host not in self.pinned:
             return None
-        there = any(server['OS-EXT-SRV-ATTR:host'] == host
-                    for server in self.servers.values())
-        return 'NUMATopologyFilter' if there else None
+        return 'NUMATopologyFilter' if self._servers_on(host) else None
+
+    def _servers_on(self, host: str) -> set[str]:
+        return {uuid for uuid, server in self.servers.items()
+                if server['OS-EXT-SRV-ATTR:host'] == host}
 
     def _os_instance_actions(self, method: str, server: dict[str, Any],
                              rest: list[str], body: Any) -> Answer:
@@ -494,7 +515,7 @@ class Nova:
         name = self.calls[-1][0]
         server['ending'] = name
         server['OS-EXT-STS:task_state'] = TASKS[name]
-        if not self.slow:
+        if not self.slow or server['OS-EXT-SRV-ATTR:host'] == self.ends_on:
             self.finish(server['id'])
         return Answer(202, b'')
 

@@ -2,6 +2,8 @@
 
 """Waiting is the choice of the owner: for whom the reaper works."""
 
+import dataclasses
+
 from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
@@ -45,6 +47,10 @@ class WaitTestCase(tests.TestCase):
             self.assertEqual(expected, [waiting.is_wanted(wait) for wait
                                         in (model.Wait.ASKED, model.Wait.ALL)],
                              (said, metadata, asked))
+            # The owner of a server in ERROR may have asked in the past.
+            self.assertEqual(
+                waiting.wait is not model.Wait.NEVER, dataclasses.replace(
+                    waiting, failed=True).is_wanted(model.Wait.ASKED))
             if waiting.wait:
                 self.assertEqual(waiting.wait, shapes.wait(
                     server, {'reaper:wait': 'all'}))

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from concurrent import futures
+import itertools
 import logging
 import time
 from typing import Any
@@ -14,16 +15,17 @@ from oslo_utils import timeutils
 
 from nova_reaper.act import attempts
 from nova_reaper.act import holds
+from nova_reaper.cli import commands
+from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
+from nova_reaper.cloud import world
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
-from nova_reaper.queue import queue
-from nova_reaper.report import answers
+from nova_reaper.report import health
 from nova_reaper.report import http
 from nova_reaper.report import journal
-from nova_reaper.report import metrics
 from nova_reaper import service
 from nova_reaper import tests
 from nova_reaper.tests import fakes
@@ -63,14 +65,14 @@ class EngineTestCase(tests.TestCase):
         """A new process."""
         identity = mock.Mock(spec=rest.Keystone)
         identity.project_properties.return_value = {}
-        self.metrics = metrics.Metrics()
+        self.metrics = health.Metrics()
         self.book = self.new_book()
         pool = Immediate()
-        self.engine = service.build(
-            self.conf, service.Services(
-                self.nova.owners, self.nova.nova, self.room.placement,
-                identity, fakes.SERVICE, 'reaper'), self.metrics, pool, pool,
-            self.book)
+        self.services = service.Services(
+            self.nova.owners, self.nova.nova, self.room.placement, identity,
+            fakes.SERVICE, 'reaper')
+        self.engine = service.build(self.conf, self.services, self.metrics,
+                                    pool, pool, self.book)
         self.shown = http.Shown(self.conf, lambda: None)
         self.shown.show(self.engine)
         return self.engine
@@ -268,7 +270,7 @@ class FillTestCase(EngineTestCase):
                 ({'message': 'No valid host was found. '}, 1)):
             server['fault'] = fault
             self.offset += 3600
-            server['created'] = server['updated'] = answers.text(
+            server['created'] = server['updated'] = model.time_text(
                 timeutils.utcnow(True))
             with self.assertLogs('nova_reaper.events.lists') as log:
                 self.turns(3)
@@ -453,18 +455,55 @@ class FillTestCase(EngineTestCase):
         self.assertEqual('h2', self.nova.servers[waiting][
             'OS-EXT-SRV-ATTR:host'])
 
-    def test_history_is_nova_s(self) -> None:
+    def test_a_cell_that_is_down_seems_to_have_room(self) -> None:
+        down = [f'h{number}' for number in range(20)]
+        for name in (*down, 'up'):
+            self.nova.add_host(name, 8)
+        self.nova.add_server('o', 8, 'up')
+        self.turns(5)
+        first = self.nova.add_server('w', 8)
+        self.nova.cell_down.update(down)
+        with mock.patch.object(
+                self.nova, '_pending', side_effect=self.nova._pending) as ask:
+            self.hint(bus.Kind.WAITS, server=first)
+            self.turns(60)
+            # Nova is not asked again and again.
+            self.assertLess(ask.call_count, 6)
+        entry = self.shown.entry(first)
+        assert entry
+        self.assertEqual(('refused', None), (
+            entry.to_dict(False)['reason'], entry.next_attempt))
+        second = self.nova.add_server('w', 4)
+        self.nova.add_host('another', 4)
+        self.hint(bus.Kind.SHAPE)
+        self.hint(bus.Kind.WAITS, server=second)
+        self.turns(20)
+        self.assertEqual('another', self.nova.servers[second][
+            'OS-EXT-SRV-ATTR:host'])
+        self.nova.cell_down.clear()
+        self.turns(15, 61)
+        self.assertEqual('ACTIVE', self.status(first))
+
+    def test_a_cell_is_down_as_a_host_of_the_cell_was_chosen(self) -> None:
+        down = [f'h{number}' for number in range(20)]
+        for name in (*down, 'up'):
+            self.nova.add_host(name, 8)
+        waiting = self.nova.add_server('w', 8)
+        with self.staying_at(attempts.Step.CHECK):
+            self.turns(5)
+        self.nova.cell_down.update(down)
+        self.turns(8)
+        self.assertEqual('up', self.nova.servers[waiting][
+            'OS-EXT-SRV-ATTR:host'])
+
+    def test_rebuilds_that_nova_lists_cost_no_place(self) -> None:
         self.nova.add_host('h1', 8)
         waiting = self.nova.add_server('w', 4)
         for _ in range(8):
             self.nova._add_action(self.nova.servers[waiting], 'rebuild',
                                   'reaper')
         self.turns()
-        self.assertEqual([], self.actions())
-        entry = self.shown.entry(waiting)
-        assert entry
-        self.assertEqual(9, entry.to_dict(False)['attempts'])
-        self.assertIsNotNone(entry.next_attempt)
+        self.assertEqual('ACTIVE', self.status(waiting))
 
     def test_past_its_deadline(self) -> None:
         self.conf.set_override('pending_timeout', 60, 'reaper')
@@ -557,7 +596,7 @@ class FillTestCase(EngineTestCase):
         decision = model.Decision(
             waiting, model.Verdict.WAIT, reason=model.Reason.NOTHING_FITS)
         known = self.engine.world
-        known.tell(decision)
+        known.told.tell(decision, timeutils.utcnow(True))
         item = known.queue.get(waiting)
         assert item is not None
         asleep = known.queue._sleeping.sleeps.get(item.demand)
@@ -711,6 +750,26 @@ class PreemptTestCase(EngineTestCase):
         self.assertEqual(('ACTIVE', None), (self.status(waiting),
                                             self.status(first)))
 
+    def test_victims_of_a_cell_that_is_down(self) -> None:
+        first = [self.nova.add_server('s', 8, 'h1', preemptible=True)]
+        for number in range(10):
+            self.nova.add_host(f'i{number}', 8)
+            first.append(self.nova.add_server(
+                's', 8, f'i{number}', preemptible=True))
+        self.nova.add_host('up', 8)
+        # The end of this server costs more.
+        high: Any = {'reaper:priority': '1'}
+        second = self.nova.add_server('t', 8, 'up', preemptible=True, **high)
+        waiting = self.nova.add_server('w', 8)
+        with self.staying_at(attempts.Step.CHECK):
+            self.turns(5)
+        self.nova.cell_down |= self.nova.hosts.keys() - {'up'}
+        self.turns(25)
+        self.assertEqual((None, 'ACTIVE'), (self.status(second),
+                                            self.status(waiting)))
+        self.assertEqual({'ACTIVE'}, set(map(self.status, first)))
+        self.assertEqual(1, self.value('notices_total', result='given'))
+
     def test_nothing_is_kept_of_whom_it_has_ended(self) -> None:
         self.nova.add_server('s', 8, 'h1', preemptible=True)
         waiting = self.nova.add_server('w', 8)
@@ -758,7 +817,8 @@ class PreemptTestCase(EngineTestCase):
                                 for victim in victims))
         self.assertEqual(1, self.value('needless_victims_total'))
 
-    def test_a_build_that_fails_has_no_more_victims(self) -> None:
+    def test_a_build_that_fails_has_no_more_victims_for_an_hour(self
+                                                                ) -> None:
         self.conf.set_override('build_failed_retry_interval', 1, 'reaper')
         for number in range(3):
             self.nova.add_server('s', 2, 'h1', preemptible=True)
@@ -776,7 +836,10 @@ class PreemptTestCase(EngineTestCase):
             self.turns(100, 20)
         self.assertEqual(1, self.actions().count('forceDelete'))
         decision = self.engine.world.told.last[waiting].decision
-        self.assertIn('could not be built', decision.detail)
+        self.assertIn('did not run', decision.detail)
+        self.turns(100, 20)
+        self.assertEqual(2, self.actions().count('forceDelete'))
+        self.assertEqual('ACTIVE', self.status(waiting))
 
     def test_a_stuck_one_is_left_alone(self) -> None:
         self.conf.set_override('end_timeout', 30, 'reaper')
@@ -788,6 +851,55 @@ class PreemptTestCase(EngineTestCase):
         self.assertEqual({'VCPU': 8, 'MEMORY_MB': 8192},
                          self.room.has(victim))
         self.assertEqual(1, self.value('victims_stuck_total'))
+
+    def test_a_host_that_seems_to_have_room_for_ever(self) -> None:
+        """Placement counts allocations there that it does not show."""
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.add_host('h2', 8)
+        waiting = self.nova.add_server('w', 8)
+        take = self.room.holds.take
+
+        def none(server: str, amounts: placement.Amounts, *args: Any
+                 ) -> placement.Consumer:
+            if self.nova.hosts['h2'] in amounts:
+                raise rest.Conflict('placement', 'hold', 'over capacity', 409)
+            return take(server, amounts, *args)
+
+        with mock.patch.object(holds.Holds, 'take', side_effect=none):
+            self.turns(100)
+        self.assertEqual((None, 'ACTIVE'), (self.status(victim),
+                                            self.status(waiting)))
+
+    def test_a_host_that_ends_no_server_is_left_alone(self) -> None:
+        self.conf.set_override('end_timeout', 30, 'reaper')
+        self.nova.add_host('h2', 8)
+        hangs = [self.nova.add_server('s', 4, 'h1', preemptible=True)
+                 for _ in range(2)]
+        # The end of this server costs more.
+        high: Any = {'reaper:priority': '1'}
+        other = self.nova.add_server('s', 8, 'h2', preemptible=True, **high)
+        high = {'reaper:priority': '2'}
+        waiting = self.nova.add_server('w', 4, **high)
+        self.nova.slow = True
+        self.nova.ends_on = 'h2'
+        self.turns(200)
+        self.assertEqual(1, self.value('victims_stuck_total'))
+        self.assertEqual(['ACTIVE'] * 2, [self.status(one) for one in hangs])
+        self.assertEqual((None, 'ACTIVE'),
+                         (self.status(other), self.status(waiting)))
+
+    def test_nova_fails_over_one_server_of_a_host(self) -> None:
+        self.conf.set_override('end_timeout', 30, 'reaper')
+        low: Any = {'reaper:priority': '-1'}
+        fails = self.nova.add_server('s', 4, 'h1', preemptible=True, **low)
+        other = self.nova.add_server('s', 4, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 4)
+        self.nova.before += 500 * [
+            ('forceDelete', fails, lambda: self.nova.error(500))]
+        self.turns(200)
+        self.assertEqual(1, self.value('victims_stuck_total'))
+        self.assertEqual(('ACTIVE', None, 'ACTIVE'), (
+            self.status(fails), self.status(other), self.status(waiting)))
 
     def test_owners_marks_mean_nothing(self) -> None:
         mine = self.nova.add_server(
@@ -836,6 +948,31 @@ class PreemptTestCase(EngineTestCase):
         self.assertEqual(
             {'server': victim, 'name': 's', 'project_id': 'owner',
              'action': 'delete', 'for': waiting, 'host': 'h1'}, notice)
+
+
+class OnceTestCase(EngineTestCase):
+    """What "nova-reaper once" and "nova-reaper snapshot" see of a cloud."""
+
+    def test_once(self) -> None:
+        # The tests' Placement has a single connection to its database.
+        self.conf.set_override('concurrency', 1, 'placement')
+        for name in ('h1', 'h2'):
+            self.nova.add_host(name, 4)
+        self.nova.refused_by['h2'] = 'AFilter'
+        victim = self.nova.add_server('v', 4, 'h1', preemptible=True)
+        first = self.nova.add_server('w1', 4)
+        second = self.nova.add_server('w2', 8, asked=False)
+        self.offset += 3600
+        self.assertEqual(
+            [(first, 'preempt', 'h1', (victim,)),
+             (second, 'not_asked', None, ())],
+            [(decision.server, decision.hindrance or decision.verdict,
+              decision.host, decision.victims)
+             for decision in commands.once(self.conf, self.services)])
+        cloud = commands.take_snapshot(self.conf, self.services)
+        self.assertEqual([victim], [server.id for server in cloud.servers])
+        self.assertEqual({'h2': 'AFilter'},
+                         cloud.refusals[cloud.waiting[0].shape])
 
 
 class NonsenseTestCase(EngineTestCase):
@@ -1002,8 +1139,9 @@ class SafeguardTestCase(EngineTestCase):
         self.assertEqual('nothing_fits',
                          self.engine.world.told.last[waiting].decision.word)
         # Meanwhile it has backed off.
-        self.engine.world.came_to_nothing(
-            waiting, queue.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
+        self.engine.world.history[waiting].came_to_nothing(
+            world.Cause.SERVER, model.Reason.NO_ROOM, 'h1',
+            timeutils.utcnow(True), 10)
         self.engine.world.put_again(waiting)
         self.room.set_inventory(self.nova.hosts['h1'], VCPU=2, MEMORY_MB=2048)
         self.turns(12, 61)
@@ -1031,7 +1169,7 @@ class SafeguardTestCase(EngineTestCase):
         waiting = self.nova.add_server('w', 8)
         for off, word in ((-7200, 'ahead of'), (7200, 'behind')):
             self.nova.clock_off = off
-            self.turns(4, 61)
+            self.turns(20, 61)
             self.assertEqual(('ACTIVE', 'PENDING'),
                              (self.status(victim), self.status(waiting)))
             health = self.shown.health()
@@ -1043,6 +1181,24 @@ class SafeguardTestCase(EngineTestCase):
         self.turns(70)
         self.assertIsNone(self.shown.health().safeguard)
         self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_the_clock_of_one_nova_api_is_off(self) -> None:
+        self.conf.set_override('grace_period', 120, 'reaper')
+        self.nova.add_host('h1', 8)
+        self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        offs, request = itertools.cycle((3600, 0, 0)), self.nova.request
+
+        def answer(*args: Any, **more: Any) -> fakes.Answer:
+            self.nova.clock_off = next(offs)
+            return request(*args, **more)
+
+        with mock.patch.object(self.nova, 'request', answer):
+            self.turns(150)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual((1, 0), (
+            self.value('notices_total', result='given'),
+            self.value('notices_total', result='withdrawn')))
 
     def test_numbers_beyond_all_measure(self) -> None:
         for name in ('priority', 'pending_timeout'):

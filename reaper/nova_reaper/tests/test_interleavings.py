@@ -28,7 +28,7 @@ from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper.events import reader
-from nova_reaper.report import guard
+from nova_reaper.report import health
 from nova_reaper import tests
 from nova_reaper.tests import acting
 from nova_reaper.tests import fakes
@@ -374,6 +374,26 @@ class HintTestCase(LateTestCase):
         self.assertGreaterEqual(woken.count(True), 4)
 
 
+class StuckTestCase(LateTestCase):
+    """A host that ends no server is read late."""
+
+    def test_no_other_server_of_the_host_is_chosen(self) -> None:
+        self.conf.set_override('end_timeout', 30, 'reaper')
+        self.nova.add_host('h1', 8)
+        for number in range(2):
+            self.nova.add_server(f's{number}', 4, 'h1', preemptible=True)
+        self.turns(5)
+        self.nova.slow = True
+        waiting = self.nova.add_server('w', 4)
+        self.hint(bus.Kind.WAITS, server=waiting)
+        self.seconds(lambda: 'forceDelete' in self.actions(), 40)
+        self.pool.hang.add('host h1')
+        self.seconds(lambda: bool(self.value('victims_stuck_total')), 800)
+        self.turns(5)
+        self.assertEqual(1, self.actions().count('forceDelete'))
+        self.assertEqual({}, self.engine.attempts.under_way)
+
+
 class OptionsTestCase(LateTestCase):
     """SIGHUP comes while the engine takes the options over."""
 
@@ -419,7 +439,7 @@ class SeenTestCase(LateTestCase):
     def test_health_while_something_fails(self) -> None:
         safe = self.engine.guard
         safe.failed('full list', 'no')
-        with another_thread(guard, lambda times: safe.failures.setdefault(
+        with another_thread(health, lambda times: safe.failures.setdefault(
                 f'sweep {times}', 'later')):
             check = safe._check_lists()
         self.assertIn('no', check.detail)
@@ -485,7 +505,7 @@ class ReaderTestCase(tests.TestCase):
         self.reader.read_preemptible()
         answers = {'x': self.server('x', 'SHELVED_OFFLOADED'),
                    'new': self.server('new')}
-        self.nova.server.side_effect = answers.__getitem__
+        self.nova.find.side_effect = answers.__getitem__
 
         def listed(**query: str) -> Any:
             if 'flavor' not in query:
@@ -598,10 +618,11 @@ class NoticeTestCase(tests.TestCase):
 
     def test_it_is_looked_at_anew(self) -> None:
         ends, room = mock.Mock(later=set()), mock.Mock()
+        compute = mock.Mock()
         finder = recovery.Recovery(
-            fakes.configuration(), mock.Mock(), room, mock.Mock(), ends,
+            fakes.configuration(), compute, room, mock.Mock(), ends,
             mock.Mock(hypervisors={}), mock.Mock(), mock.Mock())
-        ends.find.return_value = mock.Mock(
+        compute.find.return_value = mock.Mock(
             id='s', task_state='powering-off', status='ACTIVE', metadata={
                 shapes.TERMINATE_AT: '2020-01-01T00:00:00Z',
                 shapes.FOR: 'w'})

@@ -10,6 +10,7 @@ import fixtures
 from oslo_utils import timeutils
 
 from nova_reaper.act.attempts import Step
+from nova_reaper.clients import nova
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.report import journal
@@ -199,6 +200,40 @@ class KilledTestCase(JournalTestCase):
     def test_after_the_swap(self) -> None:
         self.ended(*self.killed(Step.END))
 
+    def killed_meanwhile(self, **server: Any) -> tuple[str, str]:
+        """Killed while a host ends a server, which takes a while."""
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True, **server)
+        waiting = self.nova.add_server('w', 8)
+        self.nova.slow = True
+        while not self.actions():
+            self.turns(1)
+        self.start()
+        self.book.slow = False
+        with self.staying_at(Step.END):
+            self.turns(10)
+        return victim, waiting
+
+    def test_while_it_is_deleted(self) -> None:
+        victim, waiting = self.killed_meanwhile()
+        self.turns(5)
+        self.nova.finish(victim)
+        self.turns(40)
+        self.ended(victim, waiting)
+
+    def test_while_it_is_shelved(self) -> None:
+        victim, waiting = self.killed_meanwhile(image=False)
+        self.turns(5)
+        self.nova.finish(victim)
+        self.turns(40)
+        self.ended(victim, waiting, 'shelve')
+
+    def test_while_it_is_deleted_for_one_that_is_gone(self) -> None:
+        victim, waiting = self.killed_meanwhile()
+        self.nova.finish(victim)
+        self.nova.delete(waiting)
+        self.turns(20)
+        self.assertEqual([('end', victim, 'delete')], self.said(Kind.END))
+
     def test_after_the_end(self) -> None:
         victim, waiting = self.killed(Step.REBUILD)
         end, = self.records(Kind.END)
@@ -318,8 +353,50 @@ class RememberedTestCase(JournalTestCase):
         self.turns(20, 5)
         self.assertEqual(notices, len(self.said(Kind.NOTICE)))
 
+    def stuck(self) -> str:
+        """A server whose host has not ended it yet."""
+        self.conf.set_override('end_timeout', 30, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.slow = True
+        self.assertEqual('PENDING', self.serve())
+        self.turns(10, 61)
+        self.assertEqual([('withdrawal', victim, 'stuck')],
+                         self.said(Kind.WITHDRAWAL, Kind.END))
+        return victim
+
+    def test_one_that_was_stuck_ends_after_all(self) -> None:
+        victim = self.stuck()
+        self.nova.finish(victim)
+        self.turns(20, 61)
+        self.assertEqual([('end', victim, 'delete')], self.said(Kind.END))
+
+    def test_one_that_was_stuck_is_deleted_by_its_owner(self) -> None:
+        victim = self.stuck()
+        self.nova.servers[victim]['OS-EXT-STS:task_state'] = None
+        self.turns(20, 61)
+        self.assertEqual(('withdrawal', victim, ''),
+                         self.said(Kind.WITHDRAWAL)[-1])
+        self.nova.delete(victim)
+        self.turns(20, 61)
+        self.assertEqual([], self.said(Kind.END))
+
+    def test_one_that_ends_when_nobody_waits_any_more(self) -> None:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.nova.slow = True
+        while not self.actions():
+            self.turns(1)
+        self.nova.delete(waiting)
+        self.turns(10)
+        self.assertEqual([('withdrawal', victim, 'stuck')],
+                         self.said(Kind.WITHDRAWAL))
+        self.nova.finish(victim)
+        self.turns(20, 61)
+        self.assertEqual([('end', victim, 'delete')], self.said(Kind.END))
+
     def test_misses(self) -> None:
         self.conf.set_override('max_misses', 1, 'reaper')
+        self.conf.set_override('stuck_exclusion', 0, 'reaper')
         self.conf.set_override('retry_interval', 1, 'reaper')
         for _ in range(2):
             self.nova.add_server('s', 4, 'h1', preemptible=True)
@@ -331,9 +408,60 @@ class RememberedTestCase(JournalTestCase):
                     if entry.detail.get('missed')}
         self.start()
         self.turns(60)
-        self.assertIn('did not run', self.engine.world.misses.objection(
-            missed, 1, timeutils.utcnow(True)))
+        said = self.engine.world.misses.objection(
+            missed, 1, timeutils.utcnow(True))
+        self.assertIn('did not run', said)
+        self.assertIn(self.nova.message, said)
         self.assertEqual(1, len(self.said(Kind.END)))
+
+    def test_a_build_that_failed(self) -> None:
+        for _ in range(2):
+            self.nova.add_server('s', 4, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 4)
+        self.nova.builds = 'PENDING'
+        self.nova.reason[waiting] = 'build_failed'
+        self.turns(30)
+        self.start()
+        self.turns(5)
+        self.assertIn(self.nova.message, self.engine.world.misses.objection(
+            waiting, 1, timeutils.utcnow(True)))
+
+    def failures(self) -> list[tuple[int, int, bool]]:
+        """For each server its failures, attempts, and whether it backs off."""
+        return [(entry.waiting.failures, entry.waiting.attempts,
+                 entry.next_attempt is not None)
+                for entry in self.shown.entries()]
+
+    def test_refusals_make_a_server_back_off(self) -> None:
+        self.nova.builds = 'PENDING'
+        self.assertEqual('PENDING', self.serve())
+        before = self.failures()
+        self.assertGreater(before, [(2, 3, True)])
+        asked = len(self.said(Kind.BUILD))
+        self.start()
+        self.turns(2)
+        self.assertEqual(before, self.failures())
+        # Another reaper acts for a moment.
+        self.engine.guard.active = False
+        self.turns(2)
+        self.engine.guard.active = True
+        self.turns(10, 0.1)
+        self.assertEqual(before, self.failures())
+        self.assertEqual(asked, len(self.said(Kind.BUILD)))
+
+    def test_faults_of_services_do_not(self) -> None:
+        self.nova.message = 'Timed out waiting for a reply to message ID 1'
+        waiting = self.nova.add_server('w', 8)
+        self.nova.reason[waiting] = 'unknown'
+        self.nova.builds = 'PENDING'
+        self.turns(80)
+        self.assertGreater(self.actions().count('rebuild'), 3)
+        while self.engine.attempts.under_way:
+            self.turns(1)
+        self.nova.builds = 'ACTIVE'
+        self.start()
+        self.turns(6)
+        self.assertEqual('ACTIVE', self.status(waiting))
 
     def test_the_fair_share(self) -> None:
         self.nova.add_host('h2', 8)
@@ -455,6 +583,23 @@ class GoneTestCase(JournalTestCase):
         self.assertEqual('PENDING', self.status(waiting))
         self.turns(40)
         self.assertEqual('ACTIVE', self.status(waiting))
+
+
+class CloseTestCase(JournalTestCase):
+    """What became of servers of which the journal does not tell."""
+
+    def test_a_cell_that_is_down_holds_up_no_other(self) -> None:
+        self.book.store.add([Record(Kind.NOTICE, server)
+                             for server in ('down', 'gone')])
+        self.offset += 120
+
+        def find(server: str) -> None:
+            if server == 'down':
+                raise nova.CellDown('nova', server, 'no answer', 503)
+
+        self.assertEqual([('gone', 'delete')], [
+            (record.server, record.result)
+            for record in journal.close(self.book.store, find, ())])
 
 
 class RecallTestCase(JournalTestCase):

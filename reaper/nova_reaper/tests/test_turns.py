@@ -8,6 +8,7 @@ from unittest import mock
 
 from nova_reaper.act.attempts import Step
 from nova_reaper.cloud import model
+from nova_reaper.decide import choose
 from nova_reaper.events import bus
 from nova_reaper.report import http
 from nova_reaper.tests import fakes
@@ -79,10 +80,56 @@ class TurnsTestCase(test_engine.EngineTestCase):
         self.assertEqual('ACTIVE', self.status(small))
         steps = [current.step
                  for current in self.engine.attempts.under_way.values()]
-        self.assertEqual(2, steps.count(Step.GRACE))
-        self.assertEqual(2, steps.count(Step.CHECK))
+        self.assertEqual([Step.GRACE] * 2, steps)
         self.assertTrue(any('for others first' in told.decision.detail
                             for told in self.engine.world.told.last.values()))
+
+    def test_none_of_them_is_overtaken(self) -> None:
+        self.turns(15)
+        first = set(self.engine.attempts.under_way)
+        self.assertEqual(2, len(first))
+        low: Any = {'reaper:priority': '3'}
+        late = self.nova.add_server('late', 8, project='late', **low)
+        for server in first:
+            del self.nova.servers[server]
+            self.hint(bus.Kind.SERVER, server=server)
+        self.hint(bus.Kind.WAITS, server=late)
+        self.turns(5, 1)
+        second = set(self.engine.attempts.under_way) - first
+        self.assertEqual(2, len(second))
+        self.assertNotIn(late, second)
+
+    def test_who_comes_after_a_demand_was_left_is_served(self) -> None:
+        self.turns(15)
+        first = set(self.engine.attempts.under_way)
+        # All servers but those under way go, and with them the last server of
+        # a demand that was put off.
+        for server in set(self.large) - first:
+            del self.nova.servers[server]
+            self.hint(bus.Kind.SERVER, server=server)
+        self.turns(2, 1)
+        for server in first:
+            del self.nova.servers[server]
+            self.hint(bus.Kind.SERVER, server=server)
+        self.turns(2, 1)
+        high: Any = {'reaper:priority': '5'}
+        late = [self.nova.add_server('w', 8, project=f'p{number}', **high)
+                for number in range(12)]
+        for server in late:
+            self.hint(bus.Kind.WAITS, server=server)
+        self.turns(5, 1)
+        self.assertEqual(2, len(self.engine.attempts.under_way))
+        self.assertLessEqual(set(self.engine.attempts.under_way), set(late))
+
+    def test_nobody_is_decided_for_again_while_others_have_their_turn(
+            self) -> None:
+        self.turns(15)
+        with mock.patch.object(choose, 'decide') as decide:
+            self.turns(10, 1)
+        # Attempts under way are planned anew.
+        self.assertLessEqual({call.args[1].id for call
+                              in decide.call_args_list},
+                             set(self.engine.attempts.under_way))
 
     def test_each_has_its_turn(self) -> None:
         self.conf.set_override('grace_period', 0, 'reaper')

@@ -2,8 +2,12 @@
 
 """A notice is withdrawn when the end becomes needless; its room is kept."""
 
+from typing import Any
+from unittest import mock
+
 from nova_reaper.act import attempts
 from nova_reaper.clients import rest
+from nova_reaper.cloud import model
 from nova_reaper.events import bus
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
@@ -55,7 +59,7 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.assertEqual('ACTIVE', self.status(self.victim))
 
     def test_room_elsewhere_at_the_last_moment(self) -> None:
-        left = 118 - self.offset
+        left = 108 - self.offset
         self.turns(int(left))
         self.nova.finish(self.other)
         self.hint(bus.Kind.HOST, host='h2')
@@ -71,6 +75,30 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.assertEqual('ACTIVE', self.status(self.waiting))
         self.assertEqual('ACTIVE', self.status(self.victim))
         self.assertFalse(self.noticed(self.victim))
+
+    def room_on(self, host: str) -> Any:
+        """Let the index say that a host has room, which it has not."""
+        return mock.patch.object(
+            self.engine.world.planner, 'better', lambda waiting, *_: (
+                model.Decision(waiting.id, model.Verdict.ROOM, host)))
+
+    def test_no_room_on_the_same_host_after_all(self) -> None:
+        with self.room_on('h1'):
+            self.turns(60)
+            self.assertEqual('ACTIVE', self.status(self.victim))
+            self.assertTrue(self.noticed(self.victim))
+            self.turns(90)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertIsNone(self.status(self.victim))
+        self.assertEqual(1, self.value('notices_total', result='given'))
+
+    def test_room_elsewhere_that_is_none_time_and_again(self) -> None:
+        with self.room_on('h2'):
+            self.turns(300)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertIsNone(self.status(self.victim))
+        self.assertEqual(attempts.ROOM_WITHDRAWALS,
+                         self.value('notices_total', result='withdrawn'))
 
     def test_a_smaller_flavor(self) -> None:
         smaller = self.nova.servers[self.nova.add_server('x', 2)]
@@ -108,6 +136,24 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.assertEqual('ACTIVE', self.status(self.waiting))
         self.assertEqual('ACTIVE', self.status(self.victim))
         self.assertIsNone(self.status(cheaper))
+
+    def test_prices_that_change_time_and_again(self) -> None:
+        self.nova.finish(self.other)
+        other = self.nova.add_server('c', 8, 'h2', preemptible=True)
+        for priority in '-5', '5', '-5', '5':
+            self.prefer(other, priority)
+            self.hint(bus.Kind.SERVER, server=other, host='h2',
+                      preemptible=True)
+            self.turns(3)
+            self.changed('h2')
+            self.turns(15)
+            # The notice has moved once, and does not move back.
+            self.assertEqual((False, True), (self.noticed(self.victim),
+                                             self.noticed(other)))
+        self.turns(150)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertEqual('ACTIVE', self.status(self.victim))
+        self.assertIsNone(self.status(other))
 
     def test_the_notice_stays_where_nothing_is_better(self) -> None:
         self.nova.finish(self.other)
@@ -154,3 +200,132 @@ class GraceTestCase(test_engine.EngineTestCase):
         index = self.engine.world.index
         row = index.rows['h1']
         self.assertEqual(0, index.free[index.classes['VCPU']][row])
+
+
+class PartTestCase(test_engine.EngineTestCase):
+    """Two servers have notice on a host that was full."""
+
+    options = {'grace_period': 120}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+        self.victims = [
+            self.nova.add_server(name, amount, 'h1', preemptible=True)
+            for name, amount in (('u', 4), ('v', 2))]
+        self.other = self.nova.add_server('o', 2, 'h1')
+        self.waiting = self.nova.add_server('w', 6)
+        self.turns(5)
+        self.assertEqual(
+            attempts.Step.GRACE,
+            self.engine.attempts.under_way[self.waiting].step)
+
+    def test_one_of_them_need_not_end(self) -> None:
+        self.nova.finish(self.other)
+        self.hint(bus.Kind.HOST, host='h1')
+        self.turns(60)
+        self.assertEqual(['ACTIVE'] * 2, list(map(self.status, self.victims)))
+        self.turns(90)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertEqual([None, 'ACTIVE'],
+                         list(map(self.status, self.victims)))
+        self.assertEqual(2, self.value('notices_total', result='given'))
+
+
+class TwoTestCase(test_engine.EngineTestCase):
+    """A server has notice for each of two that wait."""
+
+    options = {'grace_period': 120}
+
+    def test_room_for_one(self) -> None:
+        for host in 'h1', 'h2', 'h3':
+            self.nova.add_host(host, 8)
+        victims = [self.nova.add_server('s', 8, host, preemptible=True)
+                   for host in ('h1', 'h2')]
+        other = self.nova.add_server('o', 8, 'h3')
+        waiting = [self.nova.add_server('w', 8) for _ in range(2)]
+        self.turns(5)
+        self.assertEqual(2, self.value('notices_total', result='given'))
+        self.nova.finish(other)
+        self.hint(bus.Kind.HOST, host='h3')
+        self.turns(40)
+        self.assertEqual(['ACTIVE', 'PENDING'],
+                         sorted(map(self.status, waiting), key=str))
+        self.assertEqual(1, self.value('notices_total', result='withdrawn'))
+        self.assertEqual(['ACTIVE'] * 2, list(map(self.status, victims)))
+
+
+class RebuiltByOwnerTestCase(test_engine.EngineTestCase):
+    """Two servers wait; the owner of the first one rebuilds it in vain."""
+
+    options = {'grace_period': 120}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+        self.victim = self.nova.add_server('s', 6, 'h1', preemptible=True)
+        self.first, self.second = [
+            self.nova.add_server('w', 8) for _ in range(2)]
+        self.nova.servers[self.first]['created'] = '2026-01-01T00:00:00Z'
+        self.turns(5)
+        self.notice = self.nova.servers[self.victim]['metadata'].copy()
+        self.assertEqual(self.first, self.notice['reaper:for'])
+
+    def rebuild(self, seconds: int) -> None:
+        """The owner rebuilds the server; no host is found in some seconds."""
+        server = self.nova.servers[self.first]
+        server['status'] = 'BUILD'
+        # A conductor gives back what is not all that the server asks for.
+        self.room.holds.release(self.first)
+        for _ in range(seconds):
+            self.hint(bus.Kind.SERVER, server=self.first)
+            self.turns(1)
+        server['status'] = 'PENDING'
+        self.nova.rebuild_in_vain(self.first)
+        self.hint(bus.Kind.WAITS, server=self.first)
+        self.turns(1)
+
+    def test_the_server_keeps_its_turn(self) -> None:
+        for seconds in 3, 0, 5, 0, 20:
+            self.rebuild(seconds)
+            self.assertEqual(self.notice,
+                             self.nova.servers[self.victim]['metadata'])
+            self.turns(5)
+            # The reaper holds the free part of the host again.
+            self.assertEqual({'VCPU': 2, 'MEMORY_MB': 2048},
+                             self.room.has(self.first))
+        self.turns(100)
+        self.assertEqual(('ACTIVE', 'PENDING'), (
+            self.status(self.first), self.status(self.second)))
+        self.assertEqual(1, self.value('notices_total', result='given'))
+
+    def test_what_is_not_held_any_more_is_planned(self) -> None:
+        plans = self.engine.world.index.plans
+        self.hint(bus.Kind.HOST, host='h1')
+        self.turns(3)
+        self.assertEqual(6, plans[self.first].resources['VCPU'])
+        self.room.holds.release(self.first)
+        self.room.allocate(fakes.new_id(), self.nova.hosts['h1'], 'x',
+                           VCPU=2, MEMORY_MB=2048)
+        self.engine.attempts.wake(self.first)
+        self.turns(3)
+        self.hint(bus.Kind.HOST, host='h1')
+        self.turns(3)
+        self.assertEqual(8, plans[self.first].resources['VCPU'])
+
+
+class StrictGraceTestCase(GraceTestCase):
+    """The room stays planned until it is held, after all ends."""
+
+    options = {'grace_period': 120, 'strict_accounting': True}
+
+    def test_the_plan_outlives_the_free_part(self) -> None:
+        self.nova.slow = True
+        self.turns(130)
+        self.assertEqual(attempts.Step.END, self.current().step)
+        self.changed('h1')
+        self.assertIn(self.waiting, self.engine.world.index.plans)
+        self.nova.finish(self.victim)
+        self.changed('h1')
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(self.waiting))

@@ -148,19 +148,24 @@ class HoldsTestCase(tests.TestCase):
         self.assertEqual({}, self.room.has(other))
 
     def give_back(self, victims: Sequence[placement.Consumer],
-                  *left: bool) -> bool:
-        """Give it back to victims that have left, as each look says."""
+                  *left: bool) -> list[int]:
+        """Give it back to victims that have left, as each look says.
+
+        :returns: the places in the list of victims of those that live on with
+            less than they had
+        """
         looks = iter(left)
-        given: bool = self.holds.give_back(
+        short = self.holds.give_back(
             self.waiting, victims, lambda _: next(looks, False))
-        return given
+        return [place for place, victim in enumerate(victims)
+                if victim.id in short]
 
     def test_nothing_is_given_back_to_one_that_has_left(self) -> None:
         victims = [self.victim(8)]
         for left in (True,), (False, True):
             # Before it is written, and in the moment in which it is.
             self.holds.swap(self.waiting, self.amounts(8), None, victims)
-            self.assertTrue(self.give_back(victims, *left))
+            self.assertEqual([], self.give_back(victims, *left))
             self.assertEqual({}, self.room.has(victims[0].id))
             self.assertEqual({}, self.room.has(self.waiting))
             victims = [self.victim(8)]
@@ -168,19 +173,53 @@ class HoldsTestCase(tests.TestCase):
     def test_the_reverse_swap(self) -> None:
         victims = [self.victim(4), self.victim(4)]
         self.holds.swap(self.waiting, self.amounts(6), None, victims)
-        self.assertTrue(self.give_back(victims[:1]))
+        self.assertEqual([], self.give_back(victims[:1]))
         self.assertEqual({'VCPU': 4}, self.room.has(victims[0].id))
         self.assertEqual({}, self.room.has(victims[1].id))
         self.assertEqual({}, self.room.has(self.waiting))
         # Again changes nothing.
-        self.assertTrue(self.give_back(victims[:1]))
+        self.assertEqual([], self.give_back(victims[:1]))
 
     def test_the_reverse_swap_where_the_room_is_taken(self) -> None:
         victims = [self.victim(8)]
         self.holds.swap(self.waiting, self.amounts(8), None, victims)
         self.holds.release(self.waiting)
-        self.room.allocate(fakes.new_id(), self.host, 'third', VCPU=4)
-        self.assertFalse(self.give_back(victims))
+        third = fakes.new_id()
+        self.room.allocate(third, self.host, 'third', VCPU=8)
+        self.assertEqual([0], self.give_back(victims))
+        self.assertEqual({}, self.room.has(victims[0].id))
+        self.room.client.request('DELETE', f'/allocations/{third}')
+        self.assertEqual([], self.give_back(victims))
+        self.assertEqual({'VCPU': 8}, self.room.has(victims[0].id))
+
+    def test_the_reverse_swap_where_a_part_of_the_room_is_taken(self) -> None:
+        victims = [self.victim(3), self.victim(5)]
+        self.holds.swap(self.waiting, self.amounts(6), None, victims)
+        self.room.allocate(fakes.new_id(), self.host, 'third', VCPU=1)
+        self.assertEqual([1], self.give_back(victims))
+        self.assertEqual({'VCPU': 3}, self.room.has(victims[0].id))
+        self.assertEqual({'VCPU': 4}, self.room.has(victims[1].id))
+        self.assertEqual({}, self.room.has(self.waiting))
+
+    def test_the_reverse_swap_on_a_host_that_has_shrunk(self) -> None:
+        victims = [self.victim(4), self.victim(4)]
+        self.holds.swap(self.waiting, self.amounts(6), None, victims)
+        self.room.set_inventory(self.host, VCPU=5)
+        self.assertEqual([1], self.give_back(victims))
+        self.assertEqual({'VCPU': 4}, self.room.has(victims[0].id))
+        self.assertEqual({'VCPU': 2}, self.room.has(victims[1].id))
+        self.assertEqual({}, self.room.has(self.waiting))
+
+    def test_the_reverse_swap_where_all_writes_are_refused(self) -> None:
+        victims = [self.victim(8)]
+        self.holds.swap(self.waiting, self.amounts(8), None, victims)
+        with mock.patch.object(
+                self.room.placement, 'write', side_effect=rest.Conflict(
+                    'placement', 'allocations', 'changed', 409)):
+            self.assertEqual([0], self.give_back(victims))
+        # A sweep does it.
+        self.assertEqual({'VCPU': 8}, self.room.has(self.waiting))
+        self.assertEqual([], self.give_back(victims))
 
     def test_release(self) -> None:
         self.assertFalse(self.holds.release(self.waiting))

@@ -11,8 +11,10 @@ from nova_reaper.act import steps
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
+from nova_reaper.report.store import Kind
 from nova_reaper.tests.act import test_preempt
 from nova_reaper.tests import acting
+from nova_reaper.tests import fakes
 
 SIX = test_preempt.SIX
 
@@ -99,10 +101,10 @@ class LostEndTestCase(test_preempt.FullHostTestCase):
     def fails(self, current: Attempt, task: str) -> Attempt:
         self.nova.no_bus = True
         current = self.actor.advance(current)  # type: ignore[assignment]
-        # One is ended alone before the others, and all are stopped at once.
-        for victim in self.victims[:None if task == 'powering-off' else 1]:
-            self.assertEqual(
-                task, self.nova.servers[victim]['OS-EXT-STS:task_state'])
+        # The first victim is ended alone before the others.
+        self.assertEqual([task, None], [
+            self.nova.servers[victim]['OS-EXT-STS:task_state']
+            for victim in self.victims])
         self.nova.no_bus = False
         return current
 
@@ -119,7 +121,7 @@ class LostEndTestCase(test_preempt.FullHostTestCase):
     def test_stop(self) -> None:
         self.conf.set_override('stop_timeout', 30, 'reaper')
         self.runs(self.fails(self.at(Step.END, self.start()), 'powering-off'))
-        self.assertEqual(4, self.actions().count('os-stop'))
+        self.assertEqual(3, self.actions().count('os-stop'))
 
     def test_shelve(self) -> None:
         for victim in self.victims:
@@ -134,6 +136,32 @@ class LostEndTestCase(test_preempt.FullHostTestCase):
             self.nova.finish(victim)
         self.runs(current)
         self.assertNotIn('os-resetState', self.actions())
+
+    def results(self, action: str) -> list[str]:
+        """Nova does what it is asked for, and its answers are lost.
+
+        :returns: the results in the journal
+        """
+        def end() -> fakes.Answer:
+            victim = next(left)
+            self.nova.servers[victim]['ending'] = action
+            self.nova.finish(victim)
+            return self.nova.error(503)
+
+        left = iter(self.victims)
+        current = self.at(Step.END, self.start())
+        self.nova.before += [(action, 'action', end)] * 2
+        self.runs(current)
+        return [record.result for record in self.book._rows
+                if record.kind is Kind.END]
+
+    def test_deleted_by_the_next_look(self) -> None:
+        self.assertEqual(['delete'] * 2, self.results('forceDelete'))
+
+    def test_shelved_by_the_next_look(self) -> None:
+        for victim in self.victims:
+            self.nova.servers[victim]['image'] = ''
+        self.assertEqual(['shelve'] * 2, self.results('shelve'))
 
     def test_it_works_at_the_second_time(self) -> None:
         current = self.at(Step.END, self.start())

@@ -7,9 +7,12 @@ import datetime
 from typing import Any
 from unittest import mock
 
+from oslo_utils import timeutils
+
 from nova_reaper.act.attempts import Attempt
 from nova_reaper.act.attempts import Outcome
 from nova_reaper.act.attempts import Step
+from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
@@ -180,6 +183,14 @@ class PreemptTestCase(FullHostTestCase):
             self.victims = self.nova.add_server(
                 's1', 4, 'h1', preemptible=True), self.victims[1]
 
+    def test_nova_does_not_end_the_first_victim_at_all(self) -> None:
+        self.nova.before += 500 * [
+            ('forceDelete', self.victims[0], lambda: self.nova.error(403))]
+        outcome = self.outcome(self.start())
+        self.assertEqual((Result.STUCK, self.victims[:1]),
+                         (outcome.result, outcome.avoid))
+        self.nobody_was_ended()
+
     def test_free_room_after_all(self) -> None:
         self.nova.finish(self.victims[0])
         self.room.placement.write([self.room.placement.consumer(
@@ -201,6 +212,36 @@ class PreemptTestCase(FullHostTestCase):
         self.assertEqual('ACTIVE', self.status(self.victims[1]))
         self.assertEqual({}, self.nova.servers[self.victims[1]]['metadata'])
         self.assertIsNone(self.status(self.victims[0]))
+
+    def test_who_was_spared_has_no_notice_any_more(self) -> None:
+        current = self.at(Step.SWAP, self.start())
+        provider = self.nova.hosts['h1']
+        spared, kept = self.victims
+        self.room.placement.write([
+            self.room.placement.consumer(spared).with_amounts(
+                {provider: {'VCPU': 2, 'MEMORY_MB': 2048}})])
+        look = self.room.placement.consumer
+
+        def fail(server: str) -> placement.Consumer:
+            if server == kept:
+                raise rest.Unavailable('placement', 'GET', 'no', 503)
+            return look(server)
+
+        # Each step begins with what is left of the one before.
+        with mock.patch.object(self.room.placement, 'consumer', fail):
+            for _step in range(3):
+                current = self.actor.advance(  # type: ignore[assignment]
+                    current)
+        self.assertEqual({}, self.nova.servers[spared]['metadata'])
+        # Without the end of both there is not room enough any more.
+        self.room.allocate(fakes.new_id(), provider, 'x', VCPU=2,
+                           MEMORY_MB=2048)
+        self.assertEqual(Result.CONFLICT, self.outcome(current).result)
+        self.assertEqual([], self.actions())
+        self.assertEqual({'VCPU': 2, 'MEMORY_MB': 2048},
+                         self.room.has(spared))
+        # Each of the two victims has had its notice withdrawn once.
+        self.assertEqual(2, self.value('notices_total', result='withdrawn'))
 
     def test_a_swap_that_loses(self) -> None:
         current = self.at(Step.SWAP, self.start())
@@ -340,7 +381,7 @@ class GraceTestCase(FullHostTestCase):
         outcome = self.outcome(self.start())
         self.assertEqual(Result.ACTIVE, outcome.result)
         self.assertEqual(
-            ['os-stop', 'os-stop', 'forceDelete', 'forceDelete', 'rebuild'],
+            ['os-stop', 'forceDelete', 'os-stop', 'forceDelete', 'rebuild'],
             self.actions())
 
     def test_the_notice_is_kept(self) -> None:
@@ -351,11 +392,43 @@ class GraceTestCase(FullHostTestCase):
         self.assertGreater(later.wake_at, self.now)
         self.assertEqual([], self.actions())
 
+    def test_a_victim_has_a_task_when_its_notice_is_over(self) -> None:
+        server = self.nova.servers[self.victims[0]]
+        current = dataclasses.replace(
+            self.at(Step.GRACE, self.start()),
+            terminate_at=timeutils.utcnow(True))
+        server['OS-EXT-STS:task_state'] = 'image_uploading'
+        for _look in range(3):
+            looked = self.actor.advance(current)
+            assert isinstance(looked, Attempt)
+            current = looked
+        self.assertEqual(Step.SWAP, current.step)
+        self.assertEqual([], self.actions())
+        self.assertEqual(NOTICE, NOTICE & server['metadata'].keys())
+        # The task goes on for longer than stop_timeout.
+        late = dataclasses.replace(current, terminate_at=PAST)
+        outcome = self.outcome(late)
+        self.assertEqual((Result.CONFLICT, (self.victims[0],)),
+                         (outcome.result, outcome.avoid))
+        self.nobody_was_ended()
+
     def test_a_guest_does_not_shut_down(self) -> None:
         self.nova.before.append((
             'os-stop', 'action', lambda: fakes.Answer(202, b'')))
         self.assertEqual(Result.ACTIVE, self.outcome(self.start()).result)
         self.assertEqual(2, self.actions().count('forceDelete'))
+
+    def test_the_others_run_on_while_the_first_end_hangs(self) -> None:
+        self.nova.slow = True
+        current = self.at(Step.END, self.start())
+        for _look in range(9):
+            looked = self.actor.advance(current)
+            assert isinstance(looked, Attempt)
+            current = looked
+        self.assertEqual(['os-stop', 'forceDelete'], self.actions())
+        self.assertEqual('ACTIVE', self.status(self.victims[1]))
+        self.assertEqual(Result.STUCK, self.outcome(current).result)
+        self.assertEqual(['os-stop', 'forceDelete'], self.actions())
 
     def test_the_reverse_starts_guests_again(self) -> None:
         current = self.at(Step.END, self.start())
@@ -436,6 +509,29 @@ class GraceTestCase(FullHostTestCase):
         self.assertEqual(Result.WITHDRAWN, self.outcome(held).result)
         self.assertEqual({}, self.room.has(self.waiting))
 
+    def test_neither_a_notice_nor_the_release_is_possible(self) -> None:
+        self.room.set_inventory(self.nova.hosts['h1'], VCPU=10,
+                                MEMORY_MB=10240)
+        for mode, result, has in (
+                (model.Mode.FILL, Result.WITHDRAWN, {}),
+                (model.Mode.PREEMPT, Result.ACTIVE, SIX)):
+            self.mode = model.Mode.PREEMPT
+            current = self.at(Step.NOTICE, self.start())
+            self.nova.before.append((
+                'metadata', self.victims[1], lambda: self.nova.error(409)))
+            with mock.patch.object(
+                    self.room.holds, 'release', side_effect=rest.Unavailable(
+                        'placement', 'POST', 'no', 503)) as release:
+                while not release.called:
+                    current = self.actor.advance(  # type: ignore[assignment]
+                        current)
+            self.assertEqual(Step.NOTICE, current.step)
+            self.assertEqual({'VCPU': 2, 'MEMORY_MB': 2048},
+                             self.room.has(self.waiting))
+            self.mode = mode
+            self.assertEqual(result, self.outcome(current).result)
+            self.assertEqual(has, self.room.has(self.waiting))
+
     def test_a_partial_hold_and_strict_accounting_since(self) -> None:
         current = self.at(Step.GRACE, self.start())
         self.nova.finish(self.victims[0])
@@ -453,6 +549,126 @@ class GraceTestCase(FullHostTestCase):
             self.nova.finish(victim)
         self.assertEqual(Result.ACTIVE, self.outcome(current).result)
         self.assertEqual(['rebuild'], self.actions())
+
+
+class RebuiltByOwnerTestCase(FullHostTestCase):
+    """The owner of the server that waits rebuilds the server."""
+
+    options = {'grace_period': 60, 'stop_timeout': 30}
+
+    def under_notice(self) -> Attempt:
+        return self.at(Step.GRACE, self.start())
+
+    def at_its_end(self) -> Attempt:
+        """The notice is over at this moment."""
+        return self.at(Step.SWAP, dataclasses.replace(
+            self.under_notice(), terminate_at=timeutils.utcnow(True)))
+
+    def shows(self, status: str, task: str | None = None,
+              host: str | None = None) -> None:
+        self.nova.servers[self.waiting].update({
+            'status': status, 'OS-EXT-STS:task_state': task,
+            'OS-EXT-SRV-ATTR:host': host})
+
+    def stays(self, current: Attempt) -> Attempt:
+        """Look some times; returns the attempt, which has not gone on."""
+        step = current.step
+        for _look in range(3):
+            looked = self.actor.advance(current)
+            assert isinstance(looked, Attempt), looked
+            current = looked
+        self.assertEqual(step, current.step)
+        self.assertEqual(['ACTIVE'] * 2, [*map(self.status, self.victims)])
+        for victim in self.victims:
+            self.assertLessEqual(
+                NOTICE, self.nova.servers[victim]['metadata'].keys())
+        return current
+
+    def runs(self, current: Attempt) -> None:
+        outcome = self.outcome(dataclasses.replace(
+            current, terminate_at=PAST))
+        self.assertEqual(Result.ACTIVE, outcome.result, outcome.detail)
+        self.assertEqual(SIX, self.room.has(self.waiting))
+        self.assertEqual(2, self.value('notices_total', result='given'))
+
+    def test_in_the_grace(self) -> None:
+        current = self.under_notice()
+        for status, task in (('BUILD', 'scheduling'), ('REBUILD', None),
+                             ('PENDING', 'rebuilding')):
+            self.shows(status, task)
+            current = self.stays(current)
+        self.shows('PENDING')
+        self.runs(current)
+
+    def test_when_the_notice_is_over(self) -> None:
+        current = self.at_its_end()
+        self.shows('BUILD')
+        current = self.stays(current)
+        self.shows('PENDING')
+        self.runs(current)
+
+    def test_as_nova_is_asked_for_its_verdict(self) -> None:
+        current = self.at_its_end()
+
+        def rebuilt() -> fakes.Answer:
+            self.shows('BUILD')
+            return self.nova.error(409)
+
+        self.nova.before.append(('GET', 'pending', rebuilt))
+        current = self.stays(current)
+        self.assertEqual([], self.nova.before)
+        self.shows('PENDING')
+        self.runs(current)
+
+    def test_a_build_that_goes_on_for_long(self) -> None:
+        current = self.under_notice()
+        self.shows('BUILD')
+        self.stays(dataclasses.replace(
+            current, terminate_at=timeutils.utcnow(True)))
+        self.assertEqual(Result.GONE, self.outcome(dataclasses.replace(
+            current, terminate_at=PAST)).result)
+        self.nobody_was_ended()
+
+    def test_a_build_that_has_found_a_host(self) -> None:
+        for status in 'BUILD', 'ACTIVE':
+            self.shows('PENDING')
+            current = self.under_notice()
+            self.shows(status, host='h2')
+            outcome = self.actor.advance(current)
+            assert isinstance(outcome, Outcome)
+            self.assertEqual(Result.GONE, outcome.result)
+            self.nobody_was_ended()
+
+    def with_a_part(self) -> Attempt:
+        """A part of the room is free, and held."""
+        current = self.under_notice()
+        self.nova.finish(self.victims[0])
+        held = self.actor.advance(current)
+        assert isinstance(held, Attempt)
+        self.assertEqual(FOUR, self.room.has(self.waiting))
+        return held
+
+    def test_between_two_looks(self) -> None:
+        current = self.with_a_part()
+        # Nova gives the hold back that is not all of what the server needs.
+        self.room.holds.release(self.waiting)
+        self.runs(current)
+
+    def test_the_free_part_is_held_again(self) -> None:
+        current = self.with_a_part()
+        self.room.holds.release(self.waiting)
+        held = self.actor.advance(current)
+        assert isinstance(held, Attempt)
+        self.assertEqual(FOUR, self.room.has(self.waiting))
+        self.runs(held)
+
+    def test_before_the_ends_of_strict_accounting(self) -> None:
+        self.conf.set_override('strict_accounting', True, 'reaper')
+        current = self.at(Step.END, self.at_its_end())
+        self.shows('BUILD')
+        current = self.stays(current)
+        self.shows('PENDING')
+        self.runs(current)
 
 
 class OrderTestCase(FullHostTestCase):
@@ -505,6 +721,14 @@ class BrakeTestCase(FullHostTestCase):
     def test_after_the_swap(self) -> None:
         current = self.at(Step.END, self.start())
         self.take_off()
+        self.assertEqual(Result.WITHDRAWN, self.outcome(current).result)
+        self.nobody_was_ended()
+
+    def test_the_flavor_of_a_victim_whose_turn_is_the_last(self) -> None:
+        self.nova.servers[self.victims[0]]['image'] = ''
+        current = self.at(Step.END, self.start())
+        last = self.nova.servers[self.victims[1]]
+        last['flavor'] = last['flavor'] | {'original_name': 'deleted'}
         self.assertEqual(Result.WITHDRAWN, self.outcome(current).result)
         self.nobody_was_ended()
 

@@ -19,7 +19,7 @@ from requests_mock.contrib import fixture
 from nova_reaper.cli import commands
 from nova_reaper.cli import main
 from nova_reaper import service
-from nova_reaper.simulate import snapshot
+from nova_reaper import simulate
 from nova_reaper import tests
 from nova_reaper.tests import brute_force
 from nova_reaper.tests import fakes
@@ -96,7 +96,7 @@ class CloudTestCase(CommandTestCase):
                 self.assertTrue(err.startswith('The cloud cannot be asked: '))
 
     def is_there(self) -> None:
-        cloud = snapshot.Snapshot(brute_force.NOW)
+        cloud = simulate.Snapshot(brute_force.NOW)
         self.found: dict[str, mock.Mock] = {}
         for module, name, found in (
                 (service, 'connect', None), (commands, 'take_snapshot', cloud),

@@ -68,6 +68,17 @@ class JournalTestCase(test_commands.CommandTestCase):
         code, out, _ = self.run_command('resume')
         self.assertEqual((0, 'The reaper is not paused.\n'), (code, out))
 
+    def test_others_are_told_of_a_pause(self) -> None:
+        with self.file.open('a') as file:
+            file.write('[reaper]\nhook_url = http://hook/x\n')
+        posts = self.useFixture(fixtures.MockPatch(
+            'requests.post', return_value=mock.Mock(status_code=200))).mock
+        for command in ('pause', 'pause', 'resume'):
+            self.assertEqual(0, self.run_command(command)[0])
+        self.assertEqual(['pause', 'resume'], [
+            json.loads(call.kwargs['data'])['kind']
+            for call in posts.call_args_list])
+
     def test_nothing_is_done_once_during_a_pause(self) -> None:
         def build(*given: Any) -> mock.Mock:
             # As the engine does, which decides nothing before.

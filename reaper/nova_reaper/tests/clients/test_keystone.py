@@ -9,6 +9,7 @@ from urllib import parse
 from keystoneauth1 import exceptions
 from keystoneauth1 import loading
 from keystoneauth1 import session
+from keystoneauth1 import token_endpoint
 from requests_mock.contrib import fixture
 
 from nova_reaper.act.attempts import Outcome
@@ -262,7 +263,8 @@ class LogInTestCase(tests.TestCase):
                            group='nova_reaper')
         for name, value in options.items():
             conf.set_override(name, value, group='nova_reaper')
-        return rest.log_in(conf, session.Session(), 'p2')
+        own = token_endpoint.Token('http://nova', 'own')
+        return rest.log_in(conf, session.Session(auth=own), 'p2')
 
     def password(self) -> Any:
         return self.log_in(auth_url=self.URL, username='reaper',
@@ -276,7 +278,9 @@ class LogInTestCase(tests.TestCase):
         self.assertEqual({'project': {'id': 'p2'}}, asked['scope'])
         self.assertEqual('reaper', asked['identity']['password']['user'][
             'name'])
-        self.assertEqual('t', auth.get_token(session.Session()))
+        self.assertEqual(
+            {'X-Auth-Token': 't', 'X-Service-Token': 'own'},
+            auth.get_headers(session.Session()))
 
     def test_no_role(self) -> None:
         self.requests.post(

@@ -22,7 +22,7 @@ from requests_mock.contrib import fixture
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper import conf as reaper_conf
-from nova_reaper.report import metrics
+from nova_reaper.report import health
 from nova_reaper import tests
 
 URL = 'http://nova/v2.1'
@@ -35,20 +35,31 @@ class ClientTestCase(tests.TestCase):
         super().setUp()
         self.requests: Any = self.useFixture(fixture.Fixture())
         self.versions('2.107')
-        self.metrics = metrics.Metrics()
+        self.metrics = health.Metrics()
         self.client = self.new_client()
         self.nova = nova.Nova(self.client)
 
-    def new_client(self, **options: Any) -> rest.Client:
+    def new_client(self, **options: Any) -> nova.Client:
         auth = token_endpoint.Token(URL, 'secret')
         service = adapter.Adapter(
             session.Session(auth), service_type='compute',
             status_code_retry_delay=0.01)
-        return rest.Client(
+        return nova.Client(
             'nova', service, oldest=nova.OLDEST, newest=nova.NEWEST,
             observe=self.metrics.observe_request, **options)
 
-    def versions(self, newest: str) -> None:
+    def versions(self, newest: str, **numbers: str) -> None:
+        """Let Nova offer microversions.
+
+        :param newest: the newest
+        :param numbers: the microversion of each feature, as Nova tells. By
+            default those of Nova 34; at 2.104 and 2.106 Nova tells none
+        """
+        if not numbers and newest not in ('2.104', '2.106'):
+            numbers = {'rebuild': '2.106', 'reason': '2.107'}
+        self.requests.get(
+            f'{URL}/pending', status_code=200 if numbers else 404,
+            json={'pending': {'microversions': numbers}})
         self.requests.get(URL, json={'version': {
             'id': 'v2.1', 'status': 'CURRENT', 'version': newest,
             'min_version': '2.1',
@@ -63,10 +74,34 @@ class ClientTestCase(tests.TestCase):
         for offered, used in (('2.107', '2.107'), ('2.999', '2.107'),
                               ('2.106', '2.106')):
             self.versions(offered)
-            self.assertEqual(used, self.new_client().microversion)
+            client = self.new_client()
+            self.assertEqual(used, client.microversion)
+            self.assertEqual(used == '2.107',
+                             nova.Nova(client).has_pending_route)
+
+    def test_microversion_of_the_release_before(self) -> None:
+        self.versions('2.106', rebuild='2.105', reason='2.106')
+        client = self.new_client()
+        self.assertEqual('2.106', client.microversion)
+        self.assertTrue(nova.Nova(client).has_pending_route)
+        self.assertEqual('compute latest', self.requests.last_request.headers[
+            'OpenStack-API-Version'])
+        # Nova is upgraded.
         self.versions('2.107')
-        self.assertTrue(self.client.has('2.107'))
-        self.assertFalse(self.client.has('2.110'))
+        client.look_again()
+        self.assertEqual('2.107', client.microversion)
+        self.assertTrue(nova.Nova(client).has_pending_route)
+
+    def test_microversions_are_not_said(self) -> None:
+        self.requests.get(f'{URL}/pending', status_code=503)
+        client = self.new_client()
+        self.assertRaises(rest.Unavailable, lambda: client.microversion)
+        self.versions('2.107')
+        self.assertEqual('2.107', client.microversion)
+        self.requests.get(f'{URL}/pending', status_code=503)
+        client.look_again()
+        self.assertEqual('2.107', client.microversion)
+        self.assertTrue(nova.Nova(client).has_pending_route)
 
     def test_too_old(self) -> None:
         self.versions('2.104')
@@ -134,8 +169,9 @@ class ClientTestCase(tests.TestCase):
                 error = self.assertRaises(
                     rest.Unavailable, self.client.request, method, '/x')
                 self.assertEqual(
-                    f'nova: {method} /x: 200: the answer is no JSON object; '
-                    'something else may answer at this address', str(error))
+                    f'nova: {method} /x: 200: the answer is not a JSON '
+                    'object; something else may answer at this address',
+                    str(error))
         self.requests.get(f'{URL}/x', text='')
         self.assertRaises(rest.Unavailable, self.client.request, 'GET',
                           '/x')
@@ -228,20 +264,39 @@ class ClientTestCase(tests.TestCase):
             now += late
             return '{}'
 
+        def off(client: rest.Client) -> float:
+            client.request('GET', '/x')
+            return client.clock_off
+
         self.requests.get(f'{URL}/x', text=answer)
-        with mock.patch.object(rest, 'time', mock.Mock(
-                wraps=time, time=lambda: now)):
-            for waits, date, late, off in (
+        steps = 0.0
+        with mock.patch.object(rest, '_now', lambda: now), mock.patch.object(
+                time, 'monotonic', lambda: now - steps):
+            for waits, date, late, expected in (
                     (0, 0, 0, 0), (0, 100, 0, 99), (40, 0, 0, 0),
                     (0, -100, 0, -99), (0, 0, 40, 0), (40, -30, 40, 0),
                     (0, 1.9, 0, 0), (0, 60, 40, 19), (40, -60, 0, -19),
                     (0, -1, 0, 0)):
-                self.client.request('GET', '/x')
-                self.assertEqual(off, self.client.clock_off,
-                                 (waits, date, late))
+                self.assertAlmostEqual(expected, off(self.new_client()), 3,
+                                       (waits, date, late))
+            waits = late = 0.0
+            # The clock of some processes of the service is wrong.
+            for date in 100, 0, 100, -100, 100:
+                found = off(self.client)
+            self.assertAlmostEqual(0, found, 3)
+            for date in (100.0,) * rest.ANSWERS:
+                found = off(self.client)
+            self.assertAlmostEqual(99, found, 3)
+            date = 0.0
+            self.assertAlmostEqual(0, off(self.client), 3)
+            # The clock here makes a step.
+            now, steps = now + 3600, 3600.0
+            self.assertLess(self.client.clock_off, -3500)
+            self.assertAlmostEqual(0, off(self.client), 3)
 
     def test_the_pace(self) -> None:
         client = self.new_client(rate_limit=50)
+        self.assertEqual('2.107', client.microversion)
         self.requests.get(f'{URL}/x', json={})
         with mock.patch.object(time, 'monotonic', lambda: 1e9), (
                 mock.patch.object(time, 'sleep')) as sleep:
@@ -295,8 +350,8 @@ project_id = {'0' * 32}
             level=logging.DEBUG, format='%(name)s %(message)s'))
 
         client = rest.load_client(
-            conf, rest.load_session(conf), 'nova', oldest=nova.OLDEST,
-            newest=nova.NEWEST)
+            rest.Client, conf, rest.load_session(conf), 'nova',
+            oldest=nova.OLDEST, newest=nova.NEWEST)
         error = self.assertRaises(
             rest.Forbidden, client.request, 'GET', '/x')
 

@@ -7,7 +7,6 @@ from typing import Any
 import hypothesis
 from hypothesis import strategies
 
-from nova_reaper.cloud import arrays
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper import tests
@@ -221,6 +220,6 @@ class SlotsTestCase(tests.TestCase):
         self.assertLess(len(index.slots.servers), 20000)
 
     def test_times(self) -> None:
-        self.assertEqual(0, arrays.to_micros(None))
-        self.assertEqual(brute_force.NOW, arrays.from_micros(
-            arrays.to_micros(brute_force.NOW)))
+        self.assertEqual(0, index_module.to_micros(None))
+        self.assertEqual(brute_force.NOW, index_module.from_micros(
+            index_module.to_micros(brute_force.NOW)))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-import dataclasses
 import datetime
 from typing import Any
 from unittest import mock
@@ -56,7 +55,7 @@ class FailsOverOneTestCase(test_engine.EngineTestCase):
         self.nova.before.clear()
         self.nova.add_host('h2', 4)
         self.fail(waiting)
-        read = self.engine._lists.read_all()
+        read = self.engine._lists.read_hosts()
         self.assertIn(waiting, read.waiting.answers)
 
     def test_others_of_its_kind_are_asked_for(self) -> None:
@@ -70,10 +69,10 @@ class FailsOverOneTestCase(test_engine.EngineTestCase):
         self.nova.add_host('h1', 64)
         for number in range(lists.FAILURES):
             self.fail(self.nova.add_server(f'bad{number}', number + 1))
-        self.assertRaises(rest.Unavailable, self.engine._lists.read_all)
+        self.assertRaises(rest.Unavailable, self.engine._lists.read_hosts)
         # Others have their turn before them next time.
         good = self.nova.add_server('good', 20)
-        read = self.engine._lists.read_all()
+        read = self.engine._lists.read_hosts()
         self.assertEqual({good}, set(read.waiting.answers))
         self.turns(30, 10)
         self.assertEqual('ACTIVE', self.status(good))
@@ -92,6 +91,7 @@ class ManyKindsTestCase(tests.TestCase):
         self.source.nova, self.source.hypervisors = self.nova, {}
         self.source.shared = frozenset()
         self.source.shelved.return_value = []
+        self.source.names_by_provider.return_value = {}
         self.shapes = shapes.Shapes(self.nova)
         self.lists = lists.Lists(self.source, self.shapes)
         self.asked: list[str] = []
@@ -99,7 +99,7 @@ class ManyKindsTestCase(tests.TestCase):
     def pending(self, server: str) -> nova.Pending:
         self.asked.append(server)
         self.offset += lists.ASKING / 10
-        return nova.Pending(1, model.Reason.NO_ROOM, '', '',
+        return nova.Pending(model.Reason.NO_ROOM, '', '',
                             requests=('resources=VCPU:1',))
 
     def wait(self, *servers: tuple[str, str]) -> None:
@@ -108,21 +108,6 @@ class ManyKindsTestCase(tests.TestCase):
                 name, name, project, 'u', 'PENDING', None, '',
                 nova.Flavor('m1', 1, 512, 1), 'img', NOW, NOW, None, {},
                 False, kind=name) for name, project in servers]
-
-    def test_how_often_a_host_was_looked_for(self) -> None:
-        self.wait(*((f'a{number}', 'a') for number in range(8)))
-        self.nova.servers.return_value = [
-            dataclasses.replace(
-                server, updated_at=NOW + datetime.timedelta(hours=1))
-            for server in self.nova.servers.return_value]
-
-        def hang(server: str) -> None:
-            self.offset += lists.ASKING / 2
-            raise rest.Unavailable('nova', 'actions', 'no answer')
-
-        self.nova.tries.side_effect = hang
-        self.read()
-        self.assertEqual(2, self.nova.tries.call_count)
 
     def read(self) -> Any:
         self.asked.clear()

@@ -5,13 +5,13 @@
 import datetime
 from typing import Any
 
+import fixtures
 from oslo_utils import timeutils
 
-from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.cloud import world
 from nova_reaper.events import bus
-from nova_reaper.queue import queue
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
@@ -27,14 +27,14 @@ def later(seconds: float) -> datetime.datetime:
 class HistoryTestCase(tests.TestCase):
     """What became of one server."""
 
-    def of(self, *causes: queue.Cause) -> model.Waiting:
-        known = queue.History()
+    def of(self, *causes: world.Cause) -> model.Waiting:
+        known = world.History()
         for cause in causes:
             known.came_to_nothing(cause, model.Reason.NO_ROOM, 'h1', NOW, 10)
         return known.of(model.Waiting('w', model.Shape(()), NOW))
 
     def test_what_counts(self) -> None:
-        cause = queue.Cause
+        cause = world.Cause
         for causes, failures, avoid, pause in (
                 ((cause.SERVER,), 1, None, None),
                 ((cause.HOST,), 0, 'h1', None),
@@ -46,32 +46,22 @@ class HistoryTestCase(tests.TestCase):
                 (failures, avoid, pause),
                 (waiting.failures, waiting.avoid, waiting.paused_until))
 
-    def test_tries_of_a_reaper_before_this_one(self) -> None:
-        known = queue.History()
-        known.asked(NOW)
-        self.assertFalse(known.learn(nova.Tries(9, later(5), 1, NOW)))
-        self.assertEqual((9, 1, 0), (known.attempts, known.rebuilds,
-                                     known.failures))
-        self.assertTrue(known.learn(nova.Tries(9, later(5), 3, later(5))))
-        self.assertEqual((9, 3, 2, later(5)), (
-            known.attempts, known.rebuilds, known.failures, known.failed_at))
-
 
 class MissesTestCase(tests.TestCase):
     """For which kinds of servers others were ended in vain."""
 
     def test_each_counts_for_an_hour(self) -> None:
-        misses = queue.Misses()
+        misses = world.Misses()
         for at in (0, 60):
-            misses.add('a', queue.Miss(later(at), f'Because of {at}.'))
-        misses.add('b', queue.Miss(NOW, 'Otherwise.'))
+            misses.add('a', world.Miss(later(at), f'Because of {at}.'))
+        misses.add('b', world.Miss(NOW, 'Otherwise.'))
         self.assertEqual('', misses.objection('b', 2, later(61)))
         said = misses.objection('a', 2, later(61))
         self.assertIn(f'until {later(3600):%Y-%m-%dT%H:%M:%SZ}', said)
-        self.assertIn('2 of them', said)
+        self.assertIn('2 of its kind', said)
         self.assertIn('Because of 60.', said)
         self.assertEqual('', misses.objection('a', 2, later(3601)))
-        misses.add('c', queue.Miss(later(3601), 'Again.'))
+        misses.add('c', world.Miss(later(3601), 'Again.'))
         self.assertEqual({'a': 2, 'c': 1}, {key: len(value) for key, value
                                     in misses._misses.items()})
 
@@ -104,19 +94,10 @@ class PlaceTestCase(test_engine.EngineTestCase):
             self.turns(3)
         entry = self.shown.entry(self.first)
         assert entry
-        self.assertEqual((5, 1, None), (
-            entry.waiting.attempts, entry.position, entry.next_attempt))
+        self.assertEqual((1, None), (entry.position, entry.next_attempt))
         self.leave()
         self.turns(20)
         self.assertEqual(('ACTIVE', 'PENDING'), self.runs())
-
-    def test_its_owner_rebuilt_it_and_only_a_list_tells(self) -> None:
-        self.turns(10)
-        for _ in range(4):
-            self.nova.rebuild_in_vain(self.first)
-        self.turns(4, 61)
-        self.assertEqual([5, 1], [entry.waiting.attempts
-                                  for entry in self.shown.entries()])
 
     def test_races_that_are_lost(self) -> None:
         self.turns(10)
@@ -168,6 +149,23 @@ class PlaceTestCase(test_engine.EngineTestCase):
         self.nova.builds = 'ACTIVE'
         self.turns(15)
         self.assertIn('ACTIVE', self.runs())
+
+    def test_the_answer_to_a_rebuild_is_lost(self) -> None:
+        self.turns(10)
+        self.nova.message = INTERRUPTED
+        self.nova.reason[self.first] = 'unknown'
+        self.nova.builds = 'PENDING'
+
+        def lose() -> fakes.Answer:
+            self.nova._rebuild(self.nova.servers[self.first], {})
+            return self.nova.error(504)
+
+        self.nova.before.append(('rebuild', self.first, lose))
+        self.leave()
+        self.turns(30)
+        self.assertEqual([], self.nova.before)
+        self.assertEqual([0, 0], [entry.waiting.failures
+                                  for entry in self.shown.entries()])
 
     def test_interrupted_and_built_elsewhere_at_once(self) -> None:
         self.nova.add_host('h2', 4)
@@ -360,6 +358,12 @@ class FailedTestCase(test_engine.EngineTestCase):
         self.nova.add_host('h1', 4)
         self.nova.builds = 'ERROR'
 
+    def forbid(self, project: str) -> None:
+        """Have the operator say that servers of a project do not wait."""
+        self.useFixture(fixtures.MockPatchObject(
+            self.engine._reader._keystone, 'project_properties',
+            lambda: {project: {'reaper:wait': 'never'}}))
+
     def add_failed(self, **others: Any) -> str:
         server = self.nova.add_server('w', 4, status='ERROR', **others)
         self.nova.servers[server]['fault'] = {
@@ -387,20 +391,18 @@ class FailedTestCase(test_engine.EngineTestCase):
 
     def test_after_a_restart(self) -> None:
         waiting = self.nova.add_server('w', 4)
-        self.nova.servers[waiting]['created'] = '2026-01-01T00:00:00Z'
         self.turns(20)
         self.start()
         self.turns(3)
-        entry = self.shown.entry(waiting)
-        assert entry
-        self.assertEqual(2, entry.waiting.failures)
+        self.assertIsNotNone(self.shown.entry(waiting))
         self.nova.builds = 'ACTIVE'
         self.turns(40, 20)
         self.assertEqual('ACTIVE', self.status(waiting))
 
     def test_nobody_has_asked(self) -> None:
         self.conf.set_override('wait', 'all', 'reaper')
-        for others in ({'asked': False},
+        self.forbid('never')
+        for others in ({'asked': False}, {'project': 'never'},
                        {'metadata': {'reaper:wait': 'false'}},
                        {'metadata': {}, 'launched': True},
                        {'fault': 'No valid host was found. '}):
@@ -415,6 +417,16 @@ class FailedTestCase(test_engine.EngineTestCase):
         self.turns(30)
         self.assertEqual([], self.actions())
         self.assertEqual([], list(self.shown.entries()))
+
+    def test_the_operator_allows_no_more_builds(self) -> None:
+        waiting = self.nova.add_server('w', 4)
+        self.turns(10)
+        self.assertEqual('ERROR', self.status(waiting))
+        self.forbid('owner')
+        self.turns(12, 61)
+        before = self.actions()
+        self.turns(40, 61)
+        self.assertEqual(before, self.actions())
 
     def test_past_its_deadline(self) -> None:
         self.nova.add_server('o', 4, 'h1')
@@ -504,13 +516,13 @@ class OptionsTestCase(test_engine.EngineTestCase):
 
     def test_a_shorter_back_off(self) -> None:
         known = self.engine.world.queue
-        self.engine.world.came_to_nothing(
-            self.waiting, queue.Cause.SERVER, model.Reason.NO_ROOM, 'h1')
+        self.engine.world.history[self.waiting].came_to_nothing(
+            world.Cause.SERVER, model.Reason.NO_ROOM, 'h1',
+            timeutils.utcnow(True), 10)
         self.conf.set_override('retry_interval', 600, 'reaper')
         self.turns(2)
         self.engine.world.put_again(self.waiting)
         self.assertEqual(1, len(known._later))
         self.conf.set_override('retry_interval', 1, 'reaper')
         self.turns(3)
-        self.assertEqual([], [entry for entry in known._later
-                              if known._stands(*entry[1:])])
+        self.assertEqual([], known._later)

@@ -12,8 +12,7 @@ from hypothesis import strategies
 
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
-from nova_reaper.decide import plan
-from nova_reaper.queue import lines as lines_module
+from nova_reaper.decide import choose
 from nova_reaper.queue import queue
 from nova_reaper import tests
 from nova_reaper.tests import brute_force
@@ -226,6 +225,28 @@ class QueueTestCase(tests.TestCase):
         self.assertEqual([], self.pop_all(NOW + seconds(59)))
         self.assertEqual(['w1'], self.pop_all(NOW + seconds(60)))
 
+    def test_many_demands_sleep_until_their_turn(self) -> None:
+        for number in range(200):
+            waiting = waits(f'w{number:03}', 1 + number % 4,
+                            project=f'p{number}')
+            waiting = dataclasses.replace(waiting, shape=dataclasses.replace(
+                waiting.shape, key=str(number)))
+            self.put(waiting)
+            self.sleep(waiting)
+        self.queue.close(['p4'])
+        row = self.put_host('h2', 2)
+        self.assertEqual(100, self.queue.host_changed(self.index, row))
+        first = self.queue.pop(NOW)
+        assert first
+        self.assertEqual('w000', first.id)
+        self.put_host('h2', 1)
+        # The demands for which the host has no room any more sleep on.
+        self.assertEqual(['w008', 'w012'], self.pop_all()[:2])
+        self.assertEqual([], self.pop_all())
+        # The queue looks at a project again as soon as it may be built for.
+        self.queue.close([])
+        self.assertEqual(['w004'], self.pop_all())
+
     def test_many_demands(self) -> None:
         demands = [waits(f'w{number:03}', number + 1)
                    for number in range(200)]
@@ -294,7 +315,7 @@ class FairShareTestCase(tests.TestCase):
     """The dominant share of what was given."""
 
     def test_dominant(self) -> None:
-        given = lines_module.FairShare(0)
+        given = queue.FairShare(0)
         given.give('a', {'VCPU': 1, 'MEMORY_MB': 50},
                    {'VCPU': 10, 'MEMORY_MB': 100}, NOW)
         given.give('b', {'VCPU': 4, 'CUSTOM': 1}, {'VCPU': 10}, NOW)
@@ -302,18 +323,18 @@ class FairShareTestCase(tests.TestCase):
                                            given.of('c')))
 
     def test_what_was_given_long_ago_counts_less(self) -> None:
-        given = lines_module.FairShare(100)
+        given = queue.FairShare(100)
         for project, at in (('a', 0), ('b', 100)):
             given.give(project, {'VCPU': 1}, {'VCPU': 10}, NOW + seconds(at))
         self.assertEqual(2 * given.of('a'), given.of('b'))
 
     def test_weights_do_not_overflow(self) -> None:
-        given = lines_module.FairShare(1)
+        given = queue.FairShare(1)
         given.give('a', {'VCPU': 1}, {'VCPU': 10}, NOW, 'w')
         given.give('b', {'VCPU': 1}, {'VCPU': 10}, NOW + seconds(10 ** 7))
         self.assertEqual((0.0, 0.1), (given.of('a'), given.of('b')))
         # What was given before that is forgotten, and not taken back.
-        self.assertIsNone(given.take_back('w', {'VCPU': 10}))
+        given.take_back('w', {'VCPU': 10})
         self.assertEqual(0.0, given.of('a'))
 
 
@@ -321,13 +342,13 @@ class PlannerTestCase(tests.TestCase):
     """One decision after another."""
 
     def planner(self, world: brute_force.World, *waiting: model.Waiting,
-                options: model.Options = OPTIONS) -> plan.Planner:
+                options: model.Options = OPTIONS) -> choose.Planner:
         waiters = queue.Queue(options)
         for one in waiting:
             waiters.put(one, NOW)
-        return plan.Planner(world.index(options), waiters, options)
+        return choose.Planner(world.index(options), waiters, options)
 
-    def all(self, planner: plan.Planner, now: datetime.datetime = NOW
+    def all(self, planner: choose.Planner, now: datetime.datetime = NOW
             ) -> list[tuple[str, str, tuple[str, ...]]]:
         result = []
         while (step := planner.next(now)) is not None:
@@ -391,7 +412,7 @@ class PlannerTestCase(tests.TestCase):
     def test_ends_that_others_made_count(self) -> None:
         options = dataclasses.replace(OPTIONS, max_ends_per_project_hour=1)
         planner = self.planner(self.world(1), waits('w1'), options=options)
-        planner.ends.append(plan.End('s9', 'p', NOW - seconds(60)))
+        planner.ends.append(choose.End('s9', 'p', NOW - seconds(60)))
         self.assertEqual({'p': 0}, planner.ends_left(NOW))
         self.assertEqual('wait', self.all(planner)[0][1])
 
@@ -515,14 +536,23 @@ class PlannerTestCase(tests.TestCase):
                 for _ in range(2)]
         both[1]._decide_again = mock.Mock(  # type: ignore[method-assign]
             return_value=None)
+        # Demands of the first planner sleep until their turn.
+        most = [rand.choice([0, 2, queue._MANY]), queue._MANY]
+
+        def decided(planner: choose.Planner, many: int
+                    ) -> list[model.Decision]:
+            with mock.patch.object(queue, '_MANY', many):
+                return [step[1] for step in iter(functools.partial(
+                    planner.next, now, may_end=may_end), None)
+                    if step[1].verdict is not model.Verdict.WAIT]
+
         now = NOW
         for _ in range(10):
-            may_end = rand.random() < 0.8
+            # A demand that was put off may sleep on until its next turn,
+            # even if a host could help.
+            may_end = most[0] < queue._MANY or rand.random() < 0.8
             # One may look again at what another does not, and find nothing.
-            made = [[step[1] for step in iter(functools.partial(
-                planner.next, now, may_end=may_end), None)
-                if step[1].verdict is not model.Verdict.WAIT]
-                for planner in both]
+            made = list(map(decided, both, most))
             self.assertEqual(*([
                 (step.server, step.verdict, step.host, step.victims)
                 for step in steps] for steps in made))
@@ -531,14 +561,15 @@ class PlannerTestCase(tests.TestCase):
             changed = [host for host in other.hosts if rand.random() < 0.5]
             gone = rand.sample(done, rand.randrange(len(done) + 1))
             now += seconds(rand.choice([1, 10, 700]))
-            for planner in both:
-                for host in changed:
-                    planner.queue.host_changed(
-                        planner.index, planner.index.put(host, [
-                            server for server in other.servers
-                            if server.host == host.name]))
-                for decision in gone:
-                    planner.undo(decision, now)
+            for planner, many in zip(both, most):
+                with mock.patch.object(queue, '_MANY', many):
+                    for host in changed:
+                        planner.queue.host_changed(
+                            planner.index, planner.index.put(host, [
+                                server for server in other.servers
+                                if server.host == host.name]))
+                    for decision in gone:
+                        planner.undo(decision, now)
 
     @hypothesis.settings(max_examples=60)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))

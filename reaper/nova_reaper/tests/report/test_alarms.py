@@ -20,7 +20,7 @@ import fixtures
 import yaml
 
 from nova_reaper.cloud import model
-from nova_reaper.report import metrics
+from nova_reaper.report import health
 from nova_reaper import tests
 
 _ROOT = pathlib.Path(__file__).resolve().parents[4]
@@ -106,7 +106,7 @@ class AlarmsTestCase(tests.TestCase):
             self.assertEqual(set(), used - known - _PROCESS, query)
 
     def test_all_that_is_counted_begins_at_0(self) -> None:
-        meters = metrics.Metrics()
+        meters = health.Metrics()
         for metric in meters.registry.collect():
             if metric.type in ('counter', 'histogram') and (
                     metric.name.startswith('nova_reaper')):
@@ -117,7 +117,7 @@ class AlarmsTestCase(tests.TestCase):
 
     def test_lists_have_an_age_before_one_is_read(self) -> None:
         before = time.time()
-        meters = metrics.Metrics()
+        meters = health.Metrics()
         for name in ('pending', 'full'):
             self.assertLessEqual(before, meters.registry.get_sample_value(
                 'nova_reaper_last_list_timestamp_seconds',

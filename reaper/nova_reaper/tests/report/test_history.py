@@ -12,7 +12,7 @@ import fixtures
 import webob
 
 from nova_reaper.cloud import model
-from nova_reaper.report import answers
+from nova_reaper.report import health
 from nova_reaper.report import http
 from nova_reaper.report import journal
 from nova_reaper.report.store import Kind
@@ -35,7 +35,7 @@ class HistoryTestCase(tests.TestCase):
         conf.set_override('connection', self.url, 'database')
         self.told: list[Record] = []
         self.book = journal.Journal(conf, self.told.append)
-        source = mock.Mock(health=lambda: answers.Health(
+        source = mock.Mock(health=lambda: health.Health(
             False, model.Mode.OBSERVE, model.Mode.PREEMPT, None, []))
         self.api = http.Api(conf, source, self.book)
         self.notice = Record(
@@ -70,8 +70,8 @@ class HistoryTestCase(tests.TestCase):
     def test_the_owner_of_a_victim(self) -> None:
         answer = self.found()
         self.assertEqual([
-            {'id': self.end.id, 'at': answers.text(self.end.at), 'kind': 'end',
-             'server': VICTIM, 'name': 'v', 'project_id': 'p1',
+            {'id': self.end.id, 'at': model.time_text(self.end.at),
+             'kind': 'end', 'server': VICTIM, 'name': 'v', 'project_id': 'p1',
              'action': 'delete', 'result': 'delete', 'terminate_at': None,
              'for': None, 'for_own_project': False}], answer[:1])
         self.assertEqual(('notice', '2026-11-22T12:00:00Z'),
@@ -184,6 +184,10 @@ class HistoryTestCase(tests.TestCase):
         self.assertFalse(self.ask('/v1/pause', roles='admin',
                                   method='DELETE')['pause']['paused'])
         self.assertIsNone(self.book.pause)
+        # Others are told of each once.
+        self.assertEqual([Kind.PAUSE, Kind.RESUME],
+                         [told.kind for told in self.told[-2:]])
+        self.assertEqual('power', self.told[-2].detail['why'])
 
     def test_who_may_pause(self) -> None:
         for method, roles in (('GET', 'reader'), ('PUT', 'reader'),

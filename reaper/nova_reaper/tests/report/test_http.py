@@ -14,8 +14,8 @@ import webob
 
 from nova_reaper.cloud import model
 from nova_reaper.report import answers
+from nova_reaper.report import health
 from nova_reaper.report import http
-from nova_reaper.report import metrics
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 
@@ -38,7 +38,7 @@ class Source(http.Shown):
         super().__init__(fakes.configuration(), lambda: None)
         self.room = True
         self.active = True
-        self.checks = [answers.Check('nova', 'ok', 'microversion 2.107')]
+        self.checks = [health.Check('nova', 'ok', 'microversion 2.107')]
 
     def entries(self) -> list[answers.Entry]:
         return [answers.Entry(
@@ -55,15 +55,15 @@ class Source(http.Shown):
 
     def notices(self) -> list[dict[str, Any]]:
         return [{'server': 'v1', 'name': 'n', 'project_id': 'p2',
-                 'action': 'delete', 'terminate_at': answers.text(TIME),
+                 'action': 'delete', 'terminate_at': model.time_text(TIME),
                  'for': 's1', 'host': 'h1'}]
 
     def dry_run(self, server: str) -> dict[str, Any] | None:
         return {'victims': ['v1'], 'servers': [
             {'resources': {'VCPU': 1}}]} if self.room else None
 
-    def health(self) -> answers.Health:
-        return answers.Health(self.active, model.Mode.FILL, model.Mode.PREEMPT,
+    def health(self) -> health.Health:
+        return health.Health(self.active, model.Mode.FILL, model.Mode.PREEMPT,
                            None, self.checks)
 
     def as_of(self) -> datetime.datetime | None:
@@ -194,7 +194,7 @@ class RootTestCase(tests.TestCase):
         super().setUp()
         self.source = Source()
         conf = with_keystone()
-        self.app = http.application(conf, self.source, metrics.Metrics(),
+        self.app = http.application(conf, self.source, health.Metrics(),
                                     fakes.book(conf))
 
     def get(self, path: str) -> Any:
@@ -208,9 +208,9 @@ class RootTestCase(tests.TestCase):
         response = self.get('/healthz')
         self.assertEqual((200, 'ok'),
                          (response.status_int, response.json['status']))
-        self.source.checks.append(answers.Check('lists', 'degraded', ''))
+        self.source.checks.append(health.Check('lists', 'degraded', ''))
         self.assertEqual(200, self.get('/healthz').status_int)
-        self.source.checks.append(answers.Check('lists', 'failed', ''))
+        self.source.checks.append(health.Check('lists', 'failed', ''))
         self.assertEqual(503, self.get('/healthz').status_int)
 
     def test_one_that_stands_by(self) -> None:
@@ -240,7 +240,7 @@ class ServerTestCase(tests.TestCase):
         conf = with_keystone()
         conf.set_override('port', 0, 'http')
         server = http.Server(conf, http.application(
-            conf, Source(), metrics.Metrics(), fakes.book(conf)))
+            conf, Source(), health.Metrics(), fakes.book(conf)))
         port = server.start()
         self.addCleanup(server.stop)
         return f'http://127.0.0.1:{port}'

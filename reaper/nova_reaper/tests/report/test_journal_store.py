@@ -105,6 +105,19 @@ class SQLiteTestCase(tests.TestCase):
         self.assertEqual([given[1], given[2]], self.store.open(
             NOW - datetime.timedelta(days=1), NOW))
 
+    def test_an_end_after_a_withdrawal(self) -> None:
+        stuck = [record(Kind.WITHDRAWAL, server, waiting='w', result='stuck')
+                 for server in ('s1', 's2', 's3', 's4')]
+        self.store.add([
+            *stuck, record(Kind.WITHDRAWAL, 's5', waiting='w', result='gone'),
+            record(Kind.END, 's1', waiting='w'),
+            record(Kind.NOTICE, 's2', waiting='other'),
+            record(Kind.END, 's2', waiting='other'),
+            record(Kind.WITHDRAWAL, 's3', waiting='w')])
+        self.assertEqual([stuck[3]], self.store.open(
+            NOW - datetime.timedelta(days=1),
+            NOW + datetime.timedelta(seconds=1)))
+
     def test_the_purge_is_bounded_and_leaves_the_pause(self) -> None:
         old = 90 * 86400
         self.store.add([record(Kind.PAUSE, '', ago=old + 9)] + [

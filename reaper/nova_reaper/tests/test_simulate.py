@@ -21,8 +21,7 @@ import yaml
 from nova_reaper.cli import main
 from nova_reaper.cloud import model
 from nova_reaper import conf
-from nova_reaper.simulate import simulate
-from nova_reaper.simulate import snapshot
+from nova_reaper import simulate
 from nova_reaper import tests
 from nova_reaper.tests import brute_force
 
@@ -55,7 +54,7 @@ def document() -> dict[str, Any]:
 
 def decide(given: Any) -> list[dict[str, Any]]:
     return [decision.to_dict() for decision in simulate.simulate(
-        snapshot.parse(given, NOW))]
+        simulate.parse(given, NOW))]
 
 
 class CommandTestCase(tests.TestCase):
@@ -104,7 +103,7 @@ class CommandTestCase(tests.TestCase):
                 if decision['hindrance'] == 'not_asked'])
         given['options']['wait'] = 'never'
         self.assertRaisesRegex(
-            snapshot.BadInput, 'options.wait: has to be one of "asked", "all"',
+            simulate.BadInput, 'options.wait: has to be one of "asked", "all"',
             decide, given)
 
     def test_yaml_says_the_same(self) -> None:
@@ -235,7 +234,7 @@ class BadInputTestCase(tests.TestCase):
         for change in changes:
             given = document()
             change(given)
-            error = self.assertRaises(snapshot.BadInput, snapshot.parse, given,
+            error = self.assertRaises(simulate.BadInput, simulate.parse, given,
                                       NOW)
             self.assertEqual(path, error.path, str(error))
 
@@ -264,14 +263,14 @@ class BadInputTestCase(tests.TestCase):
 
     def test_options_of_the_service_decide_nothing(self) -> None:
         given = document()
-        wanted = snapshot.parse(given, NOW)
+        wanted = simulate.parse(given, NOW)
         given['options'] |= {
             'grace_period': 60, 'strict_accounting': True, 'workers': 4,
             'notice_url': 'https://example.com/notice'}
-        self.assertEqual(wanted, snapshot.parse(given, NOW))
+        self.assertEqual(wanted, simulate.parse(given, NOW))
         for option in conf.reaper_opts:
             given['options'][option.dest] = option.default
-        snapshot.parse(given, NOW)
+        simulate.parse(given, NOW)
         self.check_values('options.grace_period', -1, '60', True, None)
         self.check_values('options.safeguard_shrink_percent', 101)
         self.check_values('options.strict_accounting', 1, 'true')
@@ -293,7 +292,7 @@ class BadInputTestCase(tests.TestCase):
     def test_created_at_null_is_now(self) -> None:
         given = document()
         given['waiting'][0]['created_at'] = None
-        self.assertEqual(snapshot.parse(given, NOW).now, snapshot.parse(
+        self.assertEqual(simulate.parse(given, NOW).now, simulate.parse(
             given, NOW).waiting[0].created_at)
 
     def test_ratio(self) -> None:
@@ -330,7 +329,7 @@ class BadInputTestCase(tests.TestCase):
             self.check_values(path, [], 'x', None, 1)
         wrong: list[Any] = [[], None, 1, 'x']
         for value in wrong:
-            self.assertRaises(snapshot.BadInput, snapshot.parse, value, NOW)
+            self.assertRaises(simulate.BadInput, simulate.parse, value, NOW)
 
     def test_times(self) -> None:
         for path in ('now', 'servers[0].launched_at',
@@ -379,7 +378,7 @@ class BadInputTestCase(tests.TestCase):
     def test_says_what_may_be_meant(self) -> None:
         given = document()
         given['servers'][0]['preemptable'] = True
-        error = self.assertRaises(snapshot.BadInput, snapshot.parse, given,
+        error = self.assertRaises(simulate.BadInput, simulate.parse, given,
                                   NOW)
         self.assertEqual('servers[0].preemptable: is not known here; is '
                          '"preemptible" meant?', str(error))
@@ -394,7 +393,7 @@ class SimulateTestCase(tests.TestCase):
             'servers': [{'id': 's1', 'host': 'h1', 'resources': {'VCPU': 2},
                          'preemptible': True}],
             'waiting': [{'id': 'w1', 'resources': {'VCPU': 1}}]}
-        cloud = snapshot.parse(given, NOW)
+        cloud = simulate.parse(given, NOW)
         self.assertEqual(model.Mode.OBSERVE, cloud.options.mode)
         self.assertEqual(NOW, cloud.waiting[0].created_at)
         self.assertEqual(['s1'], decide(given)[0]['victims'])
@@ -513,7 +512,7 @@ class SimulateTestCase(tests.TestCase):
                    for number in range(rand.randint(1, 8))]
         options = model.Options(mode=rand.choice(
             (model.Mode.PREEMPT, model.Mode.OBSERVE)))
-        decisions = simulate.simulate(snapshot.Snapshot(
+        decisions = simulate.simulate(simulate.Snapshot(
             NOW, options, world.hosts, world.servers, waiting))
         self.assertEqual({one.id for one in waiting},
                          {decision.server for decision in decisions})
@@ -540,12 +539,12 @@ class SimulateTestCase(tests.TestCase):
 class SnapshotTestCase(tests.TestCase):
     """What is written is what is read."""
 
-    def cloud(self, seed: int) -> snapshot.Snapshot:
+    def cloud(self, seed: int) -> simulate.Snapshot:
         rand = random.Random(seed)
         world = brute_force.random_world(rand)
         waiting = [brute_force.random_waiting(rand, number)
                    for number in range(5)]
-        return snapshot.Snapshot(
+        return simulate.Snapshot(
             NOW, model.Options(mode=model.Mode.PREEMPT, reserve=True),
             world.hosts, world.servers, waiting)
 
@@ -553,8 +552,8 @@ class SnapshotTestCase(tests.TestCase):
     @hypothesis.given(SEEDS)
     def test_read_again(self, seed: int) -> None:
         cloud = self.cloud(seed)
-        written = json.loads(json.dumps(snapshot.to_document(cloud)))
-        again = snapshot.parse(written, NOW)
+        written = json.loads(json.dumps(simulate.to_document(cloud)))
+        again = simulate.parse(written, NOW)
         self.assertEqual(cloud.waiting, again.waiting)
         self.assertEqual(cloud.servers, again.servers)
         self.assertEqual(cloud.options, again.options)
@@ -566,10 +565,10 @@ class SnapshotTestCase(tests.TestCase):
     @hypothesis.given(SEEDS)
     def test_hashed_decides_the_same(self, seed: int) -> None:
         cloud = self.cloud(seed)
-        plain = snapshot.to_document(cloud)
-        hashed = snapshot.hashed(plain, b'secret')
-        self.assertEqual(hashed, snapshot.hashed(plain, b'secret'))
-        self.assertNotEqual(snapshot.hashed(plain, b'other'), hashed)
+        plain = simulate.to_document(cloud)
+        hashed = simulate.hashed(plain, b'secret')
+        self.assertEqual(hashed, simulate.hashed(plain, b'secret'))
+        self.assertNotEqual(simulate.hashed(plain, b'other'), hashed)
         written = json.dumps(hashed)
         for name in ('"h0"', '"w1"', '"az1"', '"a"', '-s0'):
             self.assertNotIn(name, written)
@@ -580,12 +579,12 @@ class SnapshotTestCase(tests.TestCase):
         self.assertEqual(
             [known(one) for one in simulate.simulate(cloud)],
             [known(one) for one in simulate.simulate(
-                snapshot.parse(json.loads(written), NOW))])
+                simulate.parse(json.loads(written), NOW))])
 
     def test_each_name_is_hashed(self) -> None:
         names: dict[str, Any] = {key: f'{key}!' for key in (
             'id', 'name', 'project', 'user', 'flavor')}
-        plain = snapshot.to_document(snapshot.Snapshot(
+        plain = simulate.to_document(simulate.Snapshot(
             NOW, hosts=[model.Host('h', {'VCPU': model.Inventory(8)},
                                    {'VCPU': 5}, frozenset({'az', 'AZ'}))],
             servers=[model.Server(host='h', resources={'VCPU': 2}, **names)],
@@ -596,7 +595,7 @@ class SnapshotTestCase(tests.TestCase):
                                          '!in:az,x'}))),
                 created_at=NOW, **names)],
             refusals={shape: {'h': 'AFilter'}}))
-        hashed = snapshot.hashed(plain, b'secret')
+        hashed = simulate.hashed(plain, b'secret')
         host, = hashed['hosts']
         server, rest = hashed['servers']
         waiting, = hashed['waiting']
@@ -618,16 +617,16 @@ class SnapshotTestCase(tests.TestCase):
         host = model.Host('h1', {'VCPU': model.Inventory(8)}, {'VCPU': 5})
         server = model.Server('s1', 'h1', {'VCPU': 2}, preemptible=True)
         waiting = brute_force.waiting({'VCPU': 4})
-        cloud = snapshot.Snapshot(
+        cloud = simulate.Snapshot(
             NOW, hosts=[host], servers=[server], waiting=[waiting],
             refusals={waiting.shape: {'h1': 'AFilter'}})
-        written = snapshot.to_document(cloud)
+        written = simulate.to_document(cloud)
         self.assertEqual(
             {'id': 'others-on-h1', 'host': 'h1', 'resources': {'VCPU': 3}},
             written['servers'][1])
         self.assertEqual({'h1': 'AFilter'},
                          written['waiting'][0]['refused_by'])
-        again = snapshot.parse(written, NOW)
+        again = simulate.parse(written, NOW)
         self.assertEqual({'VCPU': 5}, again.hosts[0].used)
         self.assertEqual(model.Verdict.WAIT,
                          simulate.simulate(again)[0].verdict)
@@ -635,9 +634,9 @@ class SnapshotTestCase(tests.TestCase):
     def test_times_keep_their_moment(self) -> None:
         given = document()
         given['waiting'][0]['created_at'] = '2026-11-22T12:30:00+01:00'
-        cloud = snapshot.parse(given, NOW)
+        cloud = simulate.parse(given, NOW)
         self.assertEqual(NOW - datetime.timedelta(minutes=30),
                          cloud.waiting[0].created_at)
         self.assertEqual(
             '2026-11-22T11:30:00Z',
-            snapshot.to_document(cloud)['waiting'][0]['created_at'])
+            simulate.to_document(cloud)['waiting'][0]['created_at'])

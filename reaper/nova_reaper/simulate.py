@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The file of a cloud: what ``simulate`` reads and ``snapshot`` writes.
+"""What would happen in a cloud that is a file, and the format of the file.
 
-The format is that of the reference, "nova-reaper simulate". What is wrong in
-a file is refused with the path of the wrong value.
+The format is that of the reference, "nova-reaper simulate": the command
+``simulate`` reads such a file, and ``snapshot`` writes one of a real cloud.
+What is wrong in a file is refused with the path of the wrong value.
 """
 
 import collections
@@ -18,13 +19,20 @@ import difflib
 import enum
 import hashlib
 import itertools
+import json
+import pathlib
+import sys
 from typing import Any
 from typing import TypeVar
 
 from oslo_config import cfg
+import yaml
 
+from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper import conf
+from nova_reaper.decide import choose
+from nova_reaper.queue import queue as queue_module
 
 T = TypeVar('T')
 E = TypeVar('E', bound=enum.StrEnum)
@@ -37,6 +45,8 @@ _FIRST_YEAR = 1970
 _LAST_YEAR = 3000
 # Most characters of a document's text in a sentence about it.
 _LONGEST = 300
+# Most objects and lists within each other; a cloud has few.
+_DEEPEST = 100
 # The ID of a server that stands for all others on a host begins so.
 _OTHERS = 'others-on-'
 
@@ -67,6 +77,152 @@ class Snapshot:
     waiting: Sequence[model.Waiting] = ()
     refusals: Mapping[model.Shape, Mapping[str, str]] = dataclasses.field(
         default_factory=dict)
+
+
+def simulate(cloud: Snapshot) -> list[model.Decision]:
+    """Decide once for each server that waits, in the order of the reaper.
+
+    Each decision sees what those before it took and freed. Those that would
+    not be tried now, because they back off, their owners have not asked, or
+    they are given up, come last.
+    """
+    index = index_module.Index(cloud.options)
+    servers: dict[str, list[model.Server]] = {}
+    for server in cloud.servers:
+        servers.setdefault(server.host, []).append(server)
+    for host in cloud.hosts:
+        index.put(host, servers.get(host.name, ()))
+    for shape, by_host in cloud.refusals.items():
+        index.exclusions.refuse(shape, by_host)
+    queue = queue_module.Queue(cloud.options)
+    late, unasked = [], []
+    for waiting in cloud.waiting:
+        end = queue_module.deadline(waiting, cloud.options)
+        if end is not None and end <= cloud.now:
+            late.append((waiting, end))
+        elif not waiting.is_wanted(cloud.options.wait):
+            unasked.append(waiting)
+        else:
+            queue.put(waiting, cloud.now)
+    planner = choose.Planner(index, queue, cloud.options)
+    decisions = []
+    while (step := planner.next(cloud.now, everybody=True)) is not None:
+        decisions.append(step[1])
+    done = {decision.server for decision in decisions}
+    for waiting in queue.in_order():
+        due = queue_module.due_at(waiting, cloud.options)
+        if waiting.id not in done and due is not None:
+            decisions.append(_not_tried(
+                waiting, model.Hindrance.BACK_OFF,
+                f'It is tried again at {model.time_text(due)}.'))
+    decisions += [queue_module.not_asked(waiting)
+                  for waiting in sorted(unasked, key=queue.rank)]
+    for waiting, end in sorted(late, key=lambda one: queue.rank(one[0])):
+        decisions.append(_not_tried(
+            waiting, model.Hindrance.DEADLINE,
+            f'It has waited past {model.time_text(end)}, when it is given '
+            'up.'))
+    return decisions
+
+
+def _not_tried(waiting: model.Waiting, hindrance: model.Hindrance,
+               detail: str) -> model.Decision:
+    return model.Decision(
+        waiting.id, model.Verdict.WAIT, detail=detail, hindrance=hindrance,
+        reason=waiting.reason or model.Reason.UNKNOWN)
+
+
+def read(path: str) -> str:
+    """The text of a file, "-" for standard input.
+
+    :raises BadInput: if it is not text
+    """
+    try:
+        if path == '-':
+            if sys.stdin is None:
+                raise BadInput('', 'there is no standard input')
+            return sys.stdin.buffer.read().decode()
+        return pathlib.Path(path).read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise BadInput('', f'is not UTF-8: {error}')
+
+
+def load(text: str) -> Any:
+    """What a text says, be it JSON or YAML.
+
+    :raises BadInput: if it is neither
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys)
+    except RecursionError:
+        raise BadInput('', 'is nested too deeply')
+    except BadInput:
+        raise
+    except ValueError as error:
+        not_json = error
+    try:
+        _see_depth(text)
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise BadInput('', 'is nested too deeply')
+    except BadInput:
+        raise
+    # PyYAML raises errors of the other classes where a tag does not fit the
+    # value after it.
+    except (yaml.YAMLError, ValueError, AttributeError, ArithmeticError,
+            LookupError, TypeError) as error:
+        if text.lstrip()[:1] in '{[':
+            raise BadInput('', f'is not JSON: {not_json}')
+        why = (' '.join(str(error).split())
+               if isinstance(error, yaml.YAMLError)
+               else 'a tag does not fit the value after it')
+        raise BadInput('', f'is neither JSON nor YAML: {why}')
+
+
+def _see_depth(text: str) -> None:
+    """Refuse a text on which the parser in C would overflow the stack."""
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        depth += (isinstance(event, yaml.CollectionStartEvent) -
+                  isinstance(event, yaml.CollectionEndEvent))
+        if depth > _DEEPEST:
+            raise BadInput('', 'is nested too deeply')
+
+
+def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    try:
+        result = dict(pairs)
+    except TypeError:
+        raise BadInput('', 'has an object with a key that is not text')
+    if len(result) < len(pairs):
+        keys = [key for key, _value in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise BadInput('', f'has the key {twice!r} twice in one '
+                       'object')
+    return result
+
+
+class _Loader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore
+    """YAML as JSON would say it: times stay strings, keys are there once."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, regexp) for tag, regexp in resolvers
+                if tag != 'tag:yaml.org,2002:timestamp']
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    # A key that is written overrides the same key that is merged, so that
+    # only written keys are looked at.
+    _unique_keys([(loader.construct_object(key, deep=True), None)
+                  for key, _value in node.value
+                  if key.tag != 'tag:yaml.org,2002:merge'])
+    loader.flatten_mapping(node)
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+_Loader.add_constructor('tag:yaml.org,2002:map', _construct_mapping)
 
 
 def parse(document: Any, now: datetime.datetime) -> Snapshot:
