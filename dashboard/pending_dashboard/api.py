@@ -2,9 +2,9 @@
 
 """Asks Nova and, where one runs, nova-reaper about servers that wait.
 
-Nova shows them from microversion 2.105 on and rebuilds them from 2.106 on;
-from 2.107 on it says why each waits. nova-reaper knows their order, and when
-it tries again. Without it what Nova says is all there is.
+Nova shows them, rebuilds them, and says why each waits, from microversions on
+that Nova tells. nova-reaper knows their order, and when it tries again.
+Without it what Nova says is all there is.
 """
 
 import concurrent.futures
@@ -20,9 +20,14 @@ from prometheus_client import parser
 
 LOG = logging.getLogger(__name__)
 
-#: The microversions that show waiting servers, rebuild them and say why they
-#: wait.
-SHOWN, REBUILT, EXPLAINED = '2.105', '2.106', '2.107'
+#: What Nova calls the features whose microversions show waiting servers,
+#: rebuild them and say why they wait.
+SHOWN, REBUILT, EXPLAINED = 'pending', 'rebuild', 'reason'
+
+# No release has them at an earlier microversion.
+_FIRST = '2.104'
+# The attribute of a request that keeps the microversions that Nova told.
+_MICROVERSIONS = '_pending_dashboard_microversions'
 
 #: The type of nova-reaper in the service catalog.
 REAPER = 'compute-pending'
@@ -52,6 +57,7 @@ class WaitingServer:
     project_id: str
     status: str
     since: str
+    flavor: str | None = None
     reason: str | None = None
     message: str | None = None
     advice: str | None = None
@@ -109,15 +115,33 @@ class Overview:
 
 
 def _compute(request):
-    """Return the compute proxy of a user and the newest usable microversion.
+    """Return the compute proxy of a user and what Nova has.
 
-    :raises: NotSupported
+    :returns: the proxy, and the microversions by SHOWN, REBUILT and EXPLAINED;
+        a Nova may lack the last two
+    :raises: NotSupported, keystoneauth1's exceptions
     """
     compute = _nova.computeclient(request)
-    for version in (EXPLAINED, REBUILT, SHOWN):
-        if sdk_utils.supports_microversion(compute, version):
-            return compute, version
-    raise NotSupported()
+    if not hasattr(request, _MICROVERSIONS):
+        setattr(request, _MICROVERSIONS, _ask_microversions(compute))
+    versions = getattr(request, _MICROVERSIONS)
+    if SHOWN not in versions:
+        raise NotSupported()
+    return compute, versions
+
+
+def _ask_microversions(compute):
+    """Return the microversion of each feature as Nova tells it.
+
+    The same number means something else in another release. A Nova without
+    nova-pending does not know the request.
+    """
+    if not sdk_utils.supports_microversion(compute, _FIRST):
+        return {}
+    try:
+        return _get(compute, '/pending', 'latest')['pending']['microversions']
+    except exceptions.NotFound:
+        return {}
 
 
 def list_servers(request, limit, marker=None, backwards=False,
@@ -133,18 +157,19 @@ def list_servers(request, limit, marker=None, backwards=False,
     :returns: a list of WaitingServer, and whether there are more
     :raises: NotSupported, keystoneauth1's exceptions
     """
-    compute, version = _compute(request)
+    compute, versions = _compute(request)
     query = {'status': 'PENDING', 'limit': limit + 1, 'sort_key': 'created_at',
              'sort_dir': 'desc' if backwards else 'asc'}
     if marker:
         query['marker'] = marker
     if all_projects:
         query['all_tenants'] = 'True'
-    found = _get(compute, '/servers/detail', version, params=query)['servers']
+    found = _get(compute, '/servers/detail', versions[SHOWN],
+                 params=query)['servers']
     servers = [_waiting(server) for server in found[:limit]]
     if backwards:
         servers.reverse()
-    _explain(request, compute, version, servers, all_projects)
+    _explain(request, compute, versions, servers, all_projects)
     return servers, len(found) > limit
 
 
@@ -153,11 +178,11 @@ def rebuild(request, server_id):
 
     :raises: NotSupported, keystoneauth1's exceptions
     """
-    compute, version = _compute(request)
-    if version == SHOWN:
+    compute, versions = _compute(request)
+    if REBUILT not in versions:
         raise NotSupported()
     compute.post('/servers/%s/action' % server_id, json={'rebuild': {}},
-                 microversion=REBUILT, raise_exc=True)
+                 microversion=versions[REBUILT], raise_exc=True)
 
 
 def show_waiting(request, servers):
@@ -173,7 +198,7 @@ def show_waiting(request, servers):
     if not in_error:
         return
     try:
-        compute, version = _compute(request)
+        compute, versions = _compute(request)
     except NotSupported:
         return
     except Exception:
@@ -184,7 +209,7 @@ def show_waiting(request, servers):
     def show(server):
         try:
             server.status = _get(compute, '/servers/%s' % server.id,
-                                 SHOWN)['server']['status']
+                                 versions[SHOWN])['server']['status']
         except Exception as error:
             LOG.info('Whether server %s waits is not known: %s',
                      server.id, error)
@@ -192,9 +217,13 @@ def show_waiting(request, servers):
     _in_threads(show, in_error)
 
 
-def list_notices(request):
-    """Return the Notices in force in all projects, None without a reaper."""
-    answer = _ask_reaper(request, '/v1/notices', all_projects='true')
+def list_notices(request, all_projects=False):
+    """Return the Notices in force, None without a reaper.
+
+    :param all_projects: whether those of all projects are wanted, which only
+        administrators may
+    """
+    answer = _ask_reaper(request, '/v1/notices', **_of(all_projects))
     return answer and [
         Notice(notice['server'], notice.get('name') or notice['server'],
                notice['project_id'], notice['action'],
@@ -208,8 +237,8 @@ def list_history(request, all_projects=False):
     :param all_projects: whether those of all projects are wanted, which only
         administrators may
     """
-    query = {'all_projects': 'true'} if all_projects else {}
-    answer = _ask_reaper(request, '/v1/history', limit=_RECORDS, **query)
+    answer = _ask_reaper(request, '/v1/history', limit=_RECORDS,
+                         **_of(all_projects))
     return answer and [
         Record(record['id'], record['at'], record['kind'],
                record['name'] or record['server'] or '-',
@@ -258,23 +287,22 @@ def _get(compute, path, version, **kwargs):
 
 
 def _waiting(server):
-    # Up to 2.106 this fault is all that says why.
+    # Where Nova does not explain the wait, only the fault says the reason.
     fault = server.get('fault') or {}
     return WaitingServer(
         id=server['id'], name=server['name'],
         project_id=server['tenant_id'], status=server['status'],
         since=server['created'],
+        flavor=server['flavor'].get('original_name'),
         message=(fault.get('message') or '').strip() or None)
 
 
-def _explain(request, compute, version, servers, all_projects=False):
+def _explain(request, compute, versions, servers, all_projects=False):
     """Add to servers why they wait and what is done for them."""
     known = {}
     if servers:
         # The queue of one project is short, that of a cloud may be not.
-        answer = _ask_reaper(
-            request, '/v1/pending',
-            **({'all_projects': 'true'} if all_projects else {}))
+        answer = _ask_reaper(request, '/v1/pending', **_of(all_projects))
         if answer is not None:
             known = {entry['server']: entry
                      for entry in answer.json()['pending']}
@@ -286,13 +314,13 @@ def _explain(request, compute, version, servers, all_projects=False):
                          'last_attempt', 'next_attempt', 'position',
                          'queue_length', 'advice', 'automatic'):
                 setattr(server, name, entry.get(name))
-    if version != EXPLAINED:
+    if EXPLAINED not in versions:
         return
 
     def ask(server):
         try:
             said = _get(compute, '/servers/%s/pending' % server.id,
-                        EXPLAINED)['pending']
+                        versions[EXPLAINED])['pending']
         except exceptions.ClientException as error:
             # It does not wait any more, or Nova is busy: the rest is shown.
             LOG.info('Why server %s waits is not known: %s',
@@ -306,6 +334,10 @@ def _explain(request, compute, version, servers, all_projects=False):
                 setattr(server, name, said[name])
 
     _in_threads(ask, servers)
+
+
+def _of(all_projects):
+    return {'all_projects': 'true'} if all_projects else {}
 
 
 def _in_threads(function, things):

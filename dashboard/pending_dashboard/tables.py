@@ -2,6 +2,8 @@
 
 """The columns and buttons of servers that wait."""
 
+from urllib import parse
+
 from django import urls
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
@@ -24,7 +26,7 @@ REASONS = {
     'protected': _('Others are protected for now'),
     'back_off': _('Tried again later'),
     'reserved': _('The room is kept for another server'),
-    'mode': _('Nobody rebuilds it'),
+    'mode': _('nova-reaper may not rebuild it'),
     'deadline': _('Waited for too long'),
     'needs_owner': _('Its owner has to rebuild it'),
     'not_asked': _('Its owner has not asked to wait'),
@@ -42,8 +44,8 @@ STATUS_DISPLAY_CHOICES = (
 class RebuildServer(tables.BatchAction):
     name = 'rebuild'
     icon = 'refresh'
-    help_text = _('It is built under its own ID if there is room, and waits '
-                  'again if there is none.')
+    help_text = _('The server is built under its own ID if there is room, '
+                  'and waits again otherwise.')
     policy_rules = (('compute', 'os_compute_api:servers:rebuild'),)
 
     @staticmethod
@@ -52,8 +54,8 @@ class RebuildServer(tables.BatchAction):
 
     @staticmethod
     def action_past(count):
-        return ngettext_lazy('Asked for a rebuild of Server',
-                             'Asked for a rebuild of Servers', count)
+        return ngettext_lazy('Requested Rebuild of Server',
+                             'Requested Rebuild of Servers', count)
 
     def action(self, request, obj_id):
         api.rebuild(request, obj_id)
@@ -109,6 +111,7 @@ class WaitingTable(tables.DataTable):
     status = tables.Column(
         'status', verbose_name=_('Status'),
         display_choices=STATUS_DISPLAY_CHOICES)
+    flavor = tables.Column('flavor', verbose_name=_('Flavor'))
     reason = tables.Column(_reason, verbose_name=_('Reason'))
     # A WrappingColumn breaks sentences within words.
     why = tables.Column(_why, verbose_name=_('Why it waits'))
@@ -121,6 +124,20 @@ class WaitingTable(tables.DataTable):
     next_attempt = tables.Column(
         'next_attempt', verbose_name=_('Next attempt not before'),
         filters=(filters.parse_isotime,))
+
+    def get_marker(self):
+        """Return the newest server's ID: pages follow each other by age."""
+        return self._id_of(max)
+
+    def get_prev_marker(self):
+        """Return the oldest server's ID."""
+        return self._id_of(min)
+
+    def _id_of(self, choose):
+        if not self.data:
+            return ''
+        return parse.quote_plus(self.get_object_id(
+            choose(self.data, key=lambda server: server.age)))
 
     class Meta:
         name = 'waiting'
@@ -137,8 +154,8 @@ class AdminWaitingTable(WaitingTable):
     class Meta:
         name = 'waiting'
         verbose_name = _('Waiting Servers')
-        columns = ('project', 'name', 'status', 'reason', 'why', 'since',
-                   'attempts', 'position', 'next_attempt')
+        columns = ('project', 'name', 'status', 'flavor', 'reason', 'why',
+                   'since', 'attempts', 'position', 'next_attempt')
         table_actions = (RebuildServer, DeleteServer)
         row_actions = (RebuildServer, DeleteServer)
 
@@ -187,18 +204,28 @@ class AdminHistoryTable(HistoryTable):
 
 
 class NoticesTable(tables.DataTable):
-    project = tables.Column('project_name', verbose_name=_('Project'))
-    name = tables.WrappingColumn('name', link=_admin_link,
-                                 verbose_name=_('Name'))
+    name = tables.WrappingColumn('name', link=_link, verbose_name=_('Name'))
     action = tables.Column(
         'action', verbose_name=_('What happens'), display_choices=(
             ('delete', _('Deleted')), ('shelve', _('Shelved'))))
     terminate_at = tables.Column(
         'terminate_at', verbose_name=_('Not before'),
         filters=(filters.parse_isotime,))
+
+    class Meta:
+        name = 'notices'
+        verbose_name = _('Preemptible Servers Under Notice')
+        multi_select = False
+
+
+class AdminNoticesTable(NoticesTable):
+    project = tables.Column('project_name', verbose_name=_('Project'))
+    name = tables.WrappingColumn('name', link=_admin_link,
+                                 verbose_name=_('Name'))
     for_server = tables.Column('for_server', verbose_name=_('For server'))
 
     class Meta:
         name = 'notices'
         verbose_name = _('Preemptible Servers Under Notice')
+        columns = ('project', 'name', 'action', 'terminate_at', 'for_server')
         multi_select = False

@@ -17,18 +17,34 @@ class WaitingMixin(tables.PagedTableMixin):
     #: Whether servers of all projects are shown.
     all_projects = False
 
+    def get_notices(self):
+        """Return the Notices in force that the user may see."""
+        found = self._ask(
+            api.list_notices, _('Unable to retrieve the notices in force.'))
+        # An empty table would say that nobody is under notice.
+        self._notices_known = found is not None
+        return found or []
+
     def get_history(self):
         """Return what nova-reaper did last, as far as the user may see."""
-        found = None
-        try:
-            found = api.list_history(self.request, self.all_projects)
-        except Exception:
-            exceptions.handle(
-                self.request,
-                _('Unable to retrieve what nova-reaper has done.'))
+        found = self._ask(
+            api.list_history,
+            _('Unable to retrieve what nova-reaper has done.'))
         # An empty table would say that nothing was done.
         self._history_known = found is not None
         return found or []
+
+    def _ask(self, function, failure):
+        """Return what nova-reaper says, None if there is none or it fails.
+
+        :param function: of the api module
+        :param failure: what the user is told if the function fails
+        """
+        try:
+            return function(self.request, self.all_projects)
+        except Exception:
+            exceptions.handle(self.request, failure)
+            return None
 
     def has_prev_data(self, table):
         return table.name == 'waiting' and self._has_prev_data
@@ -38,6 +54,7 @@ class WaitingMixin(tables.PagedTableMixin):
 
     def get_context_data(self, **kwargs):
         context = super().get_context_data(**kwargs)
+        context['notices_known'] = self._notices_known
         context['history_known'] = self._history_known
         return context
 
@@ -61,4 +78,8 @@ class WaitingMixin(tables.PagedTableMixin):
             return []
         self._has_prev_data = more if backwards else bool(marker)
         self._has_more_data = True if backwards else more
-        return servers
+        for age, server in enumerate(servers):
+            server.age = age
+        # The page in the order of the queue; the oldest of no place come last.
+        return sorted(servers, key=lambda server: (
+            server.position is None, server.position))

@@ -58,13 +58,13 @@ class Client:
             # A service whose endpoints are elsewhere, or disabled.
             return None
 
-    def find(self, name_or_id, purpose, least=microversions.PENDING,
+    def find(self, name_or_id, purpose, feature=microversions.PENDING,
              everywhere=False):
         """Find a server.
 
         :param name_or_id: its name or ID
         :param purpose: for what it is looked for, as an error says it
-        :param least: the microversion that the purpose needs
+        :param feature: what the purpose needs (microversions)
         :param everywhere: whether to look for the name in all projects if no
             server of one's own has it
         :returns: the openstack.compute.v2.server.Server, and the microversion
@@ -72,7 +72,7 @@ class Client:
         :raises: CommandError where there is no such microversion,
             NotFoundException
         """
-        version = microversions.choose(self.compute, least, purpose)
+        version = microversions.choose(self.compute, feature, purpose)
         with microversions.used(self.compute, version):
             found = self.compute.find_server(
                 name_or_id, ignore_missing=everywhere)
@@ -99,7 +99,7 @@ class Client:
                 details=True, status='PENDING', **query))
 
     def reason(self, server, **query):
-        """Return what Nova says of one that waits (2.107).
+        """Return what Nova says of a server that waits.
 
         :param server: its ID
         :param query: host, limit, marker; limit=0 asks for no hosts
@@ -108,7 +108,7 @@ class Client:
             server does not wait any more
         :raises: HttpException for any other refusal
         """
-        if microversions.highest(self.compute) < microversions.REASON:
+        if not microversions.knows(self.compute, microversions.REASON):
             return None
         url = '/servers/%s/pending' % server
         answer, hosts = None, []
@@ -215,6 +215,11 @@ class Client:
         try:
             response = self._reaper.request(
                 path, method, params=query, json=body, raise_exc=False)
+        except ksa_exceptions.ConnectionError as error:
+            # The error names sockets and pools. "openstack --debug" shows it.
+            raise ReaperError(_(
+                'nova-reaper cannot be reached at %s. Try again later.') %
+                self._reaper.get_endpoint()) from error
         except ksa_exceptions.ClientException as error:
             raise ReaperError(_('nova-reaper does not answer: %s') % error)
         if response.status_code == 200:

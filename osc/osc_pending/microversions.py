@@ -5,22 +5,29 @@
 The user's choice (--os-compute-api-version, OS_COMPUTE_API_VERSION,
 compute_api_version in clouds.yaml) is the default microversion of the SDK's
 proxy. Where there is none, the highest is taken that the cloud has and the
-plugin knows.
+plugin knows. Nova tells which number has what.
 """
 
 import contextlib
 
 from keystoneauth1 import discover
+from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from osc_pending.i18n import _
 
 #: PENDING is shown, and can be asked for.
-PENDING = (2, 105)
+PENDING = 'pending'
 #: A server in cell0 can be rebuilt.
-REBUILD = (2, 106)
+REBUILD = 'rebuild'
 #: Nova says why a server waits, and a rebuild takes flavor and zone.
-REASON = (2, 107)
+REASON = 'reason'
+
+# A later microversion means something else in each release.
+_SAME_EVERYWHERE = (2, 103)
+
+# The attribute of the SDK's proxy that keeps the answer of Nova.
+_KEPT = '_osc_pending_microversions'
 
 
 def highest(compute):
@@ -29,7 +36,9 @@ def highest(compute):
     :param compute: the SDK's compute proxy
     :returns: a tuple of two numbers; it may be too low for any of ours
     """
-    return given(compute) or min(_offered(compute), REASON)
+    return given(compute) or max(
+        [min(_offered(compute), _SAME_EVERYWHERE), *_numbers(compute).values()]
+    )
 
 
 def given(compute):
@@ -37,35 +46,44 @@ def given(compute):
     return _parse(compute.default_microversion)
 
 
-def choose(compute, least, purpose):
+def knows(compute, feature):
+    """Whether requests of the plugin are sent with a microversion or later.
+
+    :param compute: the SDK's compute proxy
+    :param feature: what the microversion has brought, as REBUILD
+    """
+    least = _numbers(compute).get(feature)
+    return least is not None and highest(compute) >= least
+
+
+def choose(compute, feature, purpose):
     """Return the microversion for a purpose that needs a certain one.
 
     :param compute: the SDK's compute proxy
-    :param least: the microversion that the purpose needs
+    :param feature: what the purpose needs, as REBUILD
     :param purpose: what is said to need it
     :returns: a tuple of two numbers
     :raises: CommandError if the user asks for less, or the cloud has less
     """
-    version = highest(compute)
-    if version >= least:
-        return version
-    values = {'purpose': purpose, 'least': text(least)}
-    if given(compute):
+    if knows(compute, feature):
+        return highest(compute)
+    least = _numbers(compute).get(feature)
+    if least is not None:
         raise exceptions.CommandError(_(
             '%(purpose)s needs --os-compute-api-version %(least)s or later; '
             '%(given)s was asked for there, in OS_COMPUTE_API_VERSION or in '
             'clouds.yaml. Without any, the client takes what the cloud has.'
-        ) % {**values, 'given': text(given(compute))})
-    message = _(
-        '%(purpose)s needs microversion %(least)s of the compute API; this '
-        'cloud has %(offered)s at most.')
-    if _offered(compute) < PENDING:
-        message = _(
-            '%(purpose)s needs microversion %(least)s of the compute API; '
-            'this cloud has %(offered)s at most. It is without nova-pending, '
-            'and a server for which no host is found is in ERROR there.')
-    raise exceptions.CommandError(
-        message % {**values, 'offered': text(_offered(compute))})
+        ) % {'purpose': purpose, 'least': text(least),
+             'given': text(given(compute))})
+    if _numbers(compute):
+        raise exceptions.CommandError(_(
+            '%s needs a later nova-pending than that of this cloud.')
+            % purpose)
+    raise exceptions.CommandError(_(
+        '%(purpose)s needs nova-pending, and this cloud is without: a server '
+        'for which no host is found is in ERROR there. Its compute API has '
+        'microversion %(offered)s at most.') % {
+            'purpose': purpose, 'offered': text(_offered(compute))})
 
 
 @contextlib.contextmanager
@@ -87,6 +105,28 @@ def text(version):
 def _offered(compute):
     data = compute.get_endpoint_data()
     return _parse(data and data.max_microversion) or (2, 1)
+
+
+def _numbers(compute):
+    """Return the microversion of each feature that the cloud has.
+
+    Nova says so itself, for the same number means something else in another
+    release. A Nova without nova-pending does not know the request.
+
+    :raises: HttpException if Nova refuses to say it
+    """
+    if not hasattr(compute, _KEPT):
+        found = {}
+        if _offered(compute) > _SAME_EVERYWHERE:
+            response = compute.get('/pending', microversion='latest')
+            if response.status_code != 404:
+                sdk_exceptions.raise_from_response(response)
+                found = {
+                    feature: _parse(version) for feature, version in
+                    response.json()['pending']['microversions'].items()
+                    if feature in (PENDING, REBUILD, REASON)}
+        setattr(compute, _KEPT, found)
+    return getattr(compute, _KEPT)
 
 
 def _parse(version):

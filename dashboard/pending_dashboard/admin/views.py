@@ -15,7 +15,7 @@ from pending_dashboard import views
 
 class IndexView(views.WaitingMixin, tables.MultiTableView):
     table_classes = (pending_tables.AdminWaitingTable,
-                     pending_tables.NoticesTable,
+                     pending_tables.AdminNoticesTable,
                      pending_tables.AdminHistoryTable)
     template_name = 'pending_dashboard/admin.html'
     page_title = _('Waiting Servers')
@@ -25,15 +25,7 @@ class IndexView(views.WaitingMixin, tables.MultiTableView):
         return self._named(self.get_waiting())
 
     def get_notices_data(self):
-        found = None
-        try:
-            found = api.list_notices(self.request)
-        except Exception:
-            exceptions.handle(
-                self.request, _('Unable to retrieve the notices in force.'))
-        # An empty table would say that nobody is under notice.
-        self._notices_known = found is not None
-        return self._named(found or [])
+        return self._named(self.get_notices())
 
     def get_history_data(self):
         return self._named(self.get_history())
@@ -48,7 +40,6 @@ class IndexView(views.WaitingMixin, tables.MultiTableView):
                 self.request, _('Unable to ask nova-reaper how it is.'))
         by_reason = reaper and reaper.by_reason
         context['reaper'] = reaper
-        context['notices_known'] = self._notices_known
         # Without a reaper that acts nobody has counted more than this page.
         context['counted_page'] = not by_reason
         if not by_reason:
@@ -62,17 +53,15 @@ class IndexView(views.WaitingMixin, tables.MultiTableView):
 
     def _named(self, things):
         """Give servers the names of their projects."""
-        if not hasattr(self, '_projects'):
+        if things and not hasattr(self, '_projects'):
             self._projects = {}
-            if things:
-                try:
-                    found, _more = horizon_api.keystone.tenant_list(
-                        self.request)
-                    self._projects = {each.id: each.name for each in found}
-                except Exception:
-                    exceptions.handle(
-                        self.request,
-                        _('Unable to retrieve the names of projects.'))
+            try:
+                found, _more = horizon_api.keystone.tenant_list(self.request)
+                self._projects = {each.id: each.name for each in found}
+            except Exception:
+                exceptions.handle(
+                    self.request,
+                    _('Unable to retrieve the names of projects.'))
         for thing in things:
             thing.project_name = self._projects.get(
                 thing.project_id, thing.project_id)

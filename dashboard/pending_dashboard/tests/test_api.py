@@ -22,6 +22,7 @@ def server(number, **values):
     return {'id': SERVERS[number], 'name': 'server-%d' % number,
             'tenant_id': 'p', 'status': 'PENDING',
             'created': '2026-11-22T11:30:00Z',
+            'flavor': {'original_name': 'm1.large'},
             'fault': {'message': 'No valid host was found. '}, **values}
 
 
@@ -48,7 +49,18 @@ class APITestCase(helpers.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def versions(self, newest):
+    def versions(self, newest, **numbers):
+        """Let Nova have a newest microversion, and tell those of features.
+
+        By default they are those of Nova 34 that it has.
+        """
+        numbers = numbers or {
+            feature: number for feature, number in (
+                ('pending', '2.105'), ('rebuild', '2.106'),
+                ('reason', '2.107')) if number <= newest}
+        self.told = self.http.get(
+            self.nova + '/pending', status_code=200 if numbers else 404,
+            json={'pending': {'microversions': numbers}})
         self.http.get(self.nova, json={'version': {
             'id': 'v2.1', 'status': 'CURRENT', 'version': newest,
             'min_version': '2.1',
@@ -78,8 +90,39 @@ class APITestCase(helpers.TestCase):
             'status': ['pending'], 'limit': ['3'], 'marker': ['marker'],
             'sort_key': ['created_at'], 'sort_dir': ['asc']},
             asked.last_request.qs)
-        self.assertEqual('compute 2.107', asked.last_request.headers[
+        self.assertEqual('compute 2.105', asked.last_request.headers[
             'OpenStack-API-Version'])
+        self.assertEqual('compute latest', self.told.last_request.headers[
+            'OpenStack-API-Version'])
+
+    def test_numbers_of_the_release(self):
+        self.versions('2.106', pending='2.104', rebuild='2.105',
+                      reason='2.106')
+        listed = self.lists(server(0))
+        self.explains(0)
+        [found], _more = api.list_servers(self.request, 20)
+        self.assertEqual('no_room', found.reason)
+        rebuilt = self.http.post(
+            '%s/servers/%s/action' % (self.nova, SERVERS[0]),
+            status_code=202, json={})
+        api.rebuild(self.request, SERVERS[0])
+        self.assertEqual(
+            ['compute 2.104', 'compute 2.105'],
+            [asked.last_request.headers['OpenStack-API-Version']
+             for asked in (listed, rebuilt)])
+        self.assertEqual(1, self.told.call_count)
+
+    def test_release_where_the_numbers_mean_something_else(self):
+        self.versions('2.120')
+        self.told = self.http.get(self.nova + '/pending', status_code=404)
+        self.assertRaises(api.NotSupported, api.list_servers,
+                          self.request, 20)
+        self.assertEqual(1, self.told.call_count)
+
+    def test_numbers_are_refused(self):
+        self.http.get(self.nova + '/pending', status_code=500)
+        self.assertRaises(exceptions.InternalServerError, api.list_servers,
+                          self.request, 20)
 
     def test_page_backwards(self):
         asked = self.lists(server(1), server(0))
@@ -98,6 +141,7 @@ class APITestCase(helpers.TestCase):
         [found], _more = api.list_servers(self.request, 20)
         self.assertEqual(api.WaitingServer(
             SERVERS[0], 'server-0', 'p', 'PENDING', '2026-11-22T11:31:00Z',
+            'm1.large',
             'no_room', 'No host has room.', 'Wait.', attempts=2,
             last_attempt='2026-11-22T11:50:00Z'), found)
 
@@ -238,13 +282,16 @@ class APITestCase(helpers.TestCase):
     def test_notices(self):
         self.assertIsNone(api.list_notices(self.request))
         self.reaper = REAPER
-        self.http.get(REAPER + '/v1/notices', json={'notices': [{
+        asked = self.http.get(REAPER + '/v1/notices', json={'notices': [{
             'server': 'v', 'name': 'batch', 'project_id': 'p',
             'action': 'shelve', 'terminate_at': '2026-11-22T11:56:00Z',
             'for': 'w'}]})
         self.assertEqual(
             [api.Notice('v', 'batch', 'p', 'shelve', '2026-11-22T11:56:00Z',
                         'w')], api.list_notices(self.request))
+        self.assertNotIn('all_projects', asked.last_request.qs)
+        api.list_notices(self.request, True)
+        self.assertIn('all_projects', asked.last_request.qs)
 
     def test_history(self):
         self.assertIsNone(api.list_history(self.request))

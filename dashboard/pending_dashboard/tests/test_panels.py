@@ -16,7 +16,8 @@ def waiting(number=0, **values):
     return api.WaitingServer(**{
         'id': 'id-%d' % number, 'name': 'web-%d' % number,
         'project_id': '1', 'status': 'PENDING',
-        'since': '2026-11-22T11:30:00Z', 'reason': 'no_room',
+        'since': '2026-11-22T11:30:00Z', 'flavor': 'm1.large',
+        'reason': 'no_room',
         'message': 'No host has <b>room</b>.', 'advice': 'Wait.',
         'attempts': 3, **values})
 
@@ -38,6 +39,7 @@ class ProjectTestCase(helpers.TestCase):
         self.assertNotContains(answer, 'What nova-reaper Did Last')
         for text in ('web-0', 'Waiting for room', 'No host has room',
                      'No host has &lt;b&gt;room&lt;/b&gt;. Wait.', '2 of 7',
+                     'm1.large',
                      urls.reverse('horizon:project:instances:detail',
                                   args=['id-0'])):
             self.assertContains(answer, text)
@@ -54,6 +56,41 @@ class ProjectTestCase(helpers.TestCase):
         self.assertFalse(table.has_prev_data())
         answer = self.client.get(PROJECT, {'prev_marker': 'id-9'})
         listed.assert_called_with(mock.ANY, mock.ANY, 'id-9', True, False)
+
+    @mock.patch.object(api, 'list_servers')
+    def test_order_of_the_queue(self, listed):
+        listed.return_value = [waiting(0), waiting(1, position=2),
+                               waiting(2, position=1), waiting(3)], False
+        table = self.client.get(PROJECT).context['waiting_table']
+        self.assertEqual(['id-2', 'id-1', 'id-0', 'id-3'],
+                         [server.id for server in table.data])
+        # The page before and the page after it are found by the age.
+        self.assertEqual(('id-0', 'id-3'),
+                         (table.get_prev_marker(), table.get_marker()))
+
+    @mock.patch.object(api, 'list_notices')
+    @mock.patch.object(api, 'list_servers')
+    def test_notices_of_the_project(self, listed, notices):
+        listed.return_value = [], False
+        notices.return_value = [api.Notice(
+            'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', None)]
+        answer = self.client.get(PROJECT)
+        for text in ('Preemptible Servers Under Notice', 'batch', 'Shelved',
+                     urls.reverse('horizon:project:instances:detail',
+                                  args=['v'])):
+            self.assertContains(answer, text)
+        self.assertNotContains(answer, 'For server')
+        notices.assert_called_once_with(mock.ANY, False)
+
+    @mock.patch.object(api, 'list_notices')
+    @mock.patch.object(api, 'list_servers')
+    def test_notices_fail(self, listed, notices):
+        listed.return_value = [waiting()], False
+        notices.side_effect = ValueError('no JSON')
+        answer = self.client.get(PROJECT)
+        self.assertContains(answer, 'web-0')
+        self.assertMessageCount(answer, error=1)
+        self.assertNotContains(answer, 'Under Notice')
 
     @mock.patch.object(api, 'list_servers')
     def test_cloud_without_waiting_servers(self, listed):

@@ -14,6 +14,7 @@ from keystoneauth1 import fixture as ksa_fixture
 from openstackclient import shell
 from osc_lib import clientmanager
 from oslo_utils import uuidutils
+import requests
 import requests_mock
 
 IMAGE = uuidutils.generate_uuid()
@@ -32,24 +33,33 @@ class Cloud(fixtures.Fixture):
     """Keystone, Glance, Nova and a reaper, and a user of the client there.
 
     :param offered: the highest microversion of Nova
+    :param numbers: the microversion of each feature, as Nova tells them; by
+        default those of Nova 34 that it has
     :param reaper: whether the catalog has nova-reaper
     :param disabled: whether its endpoint is disabled there
     :param admin: whether the user may see servers of all projects
     """
 
-    def __init__(self, offered='2.107', reaper=False, disabled=False,
-                 admin=True):
+    def __init__(self, offered='2.107', numbers=None, reaper=False,
+                 disabled=False, admin=True):
         self.offered = offered
+        self.numbers = numbers or {
+            feature: number for feature, number in (
+                ('pending', '2.105'), ('rebuild', '2.106'),
+                ('reason', '2.107')) if number <= offered}
         self._admin = admin
         self._has_reaper = reaper
+        #: what GET /pending answers where Nova refuses it, a status
+        self.refusal = 404 if not self.numbers else None
         self._disabled = disabled
-        #: the servers as 2.107 shows them, by ID
+        #: the servers as the highest microversion shows them, by ID
         self.servers = {}
         #: called with a server after each rebuild and each create
         self.after_build = lambda server: server.update(status='BUILD')
         #: what GET /servers/{id}/pending answers, a status or a dictionary
         self.reasons = {}
-        #: what the reaper answers, by path: a status and a dictionary
+        #: what the reaper answers, by path: a status and a dictionary; None
+        #: if it cannot be reached
         self.reaper = {}
         #: of each request to Nova the method, the path, the microversion and
         #: the body
@@ -158,7 +168,7 @@ class Cloud(fixtures.Fixture):
         self.requests.append((
             request.method, path, version,
             json.loads(request.text) if request.text else None))
-        return path, tuple(int(part) for part in version.split('.'))
+        return path, _version(version)
 
     def _get(self, request, context):
         if not urllib.parse.urlsplit(request.url).path[len('/v2.1'):].strip(
@@ -167,8 +177,10 @@ class Cloud(fixtures.Fixture):
                 'id': 'v2.1', 'status': 'CURRENT', 'min_version': '2.1',
                 'version': self.offered,
                 'links': [{'rel': 'self', 'href': _NOVA}]}}
+        if request.path == '/v2.1/pending':
+            return self._say_numbers(request, context)
         path, version = self._note(request)
-        if version > tuple(int(part) for part in self.offered.split('.')):
+        if version > _version(self.offered):
             return self._refuse(context, 406, 'no such version')
         if path.startswith('/flavors'):
             flavor = {'id': '2', 'name': 'm1.large', 'ram': 1, 'disk': 1,
@@ -182,6 +194,19 @@ class Cloud(fixtures.Fixture):
         if rest == 'pending':
             return self._reason(request, context, server_id, version)
         return {'server': self._seen(self.servers[server_id], version)}
+
+    def _say_numbers(self, request, context):
+        # Whatever the numbers are, this is asked at the newest.
+        if request.headers['OpenStack-API-Version'] != 'compute latest':
+            return self._refuse(context, 404, 'Not found')
+        if self.refusal:
+            return self._refuse(context, self.refusal, 'Not found')
+        return {'pending': {'microversions': {
+            **self.numbers, 'something later': '2.999'}}}
+
+    def _knows(self, feature, version):
+        number = self.numbers.get(feature)
+        return number is not None and version >= _version(number)
 
     def _list(self, request, context, version):
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.url).query)
@@ -200,7 +225,7 @@ class Cloud(fixtures.Fixture):
 
     def _reason(self, request, context, server_id, version):
         answer = self.reasons.get(server_id, 404)
-        if version < (2, 107):
+        if not self._knows('reason', version):
             answer = 404
         if isinstance(answer, int):
             return self._refuse(context, answer, 'it is being rebuilt')
@@ -218,7 +243,8 @@ class Cloud(fixtures.Fixture):
             return {'server': {'id': server['id'], 'adminPass': 'pass',
                                'links': []}}
         server = self.servers[path.split('/')[2]]
-        if not server['OS-SRV-USG:launched_at'] and version < (2, 106):
+        if not server['OS-SRV-USG:launched_at'] and not self._knows(
+                'rebuild', version):
             return self._refuse(context, 409, 'Cannot rebuild')
         server['status'] = 'BUILD'
         answer = {'server': dict(self._seen(server, version),
@@ -227,6 +253,8 @@ class Cloud(fixtures.Fixture):
         return answer
 
     def _ask_reaper(self, request, context):
+        if self.reaper is None:
+            raise requests.exceptions.ConnectionError('HTTPConnectionPool')
         parts = urllib.parse.urlsplit(request.url)
         path = parts.path + ('?' + parts.query if parts.query else '')
         if request.method != 'GET':
@@ -237,10 +265,10 @@ class Cloud(fixtures.Fixture):
             path, (404, {'error': {'message': 'does not wait'}}))
         return answer
 
-    @staticmethod
-    def _seen(server, version):
+    def _seen(self, server, version):
         server = dict(server)
-        if server['status'] == 'PENDING' and version < (2, 105):
+        if server['status'] == 'PENDING' and not self._knows(
+                'pending', version):
             server['status'] = 'ERROR'
             server['OS-EXT-STS:vm_state'] = 'error'
         if version < (2, 47):
@@ -251,6 +279,10 @@ class Cloud(fixtures.Fixture):
     def _refuse(context, code, message):
         context.status_code = code
         return {'error': {'code': code, 'message': message}}
+
+
+def _version(text):
+    return tuple(int(part) for part in text.split('.'))
 
 
 class _Http(fixtures.Fixture):

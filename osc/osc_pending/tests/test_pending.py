@@ -161,13 +161,44 @@ class ListTestCase(base.TestCase):
             _out, err = self.run_client(
                 'pending', 'list', '--limit', value, code=2)
             self.assertIn(
-                '--limit: "%s" is not a whole number from 1 on.' % value, err)
+                '--limit: "%s" is not a whole number of 1 or more.' % value,
+                err)
 
     def test_released_cloud(self):
         self.use_cloud(offered='2.104')
         _out, err = self.run_client('pending', 'list', code=1)
-        self.assertIn('pending list needs microversion 2.105', err)
-        self.assertIn('2.104 at most. It is without nova-pending', err)
+        self.assertIn('pending list needs nova-pending, and this cloud is '
+                      'without', err)
+        self.assertIn('has microversion 2.104 at most', err)
+
+    def test_release_where_the_numbers_mean_something_else(self):
+        cloud = self.use_cloud(offered='2.120')
+        cloud.numbers, cloud.refusal = {}, 404
+        _out, err = self.run_client('pending', 'list', code=1)
+        self.assertIn('pending list needs nova-pending', err)
+        self.assertEqual([], cloud.sent('GET', '/servers/detail'))
+
+    def test_numbers_of_the_release(self):
+        numbers = {'pending': '2.104', 'rebuild': '2.105', 'reason': '2.106'}
+        for offered, highest in ('2.106', '2.106'), ('2.107', '2.106'):
+            cloud = self.use_cloud(offered=offered, numbers=numbers)
+            web = cloud.add('web')
+            cloud.reasons[web['id']] = {
+                'since': '2026-11-22T11:31:00Z', 'attempts': 2,
+                'last_attempt': '2026-11-22T11:50:00Z', 'reason': 'no_room',
+                'message': 'No host has room.', 'advice': 'Wait.',
+                'asked_to_wait': True}
+            rows, _err = self.read('pending', 'list')
+            self.assertEqual('no_room', rows[0]['Reason'])
+            self.assertEqual({highest}, {v for _m, _p, v, _b in
+                                         cloud.requests})
+            self.run_client('pending', 'rebuild', 'web')
+
+    def test_numbers_are_refused(self):
+        cloud = self.use_cloud()
+        cloud.refusal = 500
+        _out, err = self.run_client('pending', 'list', code=1)
+        self.assertIn('500', err)
 
     def test_asked_for_less(self):
         self.use_cloud()
@@ -250,7 +281,8 @@ class ShowTestCase(base.TestCase):
         row, err = self.read('pending', 'show', 'web')
         self.assertEqual((None, 'No valid host was found. '),
                          (row['reason'], row['message']))
-        self.assertIn('from microversion 2.107', err)
+        self.assertIn('a later microversion of the compute API than 2.106',
+                      err)
 
     def test_does_not_wait(self):
         self.use_cloud().add('web', 'ACTIVE')
@@ -403,13 +435,13 @@ class ExplainTestCase(base.TestCase):
         cloud = self.use_cloud(admin=False)
         cloud.reasons[cloud.add('web')['id']] = _reason()
         _out, err = self.run_client('pending', 'explain', 'web', code=1)
-        self.assertIn('administrators alone', err)
+        self.assertIn('Only administrators', err)
 
     def test_without_2107(self):
         cloud = self.use_cloud(offered='2.106')
         cloud.add('web')
         _out, err = self.run_client('pending', 'explain', 'web', code=1)
-        self.assertIn('pending explain needs microversion 2.107', err)
+        self.assertIn('pending explain needs a later nova-pending', err)
 
 
 class RebuildTestCase(base.TestCase):
@@ -443,7 +475,8 @@ class RebuildTestCase(base.TestCase):
         web = cloud.add('web')
         _out, err = self.run_client(
             'pending', 'rebuild', 'web', '--flavor', 'm1.large', code=1)
-        self.assertIn('needs microversion 2.107', err)
+        self.assertIn('Another flavor or availability zone needs a later '
+                      'nova-pending', err)
         self.assertEqual([], cloud.sent(
             'POST', '/servers/%s/action' % web['id']))
 
@@ -486,7 +519,7 @@ class RebuildTestCase(base.TestCase):
     def test_without_2106(self):
         self.use_cloud(offered='2.105').add('web')
         _out, err = self.run_client('pending', 'rebuild', 'web', code=1)
-        self.assertIn('pending rebuild needs microversion 2.106', err)
+        self.assertIn('pending rebuild needs a later nova-pending', err)
 
 
 class WaitTestCase(base.TestCase):
@@ -543,8 +576,20 @@ class WaitTestCase(base.TestCase):
             'pending', 'wait', 'web', '--timeout', '0', code=3)
         self.assertIn('waits in PENDING', err)
 
+    def test_time_that_is_none(self):
+        self.use_cloud().add('web')
+        for text in '-1', 'nan', 'inf', 'soon':
+            _out, err = self.run_client(
+                'pending', 'wait', 'web', '--timeout=' + text, code=2)
+            self.assertIn('is not a number of 0 or more', err)
+
 
 class NoticeTestCase(base.TestCase):
+
+    def test_reaper_cannot_be_reached(self):
+        self.use_cloud(reaper=True).reaper = None
+        _out, err = self.run_client('pending', 'notice', 'list', code=1)
+        self.assertIn('nova-reaper cannot be reached at ' + fakes.REAPER, err)
 
     def test_own(self):
         cloud = self.use_cloud(reaper=True)

@@ -99,7 +99,7 @@ class ListTestCase(base.TestCase):
         self.use_cloud(offered='2.104')
         _out, err = self.run_client(
             'server', 'list', '--status', 'PENDING', code=1)
-        self.assertIn('this cloud has 2.104 at most', err)
+        self.assertIn('has microversion 2.104 at most', err)
 
 
 class CreateTestCase(base.TestCase):

@@ -76,7 +76,7 @@ class ListPending(command.Lister):
             help=_('At most so many servers'))
         parser.add_argument(
             '--long', action='store_true', default=False,
-            help=_('List more of each server'))
+            help=_('List additional fields in output'))
         return parser
 
     def take_action(self, parsed_args):
@@ -151,10 +151,11 @@ class ShowPending(command.ShowOne):
         if not waits and not client.has_reaper:
             _check_waits(server)
         reason = client.reason(server.id, limit=0) if waits else None
-        if waits and version < microversions.REASON:
+        if waits and not microversions.knows(
+                client.compute, microversions.REASON):
             self.log.warning(_(
-                'Why a server waits is told from microversion 2.107 of the '
-                'compute API on; this is %s.') % microversions.text(version))
+                'Why a server waits is told at a later microversion of the '
+                'compute API than %s.') % microversions.text(version))
         answer, notices = None, None
         if client.has_reaper:
             try:
@@ -213,7 +214,7 @@ class ExplainPending(command.ShowOne):
                     'name': server.name, 'id': server.id})
         if 'hosts' not in reason:
             raise exceptions.CommandError(_(
-                'Nova tells administrators alone about hosts; "openstack '
+                'Only administrators can see hosts; "openstack '
                 'pending show %s" shows the rest.') % server.id)
         if 'unavailable' in reason:
             self.log.warning(reason['unavailable'])
@@ -282,7 +283,7 @@ def _add_server(parser):
 def positive(text):
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(
-            _('"%s" is not a whole number from 1 on.') % text)
+            _('"%s" is not a whole number of 1 or more.') % text)
     return int(text)
 
 
@@ -306,7 +307,7 @@ def _describe(server, reason, answer):
     """Bring together what is known of a waiting server.
 
     :param server: the openstack.compute.v2.server.Server
-    :param reason: what Nova says (2.107), or None
+    :param reason: what Nova says, or None
     :param answer: what nova-reaper says, or None
     :returns: a dictionary whose order is that of the columns
     """

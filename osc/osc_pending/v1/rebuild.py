@@ -2,6 +2,7 @@
 
 """Commands that rebuild a waiting server, and that wait for it."""
 
+import argparse
 import time
 
 from openstack import exceptions as sdk_exceptions
@@ -35,10 +36,10 @@ class RebuildPending(errors.EndsOnPending, command.ShowOne):
             help=_('Another image (name or ID)'))
         parser.add_argument(
             '--flavor', metavar='<flavor>',
-            help=_('Another flavor (name or ID, needs microversion 2.107)'))
+            help=_('Another flavor (name or ID)'))
         parser.add_argument(
             '--availability-zone', metavar='<zone>',
-            help=_('Another availability zone (needs microversion 2.107)'))
+            help=_('Another availability zone'))
         parser.add_argument(
             '--wait', action='store_true', default=False,
             help=_('Wait until the server runs. The exit code is %d if it '
@@ -99,7 +100,7 @@ class WaitPending(command.Command):
         parser.add_argument(
             'server', metavar='<server>', help=_('Server (name or ID)'))
         parser.add_argument(
-            '--timeout', metavar='<seconds>', type=float,
+            '--timeout', metavar='<seconds>', type=_seconds,
             help=_('Wait so long at most'))
         return parser
 
@@ -118,6 +119,17 @@ class WaitPending(command.Command):
                 'name': server.name, 'id': server.id,
                 'status': server.status})
         return 0
+
+
+def _seconds(text):
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < float('inf'):
+        raise argparse.ArgumentTypeError(
+            _('"%s" is not a number of 0 or more.') % text)
+    return seconds
 
 
 def _wait(client, server_id, version, deadline=None):

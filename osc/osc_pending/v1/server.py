@@ -85,15 +85,16 @@ class RebuildServer(_EndsOnPending, stock.RebuildServer):
     def take_action(self, parsed_args):
         compute = self.app.client_manager.compute
         server = compute.find_server(parsed_args.server, ignore_missing=False)
-        version = microversions.highest(compute)
-        if not _never_built(server) or version < microversions.REBUILD:
+        if not _never_built(server) or not microversions.knows(
+                compute, microversions.REBUILD):
             # The user may ask for a version that shows PENDING and no more.
             if server.status == 'PENDING':
                 microversions.choose(compute, microversions.REBUILD, _(
                     'The rebuild of a waiting server'))
             with _found(compute, server):
                 return super().take_action(parsed_args)
-        with microversions.used(compute, version), _as_failed(
+        with microversions.used(
+                compute, microversions.highest(compute)), _as_failed(
                 self.app.client_manager, compute.get_server(server.id),
                 keep_image=not parsed_args.image):
             return super().take_action(parsed_args)
@@ -105,8 +106,8 @@ def _add_choice(parser, option, choice):
     if action.choices is not None and choice not in action.choices:
         action.choices = (*action.choices, choice)
         action.help += _(
-            ' (%s with microversion 2.105 of the compute API or later, which '
-            'need not be asked for)') % choice
+            ' (%s where the cloud has nova-pending; no microversion need be '
+            'asked for)') % choice
 
 
 def _never_built(server):
@@ -116,11 +117,11 @@ def _never_built(server):
 def _raise_if_pending(compute, get_server, server):
     """Return a server, or raise ServerWaits if it is in PENDING.
 
-    Up to 2.104 it is in ERROR. Who did not ask for such a microversion is
-    told what is behind that.
+    At a microversion that does not show PENDING it is in ERROR. Who did not
+    ask for such a microversion is told what is behind that.
     """
     if (server.status == 'ERROR' and not microversions.given(compute) and
-            microversions.highest(compute) >= microversions.PENDING):
+            microversions.knows(compute, microversions.PENDING)):
         with microversions.used(compute, microversions.highest(compute)):
             server = get_server(server.id)
     if server.status == 'PENDING':
@@ -133,10 +134,10 @@ def _as_failed(manager, server, keep_image):
     """Let the stock command rebuild one that was never built.
 
     It refuses what is not in ACTIVE, SHUTOFF or ERROR, and asks for the image
-    of what boots from a volume. From 2.106 on Nova knows the image itself.
+    of what boots from a volume. Nova knows the image of those by itself.
 
     :param manager: the ClientManager
-    :param server: the server as it is seen at 2.106 or later
+    :param server: the server as the microversion of the rebuild shows it
     :param keep_image: whether no image was named
     """
     server.status = 'ERROR'
