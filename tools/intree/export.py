@@ -7,6 +7,7 @@ commits are there, so that nothing is left of a run that fails.
 """
 
 import argparse
+import ast
 import os
 import pathlib
 import re
@@ -161,6 +162,7 @@ class Series:
                 known[last - 1], ', '.join(missing),
                 'it' if len(missing) == 1 else 'them'))
         self.features = everything[:last]
+        self.names = document['names']
         self._layer = set(document['layer'])
         self._owners = {}
         for feature in everything:
@@ -171,8 +173,8 @@ class Series:
     def is_of_layer(self, path):
         return path in self._layer
 
-    def owner(self, path, name=None):
-        """Return the feature of a file, or of a name in it.
+    def find(self, path, name=None):
+        """Return the feature of a file, or of a name in it, or None.
 
         :param name: as translate() passes it
         """
@@ -183,9 +185,15 @@ class Series:
         for entry in entries:
             if entry in self._owners:
                 return self._owners[entry]
-        raise ExportError(
-            '%s belongs to no feature: add it to tools/intree/series.yaml.'
-            % (path if name is None else '%s of %s' % (name, path)))
+
+    def owner(self, path, name=None):
+        """Return the feature of a file, or of a name in it."""
+        found = self.find(path, name)
+        if found is None:
+            raise ExportError(
+                '%s belongs to no feature: add it to tools/intree/series.yaml.'
+                % (path if name is None else '%s of %s' % (name, path)))
+        return found
 
 
 class Tree:
@@ -203,11 +211,6 @@ class Tree:
 
     def read(self, path):
         return (self.root / path).read_text()
-
-    def stage(self, feature, path):
-        """Return the simpler form that a file has in a feature, or None."""
-        stage = self._here / 'stages' / feature['name'] / path
-        return stage.read_text() if stage.exists() else None
 
     def edits(self, feature):
         """Return the patches of released tests and documents."""
@@ -230,6 +233,24 @@ class Tree:
                                   % (pattern, feature['name']))
             found += [str(path.relative_to(self.root)) for path in paths]
         return sorted(set(found) - left_out)
+
+
+def check_names(git, names):
+    """Refuse what is to be committed if it names nova-pending.
+
+    :param names: what it may name so, because it is stored
+    :raises: ExportError
+    """
+    stored = re.compile('|'.join(
+        r'(?<!\w)%s(?!\w)' % re.escape(name) for name in names))
+    for path in git('diff', '--cached', '--name-only',
+                    '--diff-filter=d').split('\n'):
+        text = (git.path / path).read_bytes().decode(errors='replace')
+        for number, line in enumerate(text.split('\n'), 1):
+            if re.search(r'nova.?pending', stored.sub('', line), re.I):
+                raise ExportError(
+                    '%s:%d: the branch would name nova-pending: %s' % (
+                        path, number, line.strip()))
 
 
 def stage_of(source, version):
@@ -261,21 +282,34 @@ def module_at(tree, series, feature, path, release):
     for earlier in series.features[:number]:
         if earlier.get('microversion') and path == API_VERSION:
             source = stage_of(tree.read(path), earlier['microversion'])
-    # A member that comes later has, if any, the form of the latest stage.
-    stages = [(earlier, tree.stage(earlier, path))
-              for earlier in reversed(series.features[:number])]
-    stage = next((text for _, text in stages if text is not None), None)
-    made = translate.translate(
-        path, source, release,
-        lambda name: series.owner(path, name)['number'] <= number, stage)
+
+    def is_there(name, module=None):
+        # Of other files most are the release's alone.
+        owner = (series.owner(path, name) if module is None
+                 else series.find(module, name))
+        return owner is None or owner['number'] <= number
+
+    made = translate.translate(path, source, release, is_there)
     return None if made == release else made
+
+
+def named_by_decorators(source):
+    """Return the files that have what the decorators of a module name."""
+    nodes = list(ast.walk(ast.parse(source)))
+    names = {name.id for node in nodes
+             for decorator in getattr(node, 'decorator_list', ())
+             for name in ast.walk(decorator) if isinstance(name, ast.Name)}
+    return {'%s/%s.py' % (node.module.replace('.', '/'), alias.name)
+            for node in nodes if isinstance(node, ast.ImportFrom)
+            for alias in node.names if (alias.asname or alias.name) in names}
 
 
 def touches(tree, feature, path):
     """Whether a file of the tree is other after a feature than before it."""
-    return (any(entry == path or entry.startswith(path + ':')
+    # A decorator comes with what it names.
+    files = {path, *named_by_decorators(tree.read(path))}
+    return (any(entry.partition(':')[0] in files
                 for entry in feature['code']) or
-            tree.stage(feature, path) is not None or
             path == API_VERSION and 'microversion' in feature or
             not tree.read(path).strip())
 
@@ -330,6 +364,7 @@ def write(tree, series, git, release_of):
                 raise ExportError('%s does not apply to this release: %s' % (
                     patch.name, exc))
         git('add', '--all', '--force')
+        check_names(git, series.names)
         git('commit', '--quiet', '--no-verify', '--file=-',
             date=FIRST_DATE + 60 * feature['number'],
             stdin='%s\n\n%s' % (feature['title'], feature['message']))

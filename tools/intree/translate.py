@@ -11,12 +11,14 @@ no rule below covers is refused with the file and the line.
 import ast
 import hashlib
 import re
-import sys
 import textwrap
 
 import libcst as cst
 from libcst import matchers as m
 from libcst import metadata
+
+from tools.intree import layout
+from tools.intree import syntax
 
 LICENCE = '''\
 #    Licensed under the Apache License, Version 2.0 (the "License"); you may
@@ -45,16 +47,9 @@ NOTE_THE_NAME = re.compile(
 SCHEMAS = {'request_body_schema': 'validation.schema',
            'response_body_schema': 'validation.response_body_schema'}
 
-WIDTH = 79
-
 
 class Refused(Exception):
     """A file of the layer cannot be translated; says where and why."""
-
-
-def code_of(node):
-    """Return the source of a node that stands by itself."""
-    return cst.Module([]).code_for_node(node)
 
 
 def new_module(source, path='a new module'):
@@ -63,240 +58,28 @@ def new_module(source, path='a new module'):
     :raises: Refused if it asks for what another module has released
     """
     for number, line in enumerate(source.split('\n'), 1):
-        if re.search(r'^\s*import nova_pending|\w\.released\.', line):
+        if re.search(r'^\s*import nova_pending|\w\.released\b(?!\()', line):
             raise Refused('%s:%d: the branch has no released names beside '
                           'ours' % (path, number))
     return re.sub(r'\A# SPDX-License-Identifier: Apache-2.0\n+',
                   LICENCE + '\n', source)
 
 
-def translate(path, layer, release, selected=lambda name: True, stage=None):
+def translate(path, layer, release, selected=lambda name, path=None: True):
     """Make the difference that a file of the layer holds.
 
     :param path: the path of the file, for sentences
     :param layer: the source of the file of the layer
     :param release: the source of the released module
-    :param selected: whether a name of the layer, as ``function`` or
-        ``Class.member``, is taken; the others are left out
-    :param stage: the source of a file that has a simpler form of some of what
-        is left out
+    :param selected: called with a name of the layer, as ``function`` or
+        ``Class.member``, and with the path of its file if that is another,
+        returns whether it is taken. What is not is left out, and with it the
+        decorators that name it. The schemas of a method that are taken stand
+        over the released body if its body is not
     :returns: the source of the module
     :raises: Refused
     """
-    return _Edit(path, layer, release, selected, stage).make()
-
-
-# What a statement is.
-
-def name_of(statement):
-    """Return the name that a statement defines, or None."""
-    if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-        return statement.name.value
-    assigned = assignment(statement)
-    if assigned is not None:
-        target = (assigned.targets[0].target
-                  if isinstance(assigned, cst.Assign) else assigned.target)
-        return target.value if isinstance(target, cst.Name) else None
-
-
-def assignment(statement):
-    """Return the assignment that a statement is, or None."""
-    if m.matches(statement, m.SimpleStatementLine(
-            body=[m.Assign(targets=[m.AssignTarget()]) | m.AnnAssign()])):
-        return statement.body[0]
-
-
-def is_docstring(statement):
-    return m.matches(statement, m.SimpleStatementLine(
-        body=[m.Expr(m.SimpleString())]))
-
-
-def is_import(statement):
-    return m.matches(statement, m.SimpleStatementLine(
-        body=[m.Import() | m.ImportFrom()]))
-
-
-def _root_of(statement):
-    """Return the name of what a statement changes, as a.b['c'].d() does a."""
-    node = None
-    if m.matches(statement, m.SimpleStatementLine(body=[m.Expr(m.Call())])):
-        node = statement.body[0].value.func
-    elif m.matches(statement, m.SimpleStatementLine(body=[m.Assign(
-            targets=[m.AssignTarget(m.Subscript())])])):
-        node = statement.body[0].targets[0].target
-    while isinstance(node, (cst.Attribute, cst.Subscript, cst.Call)):
-        node = node.func if isinstance(node, cst.Call) else node.value
-    return node.value if isinstance(node, cst.Name) else None
-
-
-def called(decorator):
-    """Return the source of the function that a decorator is, or calls."""
-    node = decorator.decorator
-    return code_of(node.func if isinstance(node, cst.Call) else node)
-
-
-def marks(function):
-    """Return the decorators of nova_pending by name."""
-    return {called(d).partition('.')[2]: d for d in function.decorators
-            if called(d).startswith('nova_pending.')}
-
-
-def without_marks(function):
-    """Return a function without the decorators of nova_pending.
-
-    What in_tree() names is one in the branch.
-    """
-    return function.with_changes(decorators=[
-        d.with_changes(decorator=d.decorator.args[0].value)
-        if called(d) == 'nova_pending.in_tree' else d
-        for d in function.decorators
-        if called(d) == 'nova_pending.in_tree' or
-        not called(d).startswith('nova_pending.')])
-
-
-def kind_of(function):
-    """Return 'staticmethod', 'classmethod' or 'method'."""
-    for decorator in function.decorators:
-        name = called(decorator)
-        if name == 'staticmethod':
-            return name
-        if name == 'classmethod' or name.endswith('remotable_classmethod'):
-            return 'classmethod'
-    return 'method'
-
-
-def bound_names(statement):
-    """Return the names that an import statement binds, with their modules."""
-    node = statement.body[0]
-    names = {}
-    for alias in node.names:
-        module = code_of(alias.name)
-        if isinstance(node, cst.ImportFrom):
-            module = '%s.%s' % (code_of(node.module), module)
-        bound = alias.asname.name.value if alias.asname else (
-            code_of(alias.name) if isinstance(node, cst.ImportFrom)
-            else module.partition('.')[0])
-        names[bound] = module
-    return names
-
-
-class _Uses(cst.CSTVisitor):
-    """Collects the names that a node uses.
-
-    :ivar names: all of them
-    :ivar first: those that are used when the node is imported
-    """
-
-    def __init__(self):
-        self.names, self.first, self._depth = set(), set(), 0
-
-    def visit_FunctionDef(self, node):
-        for part in (*node.decorators, node.params):
-            part.visit(self)
-        if node.returns:
-            node.returns.visit(self)
-        self._depth += 1
-        node.body.visit(self)
-        self._depth -= 1
-        return False
-
-    def visit_Lambda(self, node):
-        self._depth += 1
-
-    def leave_Lambda(self, original_node):
-        self._depth -= 1
-
-    def visit_Attribute(self, node):
-        node.value.visit(self)
-        return False
-
-    def visit_Arg(self, node):
-        node.value.visit(self)
-        return False
-
-    def visit_Param(self, node):
-        for part in (node.annotation, node.default):
-            if part is not None:
-                part.visit(self)
-        return False
-
-    def visit_Name(self, node):
-        self.names.add(node.value)
-        if not self._depth:
-            self.first.add(node.value)
-
-
-def uses(*nodes):
-    found = _Uses()
-    for node in nodes:
-        node.visit(found)
-    return found
-
-
-class _Assigned(cst.CSTVisitor):
-    """Collects the names that statements assign to, and what they return."""
-
-    def __init__(self):
-        self.names, self.returns = set(), False
-
-    def visit_FunctionDef(self, node):
-        self.names.add(node.name.value)
-        return False
-
-    def visit_Lambda(self, node):
-        return False
-
-    def visit_AssignTarget(self, node):
-        self._take(node.target)
-
-    def visit_For(self, node):
-        self._take(node.target)
-
-    def visit_AsName(self, node):
-        self._take(node.name)
-
-    def visit_NamedExpr(self, node):
-        self._take(node.target)
-
-    def visit_Return(self, node):
-        self.returns = self.returns or node.value is not None
-
-    def visit_Yield(self, node):
-        self.returns = True
-
-    def _take(self, target):
-        self.names |= {name.value for name in m.findall(target, m.Name())}
-
-
-def assigned(statements):
-    found = _Assigned()
-    for statement in statements:
-        statement.visit(found)
-    return found
-
-
-# What is written.
-
-BLANK = cst.EmptyLine(indent=False)
-
-
-def with_blanks(statement, number, comments_of=None):
-    """Put a number of blank lines, and its comments, before a statement."""
-    lines = [line for line in (comments_of or statement).leading_lines
-             if line.comment]
-    return statement.with_changes(leading_lines=[BLANK] * number + lines)
-
-
-def blanks(statement):
-    """Return how many blank lines come before a statement."""
-    return sum(line.comment is None for line in statement.leading_lines)
-
-
-def starts_with_blank(statement):
-    if statement.leading_lines and not statement.leading_lines[0].comment:
-        return statement
-    return statement.with_changes(
-        leading_lines=[BLANK, *statement.leading_lines])
+    return _Edit(path, layer, release, selected).make()
 
 
 class _Clean(cst.CSTTransformer):
@@ -308,105 +91,6 @@ class _Clean(cst.CSTTransformer):
             return updated_node.with_changes(
                 comment=None, whitespace=cst.SimpleWhitespace(''))
         return updated_node
-
-
-def literal_end(node):
-    """Return the literal at the right end of a sum, or None."""
-    while isinstance(node, cst.BinaryOperation):
-        node = node.right
-    return node if isinstance(
-        node, (cst.List, cst.Tuple, cst.SimpleString)) else None
-
-
-def joined(theirs, ours, column):
-    """Return the sum of two expressions, one literal where both are one.
-
-    :param theirs: the released expression
-    :param ours: what is added to it
-    :param column: of the first element of their literal
-    """
-    literal = literal_end(theirs)
-    if type(literal) is not type(ours):
-        if isinstance(theirs, cst.BinaryOperation):
-            return cst.BinaryOperation(
-                theirs.with_changes(lpar=[], rpar=[]), theirs.operator, ours,
-                lpar=theirs.lpar, rpar=theirs.rpar)
-        return cst.BinaryOperation(theirs, cst.Add(), ours)
-    if isinstance(literal, cst.SimpleString):
-        merged = joined_text(literal, ours)
-    else:
-        merged = _joined_elements(literal, ours, column)
-    return theirs.deep_replace(literal, merged)
-
-
-def joined_text(theirs, ours):
-    """Append the text of one literal to another, before its last line."""
-    end = len(theirs.quote)
-    head, newline, last = theirs.value[:-end].rpartition('\n')
-    text = ours.value[len(ours.prefix) + len(ours.quote):-len(ours.quote)]
-    if newline and not last.strip():
-        text = text.strip('\n').rstrip()
-        return theirs.with_changes(
-            value='%s\n%s\n%s%s' % (head, text, last, theirs.quote))
-    return theirs.with_changes(value=theirs.value[:-end] + text + theirs.quote)
-
-
-def _joined_elements(theirs, ours, column):
-    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(' '))
-    lines = '\n' in code_of(theirs)
-    elements = list(theirs.elements)
-    final = elements[-1].comma
-    one_line = column + sum(len(code_of(e)) + 2 for e in (
-        *theirs.elements, *ours.elements)) < WIDTH
-    if lines and not (one_line and '\n' not in ''.join(
-            code_of(e) for e in elements[:-1])):
-        between = next(
-            (e.comma for e in elements[:-1]
-             if isinstance(e.comma.whitespace_after,
-                           cst.ParenthesizedWhitespace)), None)
-        comma = between or cst.Comma(
-            whitespace_after=cst.ParenthesizedWhitespace(
-                last_line=cst.SimpleWhitespace(' ' * column)))
-        if len(elements) == 1 and isinstance(
-                theirs, cst.List) and isinstance(
-                theirs.lbracket.whitespace_after, cst.ParenthesizedWhitespace):
-            comma = cst.Comma(
-                whitespace_after=theirs.lbracket.whitespace_after)
-        # Comments between two elements are of these.
-        comma = comma.with_changes(
-            whitespace_after=comma.whitespace_after.with_changes(
-                empty_lines=[], first_line=cst.TrailingWhitespace()))
-    elif not one_line:
-        comma = cst.Comma(whitespace_after=cst.ParenthesizedWhitespace(
-            last_line=cst.SimpleWhitespace(' ' * column)))
-    added = list(ours.elements)
-    # The comments before the first of ours stand in its opening bracket.
-    opening = ours.lbracket.whitespace_after if isinstance(
-        ours, cst.List) else ours.lpar[0].whitespace_after
-    first = comma
-    if getattr(opening, 'empty_lines', None) and isinstance(
-            comma.whitespace_after, cst.ParenthesizedWhitespace):
-        first = comma.with_changes(
-            whitespace_after=comma.whitespace_after.with_changes(
-                empty_lines=opening.empty_lines))
-    elements[-1] = elements[-1].with_changes(comma=first)
-    for index, element in enumerate(added[:-1]):
-        added[index] = element.with_changes(comma=comma)
-    multiline = isinstance(final, cst.Comma) and lines
-    added[-1] = added[-1].with_changes(
-        comma=final if multiline else cst.MaybeSentinel.DEFAULT)
-    return theirs.with_changes(elements=elements + added)
-
-
-def with_entry(literal, key, value):
-    """Append an entry to a literal of a dict that has one a line."""
-    elements = list(literal.elements)
-    final = elements[-1].comma
-    comma = elements[0].comma if len(elements) > 1 else cst.Comma(
-        whitespace_after=literal.lbrace.whitespace_after)
-    elements[-1] = elements[-1].with_changes(comma=comma)
-    return literal.with_changes(elements=[
-        *elements, cst.DictElement(key, value, comma=final)])
 
 
 class _References(cst.CSTTransformer):
@@ -480,7 +164,7 @@ class _References(cst.CSTTransformer):
             return updated_node
         owner, name = what
         outer = self._functions[0]
-        kind = self._kind or kind_of(outer)
+        kind = self._kind or syntax.kind_of(outer)
         inherited = (owner, name) in self._edit.inherited
         args = updated_node.args
         if kind == 'staticmethod' or not outer.params.params:
@@ -509,42 +193,40 @@ class _References(cst.CSTTransformer):
             updated_node.func, cst.Attribute) else updated_node.func
         made = updated_node.with_changes(
             func=cst.Attribute(receiver, member), args=args)
-        return self._edit.in_one_line(original_node, made)
+        return layout.in_one_line(
+            made, self._edit.column_of(original_node))
 
 
 class _Edit:
     """The translation of one file."""
 
-    def __init__(self, path, layer, release, selected, stage=None):
+    def __init__(self, path, layer, release, selected):
         self.path = path
-        self._selected = self._noting(selected)
-        self._left_out = set()
+        self._selected = selected
         self._at = None
         self._release_text = release
         layer = metadata.MetadataWrapper(
             cst.parse_module(layer), unsafe_skip_copy=True)
         self._lines = dict(layer.resolve(metadata.PositionProvider))
         self._layer = layer.module
-        self._stage = None
-        if stage is not None:
-            stage = metadata.MetadataWrapper(
-                cst.parse_module(stage), unsafe_skip_copy=True)
-            self._lines.update(stage.resolve(metadata.PositionProvider))
-            self._stage = stage.module
         release = metadata.MetadataWrapper(
             cst.parse_module(release), unsafe_skip_copy=True)
         self._columns = release.resolve(metadata.PositionProvider)
         self._release = release.module
         self._place = {}
         for index, statement in enumerate(self._release.body):
-            if name_of(statement):
-                self._place.setdefault(name_of(statement), index)
+            if syntax.name_of(statement):
+                self._place.setdefault(syntax.name_of(statement), index)
+        self._ours = {syntax.name_of(s) for s in self._layer.body} - {
+            None, 'released', *self._place}
         self.released_classes = {
-            name_of(s): s for s in self._release.body
+            syntax.name_of(s): s for s in self._release.body
             if isinstance(s, cst.ClassDef)}
         # The parts of the file.
         self._imports = []
+        self._modules = {}    # name -> module that it is bound to
         self._bodies = {}     # released class -> members
+        self._schemas = set()  # (class, method) that is left out but for them
         self._docstrings = {}  # released class -> docstring to append
         self._merges = {}     # released class -> members of the subclass
         self._functions = {}  # over a released function
@@ -558,32 +240,19 @@ class _Edit:
         self.inherited = set()
         self.ambiguous = set()
 
-    def _noting(self, selected):
-        """Note what is left out, for which a stage may have a form."""
-        def select(name):
-            taken = selected(name)
-            if not taken:
-                self._left_out.add(name)
-            return taken
-        return select
-
     def refuse(self, node, why):
         # What is made of a node has no place: that of its statement is told.
         line = self._lines.get(node, self._at).start.line
         raise Refused('%s:%d: %s' % (self.path, line, why))
+
+    def column_of(self, node):
+        return self._lines[node].start.column
 
     # Reading the file.
 
     def make(self):
         for statement in self._layer.body:
             self._read(statement)
-        if self._stage is not None:
-            taken, self._left_out = self._left_out, set()
-            select = self._selected
-            self._selected = lambda name: name in taken
-            for statement in self._stage.body:
-                self._read(statement)
-            self._selected = select
         self._name_what_is_called()
         body = list(self._release.body)
         before = {}
@@ -592,25 +261,27 @@ class _Edit:
         return self._write(body, before)
 
     def _read(self, statement):
-        if is_docstring(statement) or m.matches(
+        if syntax.is_docstring(statement) or m.matches(
                 statement, m.SimpleStatementLine(body=[m.Assign(value=m.Call(
                     m.Attribute(m.Name('nova_pending'),
                                 m.Name('released'))))])):
             return
-        if is_import(statement):
-            if bound_names(statement) == {'nova_pending': 'nova_pending'}:
-                return
-            if 'nova_pending_check' in bound_names(statement):
+        if syntax.is_import(statement):
+            names = syntax.bound_names(statement)
+            if 'nova_pending_check' in names:
                 self.refuse(statement, 'nova_pending_check is of the layer '
                             'alone')
-            self._imports.append(statement)
+            if 'nova_pending' not in names:
+                self._imports.append(statement)
+                self._modules.update(names)
             return
-        name = name_of(statement)
+        name = syntax.name_of(statement)
         if isinstance(statement, cst.ClassDef):
             return self._read_class(statement)
         if isinstance(statement, cst.FunctionDef):
             if not self._selected(name):
                 return
+            statement = self._without_later(statement)
             if isinstance(self._released(name), cst.FunctionDef):
                 self._functions[name] = statement
                 self._items.append(('over', name, statement))
@@ -620,18 +291,18 @@ class _Edit:
             else:
                 self._items.append(('new', name, statement))
             return
-        root = _root_of(statement)
+        root = syntax.root_of(statement)
         if any(root == n for kind, n, _ in self._items if kind == 'new'):
             # It changes what the file has just made: a schema, say.
             self._items.append(('new', root + '+', statement))
             return
-        if root in self._left_out:
+        if root in self._ours and not self._selected(root):
             return
         if m.matches(statement, m.SimpleStatementLine(body=[m.Assign(
                 targets=[m.AssignTarget(m.Subscript(m.Name()))])])):
             target = statement.body[0].targets[0].target
             table = target.value.value
-            key = code_of(target.slice[0])
+            key = syntax.code_of(target.slice[0])
             if table not in self._place:
                 self.refuse(statement, '%s is not in the release' % table)
             if self._selected('%s[%s]' % (table, key)):
@@ -645,11 +316,10 @@ class _Edit:
             return
         if name in self._place:
             theirs = self._release.body[self._place[name]]
-            if assignment(theirs) is None:
+            if syntax.assignment(theirs) is None:
                 self.refuse(statement, '%s is no constant in the release'
                             % name)
-            if code_of(theirs.with_changes(leading_lines=[])) == code_of(
-                    statement.with_changes(leading_lines=[])):
+            if syntax.same(theirs.body[0], statement.body[0]):
                 return
             self._constants[name] = statement
             self._items.append(('over', name, statement))
@@ -663,8 +333,8 @@ class _Edit:
     def _read_class(self, statement):
         name = statement.name.value
         over = [d for d in statement.decorators
-                if called(d) == 'nova_pending.over']
-        bases = [code_of(base.value) for base in statement.bases]
+                if syntax.called(d) == 'nova_pending.over']
+        bases = [syntax.code_of(base.value) for base in statement.bases]
         if over:
             if not m.matches(over[0].decorator, m.Call(args=[m.Arg(
                     m.Attribute(m.Name('released'), m.Name(name)))])):
@@ -687,22 +357,64 @@ class _Edit:
             self.refuse(statement, 'the release has no class %s' % name)
         members = []
         for member in statement.body.body:
-            if is_docstring(member):
+            if syntax.is_docstring(member):
                 if self._selected(name + '.__doc__'):
                     self._docstrings[name] = member
                     members.append(member)
                 continue
             if m.matches(member, m.SimpleStatementLine(body=[m.Pass()])):
                 continue
-            label = name_of(member)
+            label = syntax.name_of(member)
             if label is None or isinstance(member, cst.ClassDef):
                 self.refuse(member, 'a member is a method or an attribute')
             if self._selected('%s.%s' % (name, label)):
-                members.append(member)
+                members.append(self._without_later(member))
+            elif isinstance(member, cst.FunctionDef):
+                member = self._without_later(member, schemas_alone=True)
+                if any(syntax.called(d) != 'functools.wraps'
+                       for d in member.decorators):
+                    self._schemas.add((name, label))
+                    members.append(member)
         if members:
             where.setdefault(name, []).extend(
-                x for x in members if not is_docstring(x))
+                x for x in members if not syntax.is_docstring(x))
             self._items.append(('over', name, statement))
+
+    def _comes_later(self, decorator):
+        """Whether a decorator names what is not taken."""
+        return any(
+            name in self._ours and not self._selected(name) or
+            any(not self._selected(
+                x.attr.value, self._modules[name].replace('.', '/') + '.py')
+                for x in m.findall(decorator, m.Attribute(m.Name(name)))
+                if name in self._modules)
+            for name in syntax.uses(decorator).names)
+
+    def _without_later(self, member, schemas_alone=False):
+        """Return a member without the decorators that come later.
+
+        Where a later schema has given the one before it an end, that has none.
+        """
+        if not isinstance(member, cst.FunctionDef):
+            return member
+        later = [d for d in member.decorators if self._comes_later(d)]
+        without_end = {syntax.called(d) for d in later} & set(SCHEMAS.values())
+        kept = []
+        for decorator in member.decorators:
+            name = syntax.called(decorator)
+            if decorator in later or schemas_alone and name not in (
+                    'functools.wraps', *SCHEMAS.values()):
+                continue
+            if name in without_end:
+                without_end.remove(name)
+                call = decorator.decorator
+                decorator = decorator.with_changes(decorator=call.with_changes(
+                    args=[*call.args[:1], call.args[1].with_changes(
+                        comma=cst.MaybeSentinel.DEFAULT)]))
+            kept.append(decorator)
+        made = member.with_changes(decorators=kept)
+        self._lines[made] = self._lines[member]
+        return made
 
     # What released functions are called.
 
@@ -717,19 +429,18 @@ class _Edit:
 
     def _name_what_is_called(self):
         for name, ours in self._functions.items():
-            if 'replaces' in marks(ours) and not self._calls(ours, name):
-                continue
-            self.function_names[name] = self._inner_name(
-                ours, name, self._place)
+            if self._calls(ours, name):
+                self.function_names[name] = self._inner_name(
+                    ours, name, self._place)
         given = {}
         for cls, members in self._bodies.items():
-            theirs = {name_of(x): x for x in
+            theirs = {syntax.name_of(x): x for x in
                       self.released_classes[cls].body.body}
             for x in self.released_classes[cls].body.body:
                 if isinstance(x, cst.FunctionDef):
-                    self.kinds[cls, x.name.value] = kind_of(x)
+                    self.kinds[cls, x.name.value] = syntax.kind_of(x)
             for ours in members:
-                name = name_of(ours)
+                name = syntax.name_of(ours)
                 before = theirs.get(name)
                 if before is None:
                     self.inherited.add((cls, name))
@@ -745,17 +456,14 @@ class _Edit:
     @staticmethod
     def _calls(ours, *path):
         """Return the references in a node to released.a or released.a.b."""
-        pattern = m.Name('released')
-        for part in path:
-            pattern = m.Attribute(pattern, m.Name(part))
-        return m.findall(ours, pattern)
+        return m.findall(ours, _reference(path))
 
     def constant(self, reference):
         """Return what stands for a released constant that is changed."""
         name = reference.attr.value
         if name not in self._constants:
             return None
-        value = assignment(self._released(name)).value
+        value = syntax.assignment(self._released(name)).value
         if isinstance(value, cst.Integer):
             return value
         self.refuse(reference, 'only the definition of %s can tell what it '
@@ -767,7 +475,7 @@ class _Edit:
         node = node.visit(_References(self, cls, kind)).visit(_Clean()).visit(
             _Sums())
         if node is not None:
-            names = uses(node).names
+            names = syntax.uses(node).names
             for name in ('released', 'nova_pending'):
                 if name in names:
                     told = {id(x.value) for x in m.findall(
@@ -778,21 +486,6 @@ class _Edit:
                                 'way that has no translation' % name)
         return node
 
-    def in_one_line(self, before, call):
-        """Return a call without line breaks, if it has room for that."""
-        args = [arg.with_changes(
-            whitespace_after_arg=cst.SimpleWhitespace(''),
-            comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(' ')))
-            for arg in call.args]
-        if args:
-            args[-1] = args[-1].with_changes(
-                comma=cst.MaybeSentinel.DEFAULT)
-        flat = call.with_changes(
-            args=args, whitespace_before_args=cst.SimpleWhitespace(''))
-        text = code_of(flat)
-        return flat if '\n' not in text and (
-            self._lines[before].start.column + len(text) < WIDTH) else call
-
     # Editing what is there.
 
     def _edit_in_place(self, body):
@@ -800,7 +493,7 @@ class _Edit:
             index = self._place[name]
             self._at = self._lines[ours]
             body[index] = self._over_function(
-                body[index], without_marks(ours), marks(ours),
+                body[index], syntax.without_marks(ours), syntax.marks(ours),
                 ('released', name), self.function_names.get(name), None)
         for name, ours in self._constants.items():
             index = self._place[name]
@@ -828,50 +521,47 @@ class _Edit:
 
     def _longer_docstring(self, cls, docstring):
         first = cls.body.body[0]
-        if not is_docstring(first):
+        if not syntax.is_docstring(first):
             self.refuse(docstring, 'the released class has no docstring')
         value = first.body[0].value
         return cls.deep_replace(
-            value, joined_text(value, docstring.body[0].value))
+            value, layout.joined_text(value, docstring.body[0].value))
 
     def _over_constant(self, theirs, ours, *path):
         """Return a released assignment with our value."""
-        value = assignment(ours).value
-        pattern = m.Name('released')
-        for part in path:
-            pattern = m.Attribute(pattern, m.Name(part))
-        if m.matches(value, m.BinaryOperation(pattern, m.Add())):
-            old = assignment(theirs).value
-            literal = literal_end(old)
+        value = syntax.assignment(ours).value
+        cls = path[0] if len(path) > 1 else None
+        if m.matches(value, m.BinaryOperation(_reference(path), m.Add())):
+            old = syntax.assignment(theirs).value
+            literal = layout.literal_end(old)
             column = 0
             if isinstance(literal, (cst.List, cst.Tuple)):
                 column = self._columns[literal.elements[0]].start.column
-            cls = path[0] if len(path) > 1 else None
-            value = joined(old, self._finished(value.right, cls), column)
+            value = layout.joined(
+                old, self._finished(value.right, cls), column)
         else:
-            value = self._finished(
-                value, path[0] if len(path) > 1 else None)
+            value = self._finished(value, cls)
         comments = [line for line in ours.leading_lines if line.comment]
         return theirs.with_changes(
             leading_lines=[*theirs.leading_lines, *comments],
-            body=[assignment(theirs).with_changes(value=value)])
+            body=[syntax.assignment(theirs).with_changes(value=value)])
 
     def _entry(self, table, theirs, entry):
-        made = assignment(theirs)
+        made = syntax.assignment(theirs)
         value = entry.body[0].value
         key = entry.body[0].targets[0].target.slice[0].slice.value
         if (made is not None and isinstance(made.value, cst.Dict) and
-                table not in uses(value).names and not [
+                table not in syntax.uses(value).names and not [
                     line for line in entry.leading_lines if line.comment]):
-            literal = with_entry(made.value, self._finished(key),
+            literal = layout.with_entry(made.value, self._finished(key),
                                  self._finished(value))
             return [theirs.with_changes(
                 body=[made.with_changes(value=literal)])]
-        return [theirs, self._finished(with_blanks(entry, 0))]
+        return [theirs, self._finished(layout.with_blanks(entry, 0))]
 
     def _over_function(self, theirs, ours, marked, path, inner, cls):
         """Return what stands in the place of a released function."""
-        if any(called(d) in ('property', 'functools.cached_property')
+        if any(syntax.called(d) in ('property', 'functools.cached_property')
                for d in (*theirs.decorators, *ours.decorators)):
             self.refuse(ours, 'a property cannot be laid over')
         digest = marked.get('replaces')
@@ -886,85 +576,52 @@ class _Edit:
         if not calls:
             self.refuse(ours, 'it neither calls the released %s nor says '
                         'that it replaces it' % path[-1])
-        plain = [d for d in theirs.decorators if called(d) not in (
+        plain = [d for d in theirs.decorators if syntax.called(d) not in (
             'staticmethod', 'classmethod', *GO_WITH_THE_NAME)]
         if not plain and len(calls) == 1:
             inlined = self._inlined(theirs, ours, path, calls[0], cls)
             if inlined is not None:
                 return [inlined]
-        wraps = [d for d in ours.decorators if called(d) == 'functools.wraps']
-        ours_decorators = [d for d in ours.decorators if d not in wraps]
-        kept = theirs.decorators
+        wraps = [d for d in ours.decorators
+                 if syntax.called(d) == 'functools.wraps']
+        decorators = [self._finished(d, cls) for d in ours.decorators
+                      if d not in wraps]
         if wraps:
             endings = self._endings(wraps[0].decorator.args[0].value, path)
             decorators = self._decorators(
-                theirs.decorators, [self._finished(d, cls)
-                                    for d in ours_decorators], endings)
+                theirs.decorators, decorators, endings)
+            if path[1:] in self._schemas or (
+                    len(ours.body.body) == 1 and
+                    self._is_plain_call(ours.body.body[0], theirs, path)):
+                return [theirs.with_changes(decorators=decorators)]
             kept = []
         else:
             for decorator in theirs.decorators:
-                if NOTE_THE_NAME.search(called(decorator)):
+                if NOTE_THE_NAME.search(syntax.called(decorator)):
                     self.refuse(ours, 'the released %s has the decorator %s, '
                                 'which needs functools.wraps()' % (
-                                    path[-1], called(decorator)))
+                                    path[-1], syntax.called(decorator)))
             moved = [d for d in theirs.decorators
-                     if called(d) in GO_WITH_THE_NAME]
+                     if syntax.called(d) in GO_WITH_THE_NAME]
             kept = [d for d in theirs.decorators if d not in moved]
-            decorators = [*moved, *[self._finished(d, cls)
-                                    for d in ours_decorators]]
+            decorators = [*moved, *decorators]
         ours = self._finished(
-            ours.with_changes(decorators=[]), cls, kind_of(ours)).with_changes(
-                decorators=decorators)
+            ours.with_changes(decorators=[]), cls, syntax.kind_of(ours))
+        ours = ours.with_changes(decorators=decorators)
         theirs_now = theirs.with_changes(
             name=cst.Name(inner), decorators=kept,
             lines_after_decorators=(
                 theirs.lines_after_decorators if kept else []))
-        theirs_now = self._realigned(theirs_now, theirs)
+        theirs_now = layout.realigned(
+            theirs_now, theirs, self._columns[theirs].start.column)
         gap = 1 if cls else 2
-        return [with_blanks(ours, max(gap, 0)),
+        return [layout.with_blanks(ours, gap),
                 theirs_now.with_changes(leading_lines=[
-                    *[BLANK] * (gap - blanks(theirs_now)),
+                    *[layout.BLANK] * (gap - layout.blanks(theirs_now)),
                     *theirs_now.leading_lines])]
 
-    def _realigned(self, function, before):
-        """Shift parameters that are aligned with the opening bracket.
-
-        Where they have no room any more they are filled into new lines.
-        """
-        column = self._columns[before].start.column
-        head = column + len('def %s(' % before.name.value)
-        shift = len(function.name.value) - len(before.name.value)
-
-        class Shift(cst.CSTTransformer):
-            def leave_ParenthesizedWhitespace(self, original_node,
-                                              updated_node):
-                last = updated_node.last_line.value
-                if len(last) + updated_node.indent * column != head:
-                    return updated_node
-                return updated_node.with_changes(
-                    last_line=cst.SimpleWhitespace(last + ' ' * shift))
-
-        shifted = function.with_changes(params=function.params.visit(Shift()))
-        header = code_of(shifted.with_changes(
-            decorators=[], leading_lines=[], body=cst.SimpleStatementSuite(
-                [cst.Pass()], cst.SimpleWhitespace(''))))
-        lines = textwrap.indent(
-            header.replace(':pass', ':'), ' ' * column).split('\n')
-        if max(map(len, lines)) <= WIDTH:
-            return shifted
-        parameters = re.sub(r'\s+', ' ', code_of(function.params)).strip(', ')
-        filled = textwrap.fill(
-            parameters + ',', WIDTH - column, initial_indent=' ' * 4,
-            subsequent_indent=' ' * 4, break_long_words=False,
-            break_on_hyphens=False)
-        made = cst.parse_statement('def %s(\n%s\n): pass' % (
-            function.name.value, filled))
-        return function.with_changes(
-            params=made.params,
-            whitespace_before_params=made.whitespace_before_params)
-
     def _check_digest(self, theirs, decorator, path):
-        wanted = ast.literal_eval(code_of(decorator.decorator.args[0].value))
+        wanted = decorator.decorator.args[0].value.raw_value
         body = ast.parse(self._release_text).body
         for part in path:
             node = [x for x in body if getattr(x, 'name', None) == part][-1]
@@ -985,14 +642,12 @@ class _Edit:
             calls the release with the parameters as they are, or such a call
             and what follows, and a name means the same in both
         """
-        if ours.decorators and kind_of(ours) == 'method':
+        if ours.decorators and syntax.kind_of(ours) == 'method':
             return None
-        parameters = code_of(theirs.params)
-        if (re.sub(r'\s+', ' ', parameters).strip().rstrip(',') !=
-                re.sub(r'\s+', ' ', code_of(ours.params)).strip().rstrip(',')):
+        if syntax.flat(theirs.params) != syntax.flat(ours.params):
             return None
         statements = list(ours.body.body)
-        if is_docstring(statements[0]):
+        if syntax.is_docstring(statements[0]):
             statements = statements[1:]
         places = [index for index, s in enumerate(statements)
                   if self._is_plain_call(s, theirs, path)]
@@ -1002,23 +657,22 @@ class _Edit:
         known = {p.name.value for p in theirs.params.params} | {
             p.name.value for p in theirs.params.kwonly_params}
         body = list(theirs.body.body)
-        head, rest = (body[:1], body[1:]) if is_docstring(body[0]) else (
-            [], body)
-        result = assigned(rest)
+        behind = int(syntax.is_docstring(body[0]))
+        head, rest = body[:behind], body[behind:]
+        result = syntax.assigned(rest)
         if place == len(statements) - 1:
             last = statements[-1]
             if result.returns and not m.matches(last, m.SimpleStatementLine(
                     body=[m.Return()])):
                 return None
             mine = statements[:-1]
-            if ((assigned(mine).names - known) & uses(*rest).names or
-                    (uses(*mine).names - known) & result.names):
+            made = syntax.assigned(mine).names - known
+            if not mine or made & syntax.uses(*rest).names or (
+                    (syntax.uses(*mine).names - known) & result.names):
                 return None
             mine = [self._in_method(s, ours, cls) for s in mine]
-            if not mine:
-                return None
-            rest = [starts_with_blank(rest[0]), *rest[1:]]
-            body = [*head, *([starts_with_blank(mine[0])] if head
+            rest = [layout.starts_with_blank(rest[0]), *rest[1:]]
+            body = [*head, *([layout.starts_with_blank(mine[0])] if head
                              else mine[:1]), *mine[1:], *rest]
         elif (place == 0 and path[-1] == '__init__' and
                 not m.findall(theirs.body, m.Return())):
@@ -1033,7 +687,7 @@ class _Edit:
         """Finish a statement as if it stood in its method."""
         inside = method.with_changes(
             decorators=[d for d in method.decorators
-                        if called(d) in ('staticmethod', 'classmethod')],
+                        if syntax.called(d).endswith('method')],
             body=cst.IndentedBlock([statement]))
         return self._finished(inside, cls).body.body[0]
 
@@ -1044,53 +698,37 @@ class _Edit:
                 body=[m.Return(m.Call()) | m.Expr(m.Call())])):
             return False
         call = statement.body[0].value
-        if code_of(call.func) != '.'.join(path):
+        if syntax.code_of(call.func) != '.'.join(path):
             return False
         parameters = theirs.params
-        placed = [p.name.value for p in parameters.params]
-        if len(path) == 3 and kind_of(theirs) == 'classmethod':
-            placed = placed[1:]
-        star = isinstance(parameters.star_arg, cst.Param)
-        wanted = set(placed) | {
-            p.name.value for p in parameters.kwonly_params}
-        passed = set()
-        for index, arg in enumerate(call.args):
-            text = code_of(arg.value)
-            if arg.star == '*':
-                name = '*' + text
-                if not star or text != parameters.star_arg.name.value:
-                    return False
-            elif arg.star == '**':
-                name = '**' + text
-                if not parameters.star_kwarg or (
-                        text != parameters.star_kwarg.name.value):
-                    return False
-            elif arg.keyword is not None:
-                name = arg.keyword.value
-                if text != name:
-                    return False
-            else:
-                name = text
-                if index >= len(placed) or placed[index] != text:
-                    return False
-            passed.add(name)
-        if star:
+        names = [p.name.value for p in parameters.params]
+        if len(path) == 3 and syntax.kind_of(theirs) == 'classmethod':
+            names = names[1:]
+        passed = [arg.star + (arg.keyword.value + '=' if arg.keyword else '') +
+                  syntax.code_of(arg.value) for arg in call.args]
+        in_place = sum(not arg.star and arg.keyword is None
+                       for arg in call.args)
+        wanted = {'%s=%s' % (name, name) for name in names[in_place:] + [
+            p.name.value for p in parameters.kwonly_params]}
+        if isinstance(parameters.star_arg, cst.Param):
             wanted.add('*' + parameters.star_arg.name.value)
         if parameters.star_kwarg:
             wanted.add('**' + parameters.star_kwarg.name.value)
-        return passed == wanted
+        return (passed[:in_place] == names[:in_place] and
+                set(passed[in_place:]) == wanted)
 
     def _endings(self, node, path):
         """Return the ends that validation.ending() gives, by decorator."""
         ends = {}
         while m.matches(node, m.Call(m.Attribute(
                 m.Name('validation'), m.Name('ending')))):
-            kind, version = (ast.literal_eval(code_of(arg.value))
+            kind, version = (ast.literal_eval(syntax.code_of(arg.value))
                              for arg in node.args[:2])
             ends[SCHEMAS[kind]] = version
             node = node.args[2].value
-        if code_of(node) != '.'.join(path):
-            self.refuse(node, '%s is not the released method' % code_of(node))
+        if syntax.code_of(node) != '.'.join(path):
+            self.refuse(node, '%s is not the released method'
+                        % syntax.code_of(node))
         return ends
 
     @staticmethod
@@ -1098,15 +736,18 @@ class _Edit:
         """Put our decorators among the released ones of a method."""
         made = list(theirs)
         for name, version in endings.items():
-            last = max(i for i, d in enumerate(made) if called(d) == name)
+            if name not in map(syntax.called, ours):
+                continue
+            last = max(i for i, d in enumerate(made)
+                       if syntax.called(d) == name)
             call = made[last].decorator
             made[last] = made[last].with_changes(decorator=call.with_changes(
                 args=[*[a.with_changes(comma=cst.MaybeSentinel.DEFAULT)
                         for a in call.args],
                       cst.Arg(cst.SimpleString("'%s'" % version))]))
         for decorator in reversed(ours):
-            name = called(decorator)
-            same = [i for i, d in enumerate(made) if called(d) == name]
+            name = syntax.called(decorator)
+            same = [i for i, d in enumerate(made) if syntax.called(d) == name]
             if same and name in SCHEMAS.values():
                 made.insert(same[-1] + 1, decorator)
             elif len(same) == 1:
@@ -1114,20 +755,20 @@ class _Edit:
             else:
                 made.insert(0, decorator)
         # A schema is in one line.
-        return [_long_line_marked(d) for d in made]
+        return [layout.long_line_marked(d) for d in made]
 
     def _over_class(self, theirs, cls, members, merge=False):
         mine = {}
         for member in members:
-            if name_of(member) in mine:
+            if syntax.name_of(member) in mine:
                 self.refuse(member, '%s.%s is laid over twice' % (
-                    cls, name_of(member)))
-            mine[name_of(member)] = member
-        have = {name_of(x) for x in theirs.body.body} - {None}
+                    cls, syntax.name_of(member)))
+            mine[syntax.name_of(member)] = member
+        have = {syntax.name_of(x) for x in theirs.body.body} - {None}
         out = list(theirs.body.body)
         places = {}
         for index, x in enumerate(out):
-            name = name_of(x)
+            name = syntax.name_of(x)
             if name in mine:
                 places[name] = index
                 out[index] = self._over_member(x, mine[name], cls, merge)
@@ -1147,25 +788,27 @@ class _Edit:
                 if merge and 'ALL' in places:
                     out[places['ALL']].insert(0, made)
                 elif previous is not None and previous < first_function:
-                    out[previous].append(with_blanks(made, 0))
+                    out[previous].append(layout.with_blanks(made, 0))
                 else:
                     attributes.append(made)
             elif previous is None or previous < first_function:
                 late.append(made)
             else:
-                out[previous].append(with_blanks(made, 1))
+                out[previous].append(layout.with_blanks(made, 1))
         if late:
-            out.append([with_blanks(x, 1) for x in late])
+            out.append([layout.with_blanks(x, 1) for x in late])
         if attributes:
             out.insert(first_function, [
-                starts_with_blank(x) if blanks(x) or i == 0 else x
+                x if i and not layout.blanks(x) else
+                layout.starts_with_blank(x)
                 for i, x in enumerate(attributes)])
         body = [x for part in out for x in part]
         if merge and 'ALL' in places:
-            body = _blank_before(body, 'ALL')
+            body = layout.blank_before(body, 'ALL')
         for i in range(1, len(body)):
-            if isinstance(body[i], cst.FunctionDef) and not blanks(body[i]):
-                body[i] = starts_with_blank(body[i])
+            if isinstance(body[i], cst.FunctionDef) and (
+                    not layout.blanks(body[i])):
+                body[i] = layout.starts_with_blank(body[i])
         return theirs.with_changes(body=theirs.body.with_changes(body=body))
 
     def _over_member(self, theirs, ours, cls, merge):
@@ -1173,49 +816,35 @@ class _Edit:
         if isinstance(ours, cst.FunctionDef):
             if not isinstance(theirs, cst.FunctionDef):
                 self.refuse(ours, '%s is no method in the release'
-                            % name_of(ours))
-            marked = marks(ours)
+                            % syntax.name_of(ours))
+            marked = syntax.marks(ours)
             if 'new' in marked:
-                self.refuse(ours, 'the release has %s' % name_of(ours))
+                self.refuse(ours, 'the release has %s' % syntax.name_of(ours))
             return self._over_function(
-                theirs, without_marks(ours), marked,
-                ('released', cls, name_of(ours)),
-                self.member_names.get((cls, name_of(ours))), cls)
+                theirs, syntax.without_marks(ours), marked,
+                ('released', cls, syntax.name_of(ours)),
+                self.member_names.get((cls, syntax.name_of(ours))), cls)
         if isinstance(theirs, cst.FunctionDef):
-            return self._wrapped(theirs, ours, cls)
-        if code_of(assignment(theirs).value) == code_of(
-                assignment(ours).value):
+            self.refuse(ours, '%s is a method in the release'
+                        % syntax.name_of(ours))
+        if syntax.code_of(syntax.assignment(theirs).value) == syntax.code_of(
+                syntax.assignment(ours).value):
             return [theirs]
-        return [self._over_constant(theirs, ours, cls, name_of(ours))]
-
-    def _wrapped(self, theirs, ours, cls):
-        """Put decorators over a released method: x = deco(released.C.x)."""
-        path = 'released', cls, name_of(ours)
-        node, decorators = assignment(ours).value, []
-        while code_of(node) != '.'.join(path) and not m.matches(
-                node, m.Call(m.Attribute(
-                    m.Name('validation'), m.Name('ending')))):
-            if not isinstance(node, cst.Call) or len(node.args) != 1:
-                self.refuse(ours, 'it is not made of decorators and the '
-                            'released %s' % path[-1])
-            decorators.append(cst.Decorator(self._finished(node.func, cls)))
-            node = node.args[0].value
-        endings = self._endings(node, path)
-        return [theirs.with_changes(decorators=self._decorators(
-            theirs.decorators, decorators, endings))]
+        return [self._over_constant(theirs, ours, cls, syntax.name_of(ours))]
 
     def _new_member(self, member, cls, name, merge):
         self._at = self._lines[member]
         if isinstance(member, cst.FunctionDef):
-            if 'new' not in marks(member) and not merge and not self._calls(
-                    member, cls, name):
+            if not (merge or 'new' in syntax.marks(member) or
+                    self._calls(member, cls, name)):
                 self.refuse(member, '%s is not in the release' % name)
-            return self._finished(without_marks(member), cls)
-        value = assignment(member).value
+            return self._finished(syntax.without_marks(member), cls)
+        value = syntax.assignment(member).value
         if m.matches(value, m.Call(m.Attribute(
                 m.Name('nova_pending'), m.Name('new')))):
             member = member.with_changes(body=[
-                assignment(member).with_changes(value=value.args[0].value)])
+                syntax.assignment(member).with_changes(
+                    value=value.args[0].value)])
         return self._finished(member, cls)
 
     # Where new things stand.
@@ -1225,7 +854,7 @@ class _Edit:
         places = {name: self._place[name] for kind, name, _ in self._items
                   if kind == 'over'}
         order = [(kind, name) for kind, name, _ in self._items]
-        firsts = [uses(*part).first for part in body]
+        firsts = [syntax.uses(*part).first for part in body]
         head = next((i for i, part in enumerate(body) if isinstance(
             part[0], (cst.FunctionDef, cst.ClassDef))), len(body))
         last_place = 0
@@ -1235,7 +864,7 @@ class _Edit:
                 continue
             self._at = self._lines[node]
             node = self._finished(node)
-            needs = uses(node).first
+            needs = syntax.uses(node).first
             lower = max([self._place[x] + 1 for x in needs
                          if x in self._place] +
                         [defined[x] for x in needs if x in defined] + [0])
@@ -1247,7 +876,7 @@ class _Edit:
                 place = max(earlier[-1] + 1, last_place)
             elif later:
                 place = later[0]
-                if assignment(node) is not None and lower <= head:
+                if syntax.assignment(node) is not None and lower <= head:
                     place = min(place, head)
             else:
                 place = len(body)
@@ -1270,18 +899,18 @@ class _Edit:
         changed = [s for part in before.values() for s in part] + [
             s for index, part in enumerate(body) for s in part
             if s is not self._release.body[index]]
-        wanted = uses(*changed).names if changed else set()
+        wanted = syntax.uses(*changed).names if changed else set()
         new_body = self._with_imports(new_body, wanted)
-        return self._release.with_changes(body=_spaced(new_body)).code
+        return self._release.with_changes(body=layout.spaced(new_body)).code
 
     def _with_imports(self, body, wanted):
         have = {}
-        for statement in body[:_end_of_imports(body)]:
-            if is_import(statement):
-                for name, module in bound_names(statement).items():
+        for statement in body[:layout.end_of_imports(body)]:
+            if syntax.is_import(statement):
+                for name, module in syntax.bound_names(statement).items():
                     have.setdefault(name, set()).add(module)
         for statement in self._imports:
-            names = bound_names(statement)
+            names = syntax.bound_names(statement)
             ((name, module),) = names.items()
             if name not in wanted or module in have.get(name, ()):
                 continue
@@ -1292,8 +921,16 @@ class _Edit:
                 self.refuse(statement, '%s is something else in the released '
                             'module' % name)
             have.setdefault(name, set()).add(module)
-            body = _with_import(body, with_blanks(statement, 0))
+            body = layout.with_import(body, layout.with_blanks(statement, 0))
         return body
+
+
+def _reference(path):
+    """Return the matcher of released.a, or released.a.b."""
+    pattern = m.Name('released')
+    for part in path:
+        pattern = m.Attribute(pattern, m.Name(part))
+    return pattern
 
 
 class _Sums(cst.CSTTransformer):
@@ -1305,89 +942,3 @@ class _Sums(cst.CSTTransformer):
             return cst.Integer(str(
                 int(updated_node.left.value) + int(updated_node.right.value)))
         return updated_node
-
-
-def _long_line_marked(decorator):
-    """Say to linters what Nova says of a schema that needs a long line."""
-    text = code_of(decorator).rstrip('\n')
-    if '\n' in text or decorator.trailing_whitespace.comment or len(
-            text) + 4 <= WIDTH:
-        return decorator
-    return decorator.with_changes(trailing_whitespace=cst.TrailingWhitespace(
-        cst.SimpleWhitespace('  '), cst.Comment('# noqa: E501')))
-
-
-def _blank_before(body, name):
-    """Move the blank line before a member above which others were put."""
-    out = []
-    for statement in body:
-        if name_of(statement) == name:
-            statement = with_blanks(statement, 1)
-        out.append(statement)
-    return out
-
-
-def _spaced(body):
-    """Put two blank lines around functions and classes."""
-    out = body[:1]
-    for statement in body[1:]:
-        around = isinstance(
-            statement, (cst.FunctionDef, cst.ClassDef)) or isinstance(
-            out[-1], (cst.FunctionDef, cst.ClassDef))
-        missing = 2 - blanks(statement)
-        if around and missing > 0 and hasattr(statement, 'leading_lines'):
-            statement = statement.with_changes(
-                leading_lines=[BLANK] * missing + list(
-                    statement.leading_lines))
-        out.append(statement)
-    return out
-
-
-def _group_of(statement):
-    """Return which of Nova's groups of imports a statement belongs to."""
-    module = next(iter(bound_names(statement).values())).partition('.')[0]
-    if module in sys.stdlib_module_names:
-        return 0
-    return 2 if module == 'nova' else 1
-
-
-def _sort_key(statement):
-    return next(iter(bound_names(statement).values())).lower()
-
-
-def _end_of_imports(body):
-    """Return where the first function, class or constant stands."""
-    return next((i for i, s in enumerate(body)
-                 if isinstance(s, (cst.FunctionDef, cst.ClassDef)) or
-                 assignment(s) is not None), len(body))
-
-
-def _with_import(body, statement):
-    """Insert an import in the order that hacking checks."""
-    imports = [i for i in range(_end_of_imports(body)) if is_import(body[i])]
-    end = imports[-1] + 1 if imports else (
-        1 if body and is_docstring(body[0]) else 0)
-    group = _group_of(statement)
-    same = [i for i in imports if _group_of(body[i]) == group]
-    if same:
-        for i in same:
-            if _sort_key(body[i]) > _sort_key(statement):
-                # The blank line and the comments above stay on top of the
-                # group.
-                lines = body[i].leading_lines
-                if i == same[0]:
-                    statement = statement.with_changes(leading_lines=lines)
-                    lines = []
-                return [*body[:i], statement,
-                        body[i].with_changes(leading_lines=lines),
-                        *body[i + 1:]]
-        return [*body[:same[-1] + 1], statement, *body[same[-1] + 1:]]
-    later = [i for i in imports if _group_of(body[i]) > group]
-    if later:
-        i = later[0]
-        return [*body[:i],
-                statement.with_changes(leading_lines=body[i].leading_lines),
-                with_blanks(body[i], 1), *body[i + 1:]]
-    return [*body[:end], with_blanks(statement, 1 if end else 0),
-            *([starts_with_blank(body[end])] if end < len(body) else []),
-            *body[end + 1:]]

@@ -3,6 +3,8 @@
 """The branch that is made of a small tree and a small release."""
 
 import contextlib
+import difflib
+import importlib.metadata
 import io
 import os
 import pathlib
@@ -16,6 +18,8 @@ import fixtures
 import testtools
 import yaml
 
+import nova_pending
+from tools.intree import edits
 from tools.intree import export
 
 RELEASED = {
@@ -60,6 +64,7 @@ OURS = {
 
 SERIES = {
     'layer': ['nova/service.py'],
+    'names': ["'nova_pending'", 'NOVA_PENDING'],
     'features': [
         {'name': 'limit', 'title': 'Another limit',
          'message': 'The reason.\n', 'code': ['nova/thing.py:LIMIT']},
@@ -198,21 +203,26 @@ def _do_function(first):
         git = self.export(self.archive(), names=['limit'])
         self.assertEqual('2', git('rev-list', '--count', 'HEAD'))
 
-    def test_stage(self):
-        put(self.here, {'stages/limit/nova/thing.py': '''\
+    def test_decorator_of_a_later_feature(self):
+        put(self.home / 'ours', {'nova/thing.py': '''\
+            from nova import new
             import nova_pending
 
             released = nova_pending.released(__name__)
 
 
+            @new.doubled
             def function(first):
                 return released.function(first) + 1
         '''})
-        git = self.export(self.archive())
+        features = SERIES['features']
+        git = self.export(self.archive(), series={**SERIES, 'features': [
+            {**features[0], 'code': ['nova/thing.py']},
+            {**features[1], 'code': ['nova/new.py']}]})
         self.assertIn('return _do_function(first) + 1',
                       git('show', 'HEAD~1:nova/thing.py'))
-        self.assertNotIn('return _do_function(first) + 1',
-                         git('show', 'HEAD:nova/thing.py'))
+        self.assertNotIn('doubled', git('show', 'HEAD~1:nova/thing.py'))
+        self.assertIn('@new.doubled', git('show', 'HEAD:nova/thing.py'))
 
 
 class RefusedTestCase(ExportTestCase):
@@ -261,6 +271,20 @@ class RefusedTestCase(ExportTestCase):
             'tests.patch does not apply to this release', self.archive(**{
                 'nova/tests/test_thing.py': 'LIMIT = 7\n'}))
 
+    def test_name(self):
+        archive = self.archive()
+        put(self.home / 'ours', {'nova/new.py': '''\
+            KEY, TYPE = 'nova_pending', 'NOVA_PENDING'
+
+            # Nova-pending needs it.
+        '''})
+        self.assertRefused('nova/new.py:3: the branch would name nova-pending:'
+                           ' # Nova-pending needs it.', archive)
+        put(self.home / 'ours', {'nova/new.py': "KEY = 'NOVA_PENDING_2'\n"})
+        self.assertRefused('nova/new.py:1: ', archive)
+        put(self.home / 'ours', {'nova/new.py': "KEY = 'NOVA_PENDING'\n"})
+        self.export(archive)
+
     def test_no_feature(self):
         archive = self.archive()
         put(self.home / 'ours', {'nova/other.py': 'A = 1\n'})
@@ -304,22 +328,103 @@ class SeriesTestCase(testtools.TestCase):
                 self.assertIn(name.rpartition('.')[2], tree.read(path))
 
     def test_edits_are_the_tests_that_fail_under_the_layer(self):
-        """The list for the wheel has the modules that the branch edits."""
-        tree = export.Tree()
-        edited = set()
-        for feature in export.read_series()['features']:
-            for patch in tree.edits(feature):
-                for line in patch.read_text().split('\n'):
-                    if line.startswith('+++ b/'):
-                        edited.add(line[6:])
-        # The tests of the samples of the versions read them from doc.
-        modules = {path[:-3].replace('/', '.') for path in edited
-                   if path.startswith('nova/tests/')}
-        if any(path.startswith('doc/api_samples/versions') for path in edited):
-            modules.add('nova.tests.functional.api_sample_tests.test_versions')
-        expected = yaml.safe_load(
-            (tree.root / 'nova/tests/released/expected.yaml').read_text())
-        self.assertEqual(
-            sorted({test.rsplit('.', 2)[0]
-                    for entry in expected['by_design']
-                    for test in entry['tests']}), sorted(modules))
+        """Each released test that is edited has an entry, and no other."""
+        root, release = export.ROOT, pathlib.Path(
+            importlib.metadata.distribution('nova').locate_file(''))
+        entries = yaml.safe_load(
+            (root / 'nova/tests/released/expected.yaml').read_text())[
+                'by_design']
+        derived = {entry['edit'] for entry in entries if 'edit' in entry}
+        by_hand = {test.rsplit('.', 2)[0].replace('.', '/') + '.py'
+                   for entry in entries for test in entry.get('tests', ())}
+        edited = {path for path in edits.changed_lines()
+                  if path.startswith('nova/tests/')}
+        # The samples of the versions are in doc.
+        by_hand.remove(
+            'nova/tests/functional/api_sample_tests/test_versions.py')
+        self.assertEqual(edited, derived | by_hand)
+        if not importlib.metadata.version('nova').startswith(
+                '%d.' % nova_pending.RELEASE):
+            self.skipTest('The edits are those of Nova %d.'
+                          % nova_pending.RELEASE)
+        for path in derived:
+            self.assertTrue(edits.tests_of(path, release))
+        for path in by_hand:
+            self.assertRaises(ValueError, edits.tests_of, path, release)
+
+
+class EditsTestCase(testtools.TestCase):
+    """The tests that the patches of a directory change."""
+
+    RELEASED = '''\
+NUMBERS = {
+    'a': 1,
+}
+
+
+class Mixin:
+    def test_mixed(self):
+        self.use()
+
+
+class ThingTestCase(Mixin, TestCase):
+    def setUp(self):
+        self.number = 1
+
+    @ddt.data(1, 2)
+    def test_data(self, number):
+        def inner():
+            pass
+
+    def test_numbers(self):
+        self.assertEqual(1, NUMBERS['a'])
+'''
+
+    def changed(self, before, after):
+        home = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        path = 'nova/tests/unit/test_thing.py'
+        changed = self.RELEASED.replace(before, after)
+        put(home, {
+            path: self.RELEASED,
+            'edits/limit/tests.patch': 'diff --git a/x b/x\n' + ''.join(
+                difflib.unified_diff(
+                    self.RELEASED.splitlines(True), changed.splitlines(True),
+                    'a/' + path, 'b/' + path))})
+        found = edits.tests_of(path, home, home / 'edits')
+        return {test.replace('nova.tests.unit.test_thing.', '')
+                for test in found}
+
+    def test_test(self):
+        self.assertEqual({'ThingTestCase.test_data'},
+                         self.changed('pass', 'return'))
+        self.assertEqual({'ThingTestCase.test_data'},
+                         self.changed('(1, 2)', '(1, 2, 3)'))
+        self.assertEqual({'ThingTestCase.test_data'},
+                         self.changed('            pass\n', '''\
+            pass
+        inner()
+'''))
+
+    def test_test_of_a_mixin(self):
+        self.assertEqual({'ThingTestCase.test_mixed'},
+                         self.changed('self.use()', 'self.use(1)'))
+
+    def test_constant(self):
+        self.assertEqual({'ThingTestCase.test_numbers'},
+                         self.changed("'a': 1", "'a': 2"))
+
+    def test_no_test(self):
+        exc = self.assertRaises(ValueError, self.changed, 'number = 1',
+                                'number = 2')
+        self.assertEqual('nova/tests/unit/test_thing.py: line 13 belongs to '
+                         'no test', str(exc))
+        exc = self.assertRaises(ValueError, self.changed, 'no such', '')
+        self.assertEqual('no patch in tools/intree/edits changes '
+                         'nova/tests/unit/test_thing.py', str(exc))
+
+    def test_runs(self):
+        for ran in 'm.C.test_a', 'm.C.test_a_1', 'm.C.test_a_2__True_', (
+                'm.C.test_a(v2)'):
+            self.assertTrue(edits.is_run_of('m.C.test_a', ran))
+        for ran in 'm.C.test_ab', 'm.C.test_a_b', 'm.D.test_a':
+            self.assertFalse(edits.is_run_of('m.C.test_a', ran))

@@ -304,14 +304,6 @@ from nova import exception
         self.assertIn('OTHER = 1', made)
         self.assertNotIn('OTHER2', made)
 
-    def test_stage(self):
-        """What is left out may have a simpler form; nothing else has."""
-        made = self.translate(
-            'LIMIT = 9\nNAMES = []\n', selected=lambda name: name == 'NAMES',
-            stage='LIMIT = 8\nNAMES = [1]\n')
-        self.assertIn('LIMIT = 8', made)
-        self.assertIn('NAMES = []', made)
-
 
 class FunctionTestCase(TranslateTestCase):
 
@@ -589,11 +581,13 @@ class ClassTestCase(TranslateTestCase):
         return body
 ''', made)
 
-    def test_decorated(self):
+    def test_wraps_alone(self):
         made = self.over('''\
-            _action = validation.response_body_schema(schema.more, '2.1')(
-                validation.ending('response_body_schema', '2.0',
-                                  released.Thing._action))
+            @validation.response_body_schema(schema.more, '2.1')
+            @functools.wraps(validation.ending(
+                'response_body_schema', '2.0', released.Thing._action))
+            def _action(self, req, body):
+                return released.Thing._action(self, req, body)
         ''')
         self.assertIn('''
     @validation.response_body_schema(schema.answer, '2.0')
@@ -601,6 +595,81 @@ class ClassTestCase(TranslateTestCase):
     def _action(self, req, body):
         return body
 ''', made)
+
+    def early(self, *later, members=None):
+        """Return the file at a commit that does not have some names yet."""
+        return self.over(members or '''\
+            @nova_pending.in_tree(wsgi.response(200))
+            @validation.schema(schema.v4, '2.3')
+            @validation.schema(schema.v3, '2.1', '2.2')
+            @validation.response_body_schema(schema.more, pending.API_VERSION)
+            @functools.wraps(validation.ending(
+                'request_body_schema', '2.0', validation.ending(
+                    'response_body_schema', '2.4', released.Thing._action)))
+            def _action(self, req, body):
+                return released.Thing._action(self, req, dict(body))
+            ''', header=HEADER.replace('from nova.compute', '''\
+from nova.api.openstack.compute.schemas import servers as schema
+from nova.compute'''), selected=lambda name, path=None: (
+            ':'.join(filter(None, (path, name))) not in later))
+
+    def test_schema_that_comes_later(self):
+        made = self.early(
+            'nova/api/openstack/compute/schemas/servers.py:v4')
+        self.assertIn('''
+    @wsgi.response(200)
+    @validation.schema(schema.v1, '1.0', '1.9')
+    @validation.schema(schema.v2, '2.0', '2.0')
+    @validation.schema(schema.v3, '2.1')
+    @validation.response_body_schema(schema.answer, '2.4')
+    @validation.response_body_schema(schema.more, pending.API_VERSION)
+    def _action(self, req, body):
+        return self._do_action(req, dict(body))
+''', made)
+
+    def test_method_that_comes_later_than_its_schemas(self):
+        made = self.early(
+            'Thing._action',
+            'nova/compute/pending.py:API_VERSION')
+        self.assertIn('''
+    @wsgi.response(202)
+    @validation.schema(schema.v1, '1.0', '1.9')
+    @validation.schema(schema.v2, '2.0', '2.0')
+    @validation.schema(schema.v3, '2.1', '2.2')
+    @validation.schema(schema.v4, '2.3')
+    @validation.response_body_schema(schema.answer)
+    def _action(self, req, body):
+        return body
+''', made)
+
+    def test_method_that_comes_later_with_its_schemas(self):
+        self.assertEqual(RELEASED, self.early(
+            'Thing._action', *[
+                'nova/api/openstack/compute/schemas/servers.py:' + name
+                for name in ('v3', 'v4', 'more')]))
+
+    def test_decorator_that_comes_later(self):
+        body = '''\
+            def ours(method):
+                return method
+
+
+            @nova_pending.over(released.Thing)
+            class Thing:
+                @ours
+                def plain(self, first):
+                    released.Thing.plain(self, 1)
+        '''
+        self.assertIn('    @ours\n    def plain(self', self.translate(body))
+        self.assertNotIn('ours', self.translate(
+            body, selected=lambda name, path=None: name != 'ours'))
+
+    def test_attribute_over_a_method(self):
+        self.assertRefused(3, 'plain is a method in the release', '''\
+            @nova_pending.over(released.Thing)
+            class Thing:
+                plain = pending.noted(released.Thing.plain)
+            ''')
 
     def test_attributes(self):
         made = self.over('''\

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Which released tests the patches in edits/ change.
+
+Such a test fails under the wheel, which has the test of the release beside
+code that does otherwise by design.
+"""
+
+import ast
+import pathlib
+import re
+
+PATCHES = pathlib.Path(__file__).resolve().parent / 'edits'
+
+
+def changed_lines(patches=PATCHES):
+    """Return the numbers of the lines that patches change, by path.
+
+    What a patch inserts counts as a change of the line before it.
+    """
+    found = {}
+    for patch in sorted(patches.glob('*/*.patch')):
+        path, number = None, 0
+        for line in patch.read_text().split('\n'):
+            hunk = re.match(r'@@ -(\d+)', line)
+            if line.startswith('--- a/'):
+                path, number = line[6:], 0
+            elif hunk:
+                number = int(hunk[1])
+            elif number and line[:1] in ('-', '+'):
+                found.setdefault(path, set()).add(number - (line[0] == '+'))
+                number += line[0] == '-'
+            elif line.startswith('diff '):
+                number = 0
+            else:
+                number += bool(number)
+    return found
+
+
+def tests_at(source, lines):
+    """Return the tests that lines of a module belong to, as Class.test.
+
+    Those of a constant are the tests that use it.
+
+    :raises: ValueError if lines belong to no test
+    """
+    module = ast.parse(source)
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    found = set()
+    for line in lines:
+        node = _at(module.body, line)
+        if isinstance(node, ast.ClassDef):
+            tests = [(node, _at(node.body, line))]
+        else:
+            names = {target.id for target in getattr(node, 'targets', ())}
+            tests = [(cls, test) for cls in classes for test in cls.body
+                     if names & {name.id for name in ast.walk(test)
+                                 if isinstance(name, ast.Name)}]
+        if not tests or not all(
+                getattr(test, 'name', '').startswith('test')
+                for _, test in tests):
+            raise ValueError('line %d belongs to no test' % line)
+        # The tests of a mixin run in the classes that have it.
+        for cls, test in tests:
+            heirs = [heir for heir in classes
+                     if cls.name in map(ast.unparse, heir.bases)]
+            if set(map(ast.unparse, cls.bases)) - {'object'}:
+                heirs.append(cls)
+            found |= {'%s.%s' % (heir.name, test.name) for heir in heirs}
+    return found
+
+
+def _at(nodes, line):
+    """Return the statement that has a line, with its decorators, or None."""
+    for node in nodes:
+        first = min([node.lineno] + [
+            x.lineno for x in getattr(node, 'decorator_list', ())])
+        if first <= line <= node.end_lineno:
+            return node
+
+
+def tests_of(path, release, patches=PATCHES):
+    """Return the IDs of the tests of a released module that patches change.
+
+    :param path: of the module, as nova/tests/unit/test_x.py
+    :param release: the directory that has the released package nova
+    :raises: ValueError if no patch changes it, or what is no test
+    """
+    lines = changed_lines(patches).get(path)
+    if not lines:
+        raise ValueError('no patch in tools/intree/edits changes %s' % path)
+    try:
+        return {'%s.%s' % (path[:-3].replace('/', '.'), test)
+                for test in tests_at((release / path).read_text(), lines)}
+    except ValueError as exc:
+        raise ValueError('%s: %s' % (path, exc))
+
+
+def is_run_of(test, ran):
+    """Whether an ID is that of a test, or of one that ddt has made of it."""
+    return re.fullmatch(re.escape(test) + r'(_\d+(_.*)?)?(\(.*\))?', ran)
