@@ -18,8 +18,10 @@ the interpreter has loaded already is imported at its top.
 import os
 import sys
 
-#: The series of Nova releases that the tree was made for.
-RELEASE = 34
+#: The series of Nova releases that the tree is made for. It is written for the
+#: newest; nova_pending_releases has what differs on the others.
+RELEASES = (33, 34)
+RELEASE = RELEASES[-1]
 
 SWITCH = 'NOVA_PENDING'
 MISSING = object()
@@ -79,7 +81,11 @@ def release():
 
 
 def check_environment():
-    """Refuse a Nova that the tree was not made for, and a misspelt switch."""
+    """Refuse a Nova that the tree is not made for, and a misspelt switch.
+
+    :returns: the series of the release that is installed, one of RELEASES
+    :raises: LayerError
+    """
     import re
     value = os.environ.get(SWITCH, '')
     if value.strip().lower() not in ('', 'on', 'off'):
@@ -87,15 +93,18 @@ def check_environment():
                          'run Nova without nova-pending, or unset it.'
                          % (SWITCH, value))
     found = release()
-    # ">=34,<35": what comes before 34.0.0, a candidate for instance, is not.
-    if found is None or not re.match(
-            r'%d(?![0-9])(?!(\.0)*\.?(a|b|rc|dev))' % RELEASE, found):
+    # ">=33,<35": what comes before 33.0.0, a candidate for instance, is not.
+    # A candidate of 34.0.0 is refused, too: its series is not released.
+    match = re.match(r'(\d+)(?!\d)(?!(\.0)*\.?(a|b|rc|dev))', found or '')
+    if match is None or int(match[1]) not in RELEASES:
         raise LayerError(
-            'nova-pending is made for Nova %d, and this environment has %s: '
+            'nova-pending is made for Nova %s, and this environment has %s: '
             'install "nova>=%d,<%d" or the nova-pending of that release, or '
             'set %s=off to run Nova without it.' % (
-                RELEASE, 'nova ' + found if found else 'none installed',
-                RELEASE, RELEASE + 1, SWITCH), name='nova')
+                ' and '.join(map(str, RELEASES)),
+                'nova ' + found if found else 'none installed',
+                RELEASES[0], RELEASE + 1, SWITCH), name='nova')
+    return int(match[1])
 
 
 class Finder:
@@ -103,13 +112,14 @@ class Finder:
 
     def __init__(self):
         self._tree = None
+        self._release = None
 
     def find_spec(self, name, path=None, target=None):
         """Return a module spec, or None for what the tree does not have."""
         if name != 'nova' and not name.startswith('nova.'):
             return None
         if self._tree is None:
-            check_environment()
+            self._release = check_environment()
             self._tree = tree()
         if name == 'nova':
             return None
@@ -122,9 +132,11 @@ class Finder:
         # A directory without code, left over from something, is no release.
         if spec is None or not spec.has_location:
             from importlib import util
-            return util.spec_from_file_location(name, layer)
-        if spec.origin != layer:
-            spec.loader = Loader(spec.loader, layer)
+            spec = util.spec_from_file_location(name, layer)
+            if self._release != RELEASE:
+                spec.loader = NewLoader(spec.loader, self._release)
+        elif spec.origin != layer:
+            spec.loader = Loader(spec.loader, layer, self._release)
         return spec
 
     def _released_spec(self, name, path, target):
@@ -135,18 +147,31 @@ class Finder:
                 return spec
 
 
-class Loader:
-    """Runs a released module and then a file of the tree over it."""
+class NewLoader:
+    """Runs a new module of the tree on a release before the newest."""
 
-    def __init__(self, released_loader, layer):
-        self.released_loader = released_loader
-        self.layer = layer
+    def __init__(self, loader, release):
+        self.loader = loader
+        self.release = release
 
     def __getattr__(self, name):
-        # Modules are made, and their sources and resources found, as released.
-        if name == 'released_loader':
+        # Modules are made, and their sources and resources found, as by the
+        # other loader.
+        if name == 'loader':
             raise AttributeError(name)
-        return getattr(self.released_loader, name)
+        return getattr(self.loader, name)
+
+    def exec_module(self, module):
+        self.loader.exec_module(module)
+        adjust(self.release, module)
+
+
+class Loader(NewLoader):
+    """Runs a released module and then a file of the tree over it."""
+
+    def __init__(self, released_loader, layer, release):
+        super().__init__(released_loader, release)
+        self.layer = layer
 
     def get_code(self, name):
         raise LayerError('%s is laid over: import it, it cannot be run as a '
@@ -157,11 +182,23 @@ class Loader:
         name = module.__name__
         space = module.__dict__
         code = machinery.SourceFileLoader(name, self.layer).get_code(name)
-        self.released_loader.exec_module(module)
+        self.loader.exec_module(module)
         record = records[name] = Record(name, self.layer, space)
         exec(code, space)
         space['__doc__'] = record.kept.__doc__
+        adjust(self.release, module)
         record.bind_functions(space)
+
+
+def adjust(release, module):
+    """Change what a file of the tree has defined, where a release needs it.
+
+    :param release: the series of the release, one of RELEASES
+    :param module: the module, whose files have been run
+    """
+    if release != RELEASE:
+        import nova_pending_releases
+        nova_pending_releases.adjust(release, module)
 
 
 class Record:

@@ -9,10 +9,12 @@ room.
 
 import contextlib
 
+from oslo_serialization import jsonutils
 from oslo_utils import uuidutils
 from tempest.api.compute import base
 from tempest.common import waiters
 from tempest import config
+from tempest.lib.common import api_version_utils
 from tempest.lib.common.utils import data_utils
 from tempest.lib.common.utils import test_utils
 from tempest.lib import exceptions
@@ -38,7 +40,10 @@ class BasePendingTest(base.BaseV2ComputeTest):
     """Tests with servers of a flavor that no host has room for."""
 
     credentials = ['primary', 'project_reader', 'alt', 'admin']
-    min_microversion = '2.105'
+    #: What the tests are about, as Nova calls it: its microversion is used.
+    feature = 'pending'
+    # No release has any of it at an earlier one.
+    min_microversion = '2.104'
     # Traits.
     placement_min_microversion = '1.6'
 
@@ -59,13 +64,30 @@ class BasePendingTest(base.BaseV2ComputeTest):
     @classmethod
     def setup_clients(cls):
         super().setup_clients()
+        cls._find_microversions()
         cls.reader = cls.os_project_reader.servers_client
         cls.other = cls.os_alt.servers_client
         cls.admin = cls.os_admin.servers_client
         for client in (
                 cls.servers_client, cls.reader, cls.other, cls.admin):
-            client.schema_versions_info = schemas.SERVERS
+            client.schema_versions_info = schemas.servers(cls.microversions)
         cls._providers = cls.os_admin.resource_providers_client
+
+    @classmethod
+    def _find_microversions(cls):
+        """Ask Nova which microversion has what, and use that of the tests.
+
+        The same number has another meaning in another release.
+        """
+        with microversion('latest'):
+            response, body = cls.servers_client.get('pending')
+        cls.servers_client.expected_success(200, response.status)
+        #: the microversion of each feature
+        cls.microversions = jsonutils.loads(body)['pending']['microversions']
+        cls.min_microversion = cls.microversions[cls.feature]
+        api_version_utils.check_skip_with_microversion(
+            cls.min_microversion, cls.max_microversion,
+            CONF.compute.min_microversion, CONF.compute.max_microversion)
 
     @classmethod
     def resource_setup(cls):

@@ -8,8 +8,11 @@ import types
 from tempest.lib.services.compute import servers_client
 
 
-def _with_asked_to_wait():
-    """Return the versions of the schemas of servers, with that of 2.107."""
+def servers(microversions):
+    """Return the schema_versions_info of a ServersClient.
+
+    :param microversions: the microversion of each feature
+    """
     *before, last = servers_client.ServersClient.schema_versions_info
     schema = types.SimpleNamespace(**vars(last['schema']))
     schema.get_server = copy.deepcopy(last['schema'].get_server)
@@ -20,9 +23,6 @@ def _with_asked_to_wait():
         'properties'].update(asked_to_wait)
     schema.list_servers_detail['response_body']['properties']['servers'][
         'items']['properties'].update(asked_to_wait)
-    return [*before, {**last, 'max': '2.106'},
-            {'min': '2.107', 'max': None, 'schema': schema}]
-
-
-#: The schema_versions_info of a ServersClient.
-SERVERS = _with_asked_to_wait()
+    # The rebuild is the last before the reason.
+    return [*before, {**last, 'max': microversions['rebuild']},
+            {'min': microversions['reason'], 'max': None, 'schema': schema}]

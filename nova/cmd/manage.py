@@ -38,15 +38,31 @@ def _explain(failure):
              '%s') % str(failure).split('\n')[0]
 
 
+def _lower_service_versions():
+    """Lower the service versions in each cell, and tell where that failed.
+
+    :returns: whether a cell could not be reached
+    """
+    results = context.scatter_gather_all_cells(
+        context.get_admin_context(), pending_rollout.lower_service_versions)
+    failed = [cell_uuid for cell_uuid, result in results.items()
+              if context.is_cell_failure_sentinel(result)]
+    for cell_uuid in failed:
+        print(_('The service versions in cell %s are as before, because the '
+                'cell could not be reached: run this again when its database '
+                'is up.') % cell_uuid)
+    return bool(failed)
+
+
 class PendingCommands:
     """Commands for servers that wait in PENDING."""
 
     description = _('Commands for servers that wait in PENDING.')
 
     @cmd_common.action_description(
-        _('Set all servers that are in PENDING in cell0 to ERROR, before '
-          'nova-pending is removed, and give the services the version of the '
-          'release in their records, or they would not start without it. It '
+        _('Set all servers that are in PENDING in cell0 to ERROR, before a '
+          'downgrade to a Nova that does not know PENDING, and give the '
+          'services its version in their records, or it would not start. It '
           'can be interrupted and repeated. Turn [DEFAULT] use_pending_state '
           'off first, in every nova-conductor.'))
     @cmd_common.args(
@@ -64,7 +80,8 @@ class PendingCommands:
         * 0: no server in PENDING is left, or would be left.
         * 1: some are left, because a task is in progress on them, the room
           that may be held for them cannot be given back, they were put into
-          cell0 meanwhile or the command was interrupted: run it again.
+          cell0 meanwhile or the command was interrupted, or a cell could not
+          be reached: run it again.
         * 2: the batch size is not a positive number, or use_pending_state is
           on in this configuration or has no valid value.
         * 3: there is no cell0, or its database or the API database fails.
@@ -86,7 +103,7 @@ class PendingCommands:
                     'in every nova-conductor.'))
             if not dry_run:
                 return 2
-        run = None
+        run, failed = None, False
         try:
             admin = context.get_admin_context()
             cell0 = objects.CellMapping.get_by_uuid(
@@ -95,8 +112,7 @@ class PendingCommands:
                 run = _SetError(cctxt, dry_run)
                 left = run.run(batch_size)
             if not dry_run:
-                context.scatter_gather_all_cells(
-                    admin, pending_rollout.lower_service_versions)
+                failed = _lower_service_versions()
         except _FAILURES as exc:
             print(_explain(exc))
             return 3
@@ -112,10 +128,30 @@ class PendingCommands:
         if left and not dry_run:
             print(_('Servers are left in PENDING: run this again when nothing '
                     'is in progress on them and Placement answers.'))
-        return 2 if refused else 1 if left else 0
+        return 2 if refused else 1 if left or failed else 0
 
     @cmd_common.action_description(
-        _('Put servers into cell0 whose build was interrupted. A '
+        _('Give the services the version of the release in their records, '
+          'before services of the next release start beside them: the next '
+          'release may mean something else by the version that these services '
+          'have now. Servers that wait go on waiting.'))
+    def lower_service_versions(self):
+        """Give the services the version of the release in their records.
+
+        Return codes:
+
+        * 0: done, in every cell.
+        * 1: a cell could not be reached: run it again.
+        * 3: the API database fails.
+        """
+        try:
+            return 1 if _lower_service_versions() else 0
+        except _FAILURES as exc:
+            print(_explain(exc))
+            return 3
+
+    @cmd_common.action_description(
+        _('Bring servers out of BUILD whose build was interrupted. A '
           'nova-conductor does so by itself, if [conductor] '
           'rebuild_in_cell0_timeout and interrupted_create_timeout are not '
           '0.'))
@@ -131,12 +167,13 @@ class PendingCommands:
                'A create that is merely slow is ended, too. By default no '
                'create is ended.'))
     def recover(self, older_than=600, creates_older_than=None):
-        """Put servers into cell0 whose build was interrupted.
+        """Bring servers out of BUILD whose build was interrupted.
 
         Return codes:
 
-        * 0: all of them are back, or there was none.
-        * 1: some could not be put back; the log says why. Run it again.
+        * 0: all of them are recovered, or there was none.
+        * 1: some could not be recovered, or a cell was not reached; the log
+          says why. Run it again.
         * 2: the number of seconds is negative, or [upgrade_levels] conductor
           is set in this configuration.
         * 3: there is no cell0, or its database, the API database or the
@@ -148,8 +185,8 @@ class PendingCommands:
             return 2
         if recover_builds.is_pinned():
             print(_('[upgrade_levels] conductor is set in this configuration, '
-                    'so there may be nova-conductors without nova-pending: '
-                    'one that comes late with a server that was put back '
+                    'so there may be nova-conductors that are not upgraded: '
+                    'one that comes late with a server that was recovered '
                     'would lose it. Run this again when all of them are '
                     'upgraded and the option is removed.'))
             return 2
@@ -161,7 +198,7 @@ class PendingCommands:
         except _FAILURES as exc:
             print(_explain(exc))
             return 3
-        print(_('Servers put back: %(recovered)d, not put back: %(failed)d')
+        print(_('Servers recovered: %(recovered)d, failures: %(failed)d')
               % {'recovered': recovered, 'failed': failed})
         return 1 if failed else 0
 

@@ -18,7 +18,7 @@ def _check_use_pending_state(_commands):
     """Checks whether ``[DEFAULT] use_pending_state`` may be turned on.
 
     Every nova-osapi_compute, nova-conductor and nova-scheduler that is
-    recorded in a cell must have the service version of nova-pending, which a
+    recorded in a cell must have a service version that knows PENDING, which a
     service records when it starts.
 
     - Success: all of them have.
@@ -39,15 +39,15 @@ def _check_use_pending_state(_commands):
     if waiting and not on:
         problems.append(_(
             '%d servers are in PENDING although use_pending_state is off in '
-            'this configuration: before nova-pending is removed, run '
+            'this configuration: before a downgrade, run '
             '"nova-manage pending set_error"') % waiting)
     if not others + problems:
         return upgradecheck.Result(upgradecheck.Code.SUCCESS)
     return upgradecheck.Result(
         upgradecheck.Code.FAILURE if on and others else
         upgradecheck.Code.WARNING, _(
-            '%(verdict)s %(problems)s. Install nova-pending where it is '
-            'missing and restart the services; remove the record of a host '
+            '%(verdict)s %(problems)s. Upgrade and restart the services '
+            'that do not know PENDING; remove the record of a host '
             'that is gone with "openstack --os-compute-api-version 2.53 '
             'compute service delete RECORD".') % {
                 'verdict': _('use_pending_state is on, and should be off '

@@ -2,10 +2,13 @@
 
 """Carries the actions of a server from one cell's database to another's."""
 
+import typing as ty
+
 from oslo_db import api as oslo_db_api
 from oslo_utils import timeutils
 
 from nova.compute import instance_actions
+from nova import context as nova_context
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova import objects
@@ -16,7 +19,9 @@ from nova.objects import base
 LATEST = 20
 
 
-def pack(context, instance_uuid):
+def pack(
+    context: nova_context.RequestContext, instance_uuid: str,
+) -> list[tuple[dict, list[dict]]]:
     """Return the first and the latest actions of a server, to be stored.
 
     :param context: a context that is targeted at the server's cell
@@ -48,7 +53,12 @@ def _events_of(context, action_ids):
 
 
 @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-def unpack(context, instance_uuid, packed, rebuild_request_id=None):
+def unpack(
+    context: nova_context.RequestContext,
+    instance_uuid: str,
+    packed: list[ty.Any],
+    rebuild_request_id: str | None = None,
+) -> None:
     """Create the actions that pack() gave.
 
     :param context: a context that is targeted at the server's cell
@@ -90,7 +100,7 @@ def unpack(context, instance_uuid, packed, rebuild_request_id=None):
             for event in reversed(its_events)])
 
 
-def _ids_of(session, instance_uuid):
+def _ids_of(session, instance_uuid: str) -> dict[tuple, int]:
     """Return the row IDs of the actions of a server, by what tells them."""
     model = models.InstanceAction
     return {_key(row): row.id for row in session.query(
@@ -98,11 +108,11 @@ def _ids_of(session, instance_uuid):
             instance_uuid=instance_uuid, deleted=0)}
 
 
-def _key(action):
+def _key(action) -> tuple:
     return action.request_id, timeutils.normalize_time(action.start_time)
 
 
-def _values(thing, model):
+def _values(thing, model) -> dict[str, ty.Any]:
     """Return the columns of an action or event, but for its ID."""
     values = {}
     for column in model.__table__.columns.keys():

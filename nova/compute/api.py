@@ -20,7 +20,7 @@ released = nova_pending.released(__name__)
 def _refused_as_in_error(method):
     """Refuse a server in PENDING with what one in ERROR in cell0 is refused.
 
-    The released check of the vm_state lets ERROR pass. A later one refuses
+    The check of the vm_state lets ERROR pass. A later one refuses
     the server, at the latest because it was never launched.
     """
     @functools.wraps(method)
@@ -36,7 +36,39 @@ def _refused_as_in_error(method):
 @released.check_instance_state(vm_state=[
     vm_states.ACTIVE, vm_states.STOPPED, vm_states.ERROR])
 def _check_lock_and_state(_api, _context, _instance):
-    """Refuse what the released rebuild refuses first."""
+    """Refuse what a rebuild refuses first."""
+
+
+def _taken_out_if_unbuilt(method):
+    """Have a server that was never built taken out of its cell and built.
+
+    The rebuild of another server may name no image: the image that the server
+    has is found here.
+    """
+    @functools.wraps(method)
+    def inner(self, context, instance, image_href, admin_password,
+              files_to_inject=None, reimage_boot_volume=False, **kwargs):
+        asked = context.rebuild
+        if asked is not None and (
+                unbuilt_instance.applies_to(instance) or
+                # Whatever is in cell0 is on no host that could rebuild it.
+                context.cell_uuid == objects.CellMapping.CELL0_UUID):
+            # The schema of this microversion takes no files.
+            rebuild_in_cell0.rebuild(
+                self, context, instance, image_href, admin_password, **kwargs)
+            return
+        if asked is not None:
+            rebuild_in_cell0.refuse_correction(asked, instance)
+        if image_href is None:
+            # Or a server that is being built is refused for having no volume
+            # yet: its image is asked for before.
+            _refused_as_in_error(_check_lock_and_state)(
+                self, context, instance)
+            image_href = rebuild_image.current_image(self, context, instance)
+        method(self, context, instance, image_href, admin_password,
+               files_to_inject=files_to_inject,
+               reimage_boot_volume=reimage_boot_volume, **kwargs)
+    return inner
 
 
 @nova_pending.over(released.API)
@@ -65,15 +97,12 @@ class API:
         key_data, security_groups, availability_zone, user_data, metadata,
         injected_files, admin_password, access_ip_v4, access_ip_v6,
         requested_networks, config_drive, block_device_mapping,
-        auto_disk_config, filter_properties, reservation_id=None,
-        legacy_bdm=True, check_server_group_quota=False, tags=None,
-        supports_multiattach=False, trusted_certs=None,
-        supports_port_resource_request=False, requested_host=None,
-        requested_hypervisor_hostname=None,
+        auto_disk_config, filter_properties, *args, **kwargs,
     ):
         filter_properties = dict(filter_properties, rebuild_data={
-            'networks': requested_networks and
-            requested_networks.obj_to_primitive(),
+            # An empty list asks for the networks of the project.
+            'networks': None if requested_networks is None
+            else requested_networks.obj_to_primitive(),
             'personality': bool(injected_files),
             'asked_to_wait': context.supports_api_version(
                 pending.API_VERSION)})
@@ -83,14 +112,8 @@ class API:
             key_name, key_data, security_groups, availability_zone, user_data,
             metadata, injected_files, admin_password, access_ip_v4,
             access_ip_v6, requested_networks, config_drive,
-            block_device_mapping, auto_disk_config, filter_properties,
-            reservation_id=reservation_id, legacy_bdm=legacy_bdm,
-            check_server_group_quota=check_server_group_quota, tags=tags,
-            supports_multiattach=supports_multiattach,
-            trusted_certs=trusted_certs,
-            supports_port_resource_request=supports_port_resource_request,
-            requested_host=requested_host,
-            requested_hypervisor_hostname=requested_hypervisor_hostname)
+            block_device_mapping, auto_disk_config, filter_properties, *args,
+            **kwargs)
 
     @staticmethod
     def _create_reqspec_buildreq_instmapping(context, rs, br, im):
@@ -118,37 +141,21 @@ class API:
             lambda context, instance: released.API.update_instance(
                 self, context, instance, updates))
 
+    @_taken_out_if_unbuilt
+    @_refused_as_in_error
     def rebuild(self, context, instance, image_href, admin_password,
                 files_to_inject=None, reimage_boot_volume=False, **kwargs):
-        asked = context.rebuild
-        if asked is not None and (
-                unbuilt_instance.applies_to(instance) or
-                # Whatever is in cell0 is on no host that could rebuild it.
-                context.cell_uuid == objects.CellMapping.CELL0_UUID):
-            # The schema of this microversion takes no files.
-            rebuild_in_cell0.rebuild(
-                self, context, instance, image_href, admin_password, **kwargs)
-        else:
-            if asked is not None:
-                rebuild_in_cell0.refuse_correction(asked, instance)
-            if image_href is None:
-                # Or a server that is being built is refused for having no
-                # volume yet: its image is asked for before.
-                _refused_as_in_error(_check_lock_and_state)(
-                    self, context, instance)
-                image_href = rebuild_image.current_image(
-                    self, context, instance)
-            # A server without an image has its root on a volume.
-            if reimage_boot_volume and not instance.image_ref:
-                volume_reimage.check_host(context, instance)
-            elif volume_reimage.UNFINISHED in instance.system_metadata:
-                raise exception.InvalidVolume(reason=_(
-                    'the last re-image of the root volume has failed: rebuild '
-                    'the server with microversion 2.93 or later'))
-            _refused_as_in_error(released.API.rebuild)(
-                self, context, instance, image_href, admin_password,
-                files_to_inject=files_to_inject,
-                reimage_boot_volume=reimage_boot_volume, **kwargs)
+        # A server without an image has its root on a volume.
+        if reimage_boot_volume and not instance.image_ref:
+            volume_reimage.check_host(context, instance)
+        elif volume_reimage.UNFINISHED in instance.system_metadata:
+            raise exception.InvalidVolume(reason=_(
+                'the last re-image of the root volume has failed: rebuild '
+                'the server with microversion 2.93 or later'))
+        released.API.rebuild(
+            self, context, instance, image_href, admin_password,
+            files_to_inject=files_to_inject,
+            reimage_boot_volume=reimage_boot_volume, **kwargs)
 
     def _check_volume_status(self, context, bdms):
         try:

@@ -11,7 +11,7 @@ released = nova_pending.released(__name__)
 class InstanceLister:
 
     def get_by_filters(self, ctx, filters, limit, marker, **kwargs):
-        # The release asks for what follows the last record of the batch
+        # The base class asks for what follows the last record of the batch
         # before. A rebuild deletes records for good: a cell that lacks the
         # last record would count as down.
         batches = vars(self).setdefault('_batches', {})

@@ -3,12 +3,18 @@
 import contextlib
 import functools
 
+from oslo_log import log as logging
+from oslo_utils import excutils
+
 from nova.compute import build_results
 from nova.compute import utils as compute_utils
+from nova.compute import vm_states
 from nova.compute import volume_reimage
 from nova import exception
 from nova import objects
 import nova_pending
+
+LOG = logging.getLogger(__name__)
 
 released = nova_pending.released(__name__)
 
@@ -22,26 +28,39 @@ class ComputeManager:
             admin_password, injected_files, requested_networks,
             security_groups, block_device_mapping, node=None, limits=None,
             host_list=None, accel_uuids=None):
-        result = released.ComputeManager._do_build_and_run_instance(
-            self, context, instance, image, request_spec, filter_properties,
-            admin_password, injected_files, requested_networks,
-            security_groups, block_device_mapping, node=node, limits=limits,
-            host_list=host_list, accel_uuids=accel_uuids)
-        if result == build_results.FAILED and self._was_taken_out(
-                context, instance):
-            # After FAILED the release deletes whatever is allocated to the
-            # server. By now that belongs to the next build.
+        # A save gives the Instance the ID of the record that has the UUID.
+        record_id = instance.id
+        try:
+            result = released.ComputeManager._do_build_and_run_instance(
+                self, context, instance, image, request_spec,
+                filter_properties, admin_password, injected_files,
+                requested_networks, security_groups, block_device_mapping,
+                node=node, limits=limits, host_list=host_list,
+                accel_uuids=accel_uuids)
+            is_kept = (result == build_results.FAILED and
+                       self._keeps_allocations(context, instance, record_id))
+        except Exception:
+            # Most calls to the cell fail once the record is gone from it.
+            with excutils.save_and_reraise_exception() as failure:
+                is_kept = self._keeps_allocations(context, instance, record_id)
+                failure.reraise = not is_kept
+        if is_kept:
+            # After any other failure the caller deletes whatever is allocated
+            # to the server.
             self._build_failed(node)
             return build_results.FAILED_BY_POLICY
         return result
 
     @nova_pending.new
     @staticmethod
-    def _was_taken_out(context, instance):
-        """Whether a rebuild has taken a server out of its cell.
+    def _keeps_allocations(context, instance, record_id):
+        """Whether what is allocated to a server is not this host's to delete.
 
-        The record is gone for good then. A user who deletes the server leaves
-        a record that is marked as deleted.
+        A rebuild takes the record out of the cell, for good: the allocations
+        can be those of the next build. A user who deletes the server leaves a
+        record that is marked as deleted. A server in ACTIVE was built, and the
+        host has only failed to record the end. Where the cell does not answer,
+        the delete of the server deletes what is allocated to the server.
         """
         try:
             now = objects.Instance.get_by_uuid(
@@ -49,7 +68,11 @@ class ComputeManager:
                 expected_attrs=[])
         except exception.InstanceNotFound:
             return True
-        return now.id != instance.id
+        except Exception:
+            LOG.exception('It is not known whether the server was built: its '
+                          'allocations stay.', instance=instance)
+            return True
+        return now.id != record_id or now.vm_state == vm_states.ACTIVE
 
     def _do_rebuild_instance(
             self, context, instance, orig_image_ref, image_meta,

@@ -2,8 +2,8 @@
 
 """Finds a server that a rebuild moves while a request works on it.
 
-The release looks for a build request first and in a cell then, since a server
-only ever goes from the one to the other. A rebuild goes the other way. So a
+nova-api looks for a build request first and in a cell then, since a create
+takes a server from the one to the other. A rebuild goes the other way. So a
 request may find no record of a server that lives, and a delete would take the
 server for deleted.
 """
@@ -18,6 +18,9 @@ from sqlalchemy.orm import exc as orm_exc
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+
+if ty.TYPE_CHECKING:
+    from nova.compute import api as compute
 
 _ATTRIBUTES = ('flavor', 'numa_topology', 'tags', 'services')
 
@@ -60,7 +63,7 @@ def get(
 
 
 def delete(
-    api: ty.Any,
+    api: 'compute.API',
     context: nova_context.RequestContext,
     instance: 'objects.Instance',
     do: _Do,
@@ -77,13 +80,14 @@ def delete(
         try:
             do(context, instance)
         except Exception:
-            # The release takes for granted that the server stays mapped.
+            # A delete takes for granted that the server stays where it is.
             with excutils.save_and_reraise_exception() as raised:
                 found = _elsewhere(api, context, instance)
                 raised.reraise = found is None
         else:
-            # A record that this request has destroyed has no ID any more. If
-            # the record was gone already the release raises nothing.
+            # The record has no ID any more if this request has destroyed the
+            # record. If another process had, destroy() did nothing and raised
+            # nothing.
             if not is_record or 'id' not in instance:
                 return
             found = _elsewhere(api, context, instance)
@@ -93,7 +97,7 @@ def delete(
 
 
 def update(
-    api: ty.Any,
+    api: 'compute.API',
     context: nova_context.RequestContext,
     instance: 'objects.Instance',
     do: _Do,
@@ -135,7 +139,7 @@ def _elsewhere(api, context, instance):
     return None if _place(now) == _place(instance) else (context, now)
 
 
-def _place(instance):
+def _place(instance: 'objects.Instance') -> tuple | None:
     """Return what tells a record of a server from others of it."""
     if 'id' not in instance:
         return None

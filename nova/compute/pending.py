@@ -10,6 +10,10 @@ knows the state. Code that shows a vm_state to a client asks this module.
 import collections.abc
 import contextlib
 import contextvars
+import typing as ty
+
+if ty.TYPE_CHECKING:
+    from nova import objects
 
 #: The microversion that shows PENDING.
 API_VERSION = '2.105'
@@ -57,7 +61,7 @@ def column(name: str) -> str:
     return name
 
 
-def asked_to_wait(request_spec) -> bool:
+def asked_to_wait(request_spec: 'objects.RequestSpec') -> bool:
     """Whether the owner of a server knows of PENDING.
 
     :returns: True if it was created at API_VERSION or later, or rebuilt since

@@ -123,7 +123,7 @@ class PendingReason:
         return answer
 
     @staticmethod
-    def _describe(instance, spec):
+    def _describe(instance, spec) -> dict[str, ty.Any]:
         """Return the part of the answer that the last attempt has left."""
         attempts = [action for action in
                     objects.InstanceActionList.get_by_instance_uuid(
@@ -144,7 +144,7 @@ class PendingReason:
             'message': message,
         }
 
-    def _ask_scheduler(self, context, spec, page):
+    def _ask_scheduler(self, context, spec, page: Page | None) -> dict | None:
         """Return what a scheduler says of a request spec, None if none does.
 
         It looks for the reason too, unless an administrator asks for certain
@@ -175,16 +175,16 @@ class PendingReason:
 class _Rebuild(rebuild_request.Request):
     """The request of the server as its rebuild would make it."""
 
-    def __init__(self, compute_api, context, instance):
+    def __init__(self, compute_api: api.API, context, instance) -> None:
         super().__init__(compute_api, context, instance, None, {})
 
-    def check_devices(self):
+    def check_devices(self) -> None:
         """Check what is there; nothing is reserved for a look."""
         for bdm in self.bdms:
             if bdm.volume_id:
                 self.check_volume(bdm)
 
-    def find_refusal(self, answer):
+    def find_refusal(self, answer: dict[str, ty.Any]) -> str | None:
         """Put into an answer what the rebuild would be refused for.
 
         :returns: why there is no request that a scheduler could judge, None
@@ -217,7 +217,7 @@ class _Rebuild(rebuild_request.Request):
         return None if is_made else answer['message']
 
 
-def _complete(spec):
+def _complete(spec: 'objects.RequestSpec') -> None:
     """Add to a stored request spec what a scheduler iterates.
 
     What ports and accelerators need is not stored, and is not judged.
@@ -228,7 +228,7 @@ def _complete(spec):
     spec.generate_request_groups_from_pci_requests()
 
 
-def _apply(verdict, answer, with_hosts):
+def _apply(verdict: dict, answer: dict, with_hosts: bool) -> bool:
     """Put what a scheduler says into an answer.
 
     :param with_hosts: whether to tell of hosts and of filters
@@ -250,7 +250,7 @@ def _apply(verdict, answer, with_hosts):
     return False
 
 
-def _advise(reason, fits, is_forced):
+def _advise(reason: str, fits: bool, is_forced: bool) -> str:
     """Return one sentence that says what would help.
 
     :param fits: whether there is a host that could take the server now
@@ -284,7 +284,7 @@ def _advise(reason, fits, is_forced):
     }[reason]
 
 
-def _reason_of(message):
+def _reason_of(message: str) -> str:
     """Return the reason that the message of the last fault tells."""
     def found_none(reason):
         return exception.NoValidHost(reason=reason).format_message().strip()

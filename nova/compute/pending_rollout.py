@@ -16,7 +16,7 @@ from nova.objects import service as service_obj
 SERVICES = ('nova-osapi_compute', 'nova-conductor', 'nova-scheduler')
 
 
-def _read(context):
+def _read(context: nova_context.RequestContext) -> tuple[list, int]:
     """Return the records of SERVICES in a cell, and what waits in the cell."""
     return ([service for binary in SERVICES
              for service in main_db_api.service_get_all_by_binary(
@@ -25,21 +25,26 @@ def _read(context):
 
 
 @main_db_api.pick_context_manager_reader
-def find_extent(context):
+def find_extent(
+    context: nova_context.RequestContext,
+) -> tuple[int, int | None]:
     """Return how many servers in a cell are in PENDING, and the highest id."""
     return main_db_api.model_query(context, models.Instance, (
         sa.func.count(), sa.func.max(models.Instance.id))).filter(
         models.Instance.vm_state == vm_states.PENDING).one()
 
 
-def survey(context):
+def survey(
+    context: nova_context.RequestContext,
+) -> tuple[list[str], list[str], int]:
     """Ask all cells for the services that must know PENDING.
 
     :returns: the sentences about services whose version is another one, those
         about cells and services of which nothing is known, and how many
         servers are in PENDING in cell0
     """
-    others, unknown, names, waiting = [], [], set(), 0
+    names: set[str] = set()
+    others, unknown, waiting = [], [], 0
     for cell_uuid, result in nova_context.scatter_gather_all_cells(
             context, _read).items():
         if nova_context.is_cell_failure_sentinel(result):
@@ -63,11 +68,11 @@ def survey(context):
 
 
 @main_db_api.pick_context_manager_writer
-def lower_service_versions(context):
-    """Give the services of a cell the version of the release.
+def lower_service_versions(context: nova_context.RequestContext) -> None:
+    """Give the services of a cell the last version that knows no PENDING.
 
     A service does not start if all records of its kind have a higher version
-    than its own: without this, the release would not after nova-pending.
+    than its own: without this, no service would start after a downgrade.
     """
     context.session.query(models.Service).filter_by(
         version=service_obj.KNOWS_PENDING).update(

@@ -6,12 +6,18 @@ From API_VERSION on a rebuild gives such a server another flavor and another
 availability zone. Both are what the create would have made of them.
 """
 
+import typing as ty
+
 from nova.availability_zones import get_availability_zones
 from nova import block_device
 from nova.compute import flavors
+from nova import context as nova_context
 from nova import exception
 from nova.i18n import _
 from nova import objects
+
+if ty.TYPE_CHECKING:
+    from nova.compute import api as compute
 
 #: The microversion from which a rebuild corrects the request.
 API_VERSION = '2.107'
@@ -20,7 +26,11 @@ API_VERSION = '2.107'
 class Correction:
     """The flavor and the availability zone that a rebuild names."""
 
-    def __init__(self, flavor_id=None, zone=None):
+    def __init__(
+        self,
+        flavor_id: str | None = None,
+        zone: tuple[str | None, str | None, str | None] | None = None,
+    ) -> None:
         """:param flavor_id: the ID of the flavor, None for the one it has
 
         :param zone: a tuple of availability zone, forced host and forced
@@ -30,7 +40,9 @@ class Correction:
         self.flavor_id = flavor_id
         self.zone = zone
 
-    def find_flavor(self, context, flavor):
+    def find_flavor(
+        self, context: nova_context.RequestContext, flavor: 'objects.Flavor',
+    ) -> 'objects.Flavor':
         """Return the flavor that the server is to have.
 
         :param flavor: the Flavor that it has
@@ -43,9 +55,14 @@ class Correction:
             flavor.disabled = False
             return flavor
         return flavors.get_flavor_by_flavor_id(
-            context, self.flavor_id, read_deleted='no')
+            ctxt=context, flavorid=self.flavor_id, read_deleted='no')
 
-    def check_zone(self, api, context, destination):
+    def check_zone(
+        self,
+        api: 'compute.API',
+        context: nova_context.RequestContext,
+        destination: 'objects.Destination | None',
+    ) -> None:
         """Check the availability zone as a create does.
 
         :param destination: the Destination of the create, or None
@@ -66,7 +83,7 @@ class Correction:
             raise exception.InvalidRequest(
                 _('The requested availability zone is not available'))
 
-    def check_volumes(self, api, volumes):
+    def check_volumes(self, api: 'compute.API', volumes: list[dict]) -> None:
         """Check that volumes can be attached in the availability zone.
 
         :param volumes: a list of dicts of Cinder's volumes
@@ -78,7 +95,9 @@ class Correction:
             self.zone = (api._validate_vol_az_for_create(zone, volumes) or
                          zone, host, node)
 
-    def apply_to_instance(self, instance, flavor):
+    def apply_to_instance(
+        self, instance: 'objects.Instance', flavor: 'objects.Flavor',
+    ) -> None:
         """Give an instance the flavor and the zone.
 
         :param instance: the Instance, unsaved
@@ -92,7 +111,9 @@ class Correction:
         if self.zone is not None:
             instance.availability_zone = self.zone[0]
 
-    def apply_to_spec(self, spec, flavor):
+    def apply_to_spec(
+        self, spec: 'objects.RequestSpec', flavor: 'objects.Flavor',
+    ) -> None:
         """Give a request spec the flavor and the zone.
 
         :param flavor: what find_flavor() returned
@@ -105,7 +126,14 @@ class Correction:
             spec.force_hosts = [host] if host else None
             spec.force_nodes = [node] if node else None
 
-    def apply_to_devices(self, context, api, bdms, before, flavor):
+    def apply_to_devices(
+        self,
+        context: nova_context.RequestContext,
+        api: 'compute.API',
+        bdms: 'objects.BlockDeviceMappingList',
+        before: 'objects.Flavor',
+        flavor: 'objects.Flavor',
+    ) -> 'objects.BlockDeviceMappingList':
         """Replace the ephemeral and swap disks that the flavor has defined.
 
         Those that the owner has asked for in another way stay.
@@ -127,7 +155,7 @@ class Correction:
             objects=kept + list(added))
 
 
-def _without_defined(bdms, is_one, size):
+def _without_defined(bdms, is_one, size: int) -> list:
     """Leave out the one disk of its kind that is as the flavor defines it.
 
     A flavor says nothing of a disk but its size.

@@ -2,14 +2,20 @@
 
 """The image of a rebuild, and what refuses a rebuild."""
 
+import collections.abc
 import contextlib
+import typing as ty
 
+from nova import context as nova_context
 from nova import exception
 from nova.i18n import _
 from nova import objects
 
-# What a create answers with 400 or 409 and a rebuild, in the release, with
-# 500. None of it is a NotFound or Invalid.
+if ty.TYPE_CHECKING:
+    from nova.compute import api as compute
+
+# A create answers these exceptions with 400 or 409, and the rebuild of a
+# server on a host with 500. None of them is a NotFound or an Invalid.
 _BAD_REQUESTS = (
     exception.DeviceProfileError,
     exception.FixedIpAlreadyInUse,
@@ -25,7 +31,7 @@ class RebuildRefused(exception.InvalidRequest):
 
 
 @contextlib.contextmanager
-def refusals():
+def refusals() -> collections.abc.Iterator[None]:
     """Answer what is wrong with the request as a bad request."""
     try:
         yield
@@ -36,7 +42,12 @@ def refusals():
         raise RebuildRefused(reason=exc.format_message())
 
 
-def image_of(api, context, instance, bdms=None):
+def image_of(
+    api: 'compute.API',
+    context: nova_context.RequestContext,
+    instance: 'objects.Instance',
+    bdms: 'objects.BlockDeviceMappingList | None' = None,
+) -> str:
     """Return the image that a server is rebuilt from if none is named.
 
     :param context: the request context, targeted at the server's cell
@@ -62,7 +73,11 @@ def image_of(api, context, instance, bdms=None):
     return root.image_id or ''
 
 
-def current_image(api, context, instance):
+def current_image(
+    api: 'compute.API',
+    context: nova_context.RequestContext,
+    instance: 'objects.Instance',
+) -> str:
     """Return the image that a server outside of cell0 is rebuilt from.
 
     :param context: the request context, targeted at the server's cell

@@ -13,11 +13,14 @@ leaves a build request that gets old, and nova.conductor.tasks.recover_builds
 returns the server to cell0.
 """
 
+import typing as ty
+
 from oslo_db import exception as db_exc
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from nova.compute import action_history
+from nova.compute import rebuild_correction
 from nova.compute import rebuild_image
 from nova.compute import rebuild_request
 from nova.compute import task_states
@@ -32,6 +35,9 @@ from nova.objects import request_spec
 from nova.objects import unbuilt_instance
 from nova import vtpm
 
+if ty.TYPE_CHECKING:
+    from nova.compute import api as compute
+
 LOG = logging.getLogger(__name__)
 
 #: The microversion from which the rebuild action takes such servers.
@@ -45,19 +51,19 @@ class CellUnreachable(exception.NovaException):
 
 
 class Asked:
-    """What a request for a rebuild says that the released rebuild cannot."""
+    """What a request says that API.rebuild() has no parameter for."""
 
-    def __init__(self, body):
+    def __init__(self, body: dict[str, ty.Any]) -> None:
         """:param body: the body of the rebuild action"""
         self.body = body
         #: The rebuild_correction.Correction, None if the body names none.
-        self.correction = None
+        self.correction: rebuild_correction.Correction | None = None
         #: The Instance of the build request. That is what the client is told:
         #: by now the server can be in cell0 again, built or deleted.
-        self.taken_out = None
+        self.taken_out: 'objects.Instance | None' = None
 
 
-def refuse_correction(asked, instance):
+def refuse_correction(asked: Asked, instance: 'objects.Instance') -> None:
     """Refuse another flavor or zone for a server that was built.
 
     :raises: RebuildRefused (400)
@@ -70,8 +76,14 @@ def refuse_correction(asked, instance):
             'be named'))
 
 
-def rebuild(api, context, instance, image_href, admin_password,
-            **changes):
+def rebuild(
+    api: 'compute.API',
+    context: nova_context.RequestContext,
+    instance: 'objects.Instance',
+    image_href: str | None,
+    admin_password: str,
+    **changes: ty.Any,
+) -> None:
     """Take a server out of its cell and have it built under the same ID.
 
     :param context: the request context, targeted at the cell, with its Asked
@@ -108,7 +120,7 @@ def rebuild(api, context, instance, image_href, admin_password,
         [], request.networks, request.bdms, build_request.tags)
 
 
-def _is_being_deleted(instance):
+def _is_being_deleted(instance: 'objects.Instance') -> bool:
     try:
         now = objects.Instance.get_by_uuid(
             instance._context, instance.uuid, expected_attrs=[])
@@ -118,7 +130,9 @@ def _is_being_deleted(instance):
             now.vm_state == vm_states.DELETED)
 
 
-def _move(request, source):
+def _move(
+    request: rebuild_request.Request, source: 'objects.CellMapping',
+) -> 'objects.BuildRequest':
     """Turn the record of a server into a build request.
 
     :param request: the rebuild_request.Request, checked
@@ -165,17 +179,19 @@ def _move(request, source):
     return build_request
 
 
-def _is_asked_by_owner(context, record):
+def _is_asked_by_owner(context, record) -> bool:
     """Whether a rebuild says that the owner of a server knows of PENDING.
 
     An administrator or a service that rebuilds the server says nothing of
-    that.
+    that, nor does a service that sends its own token beside one of the
+    server's project.
     """
     return context.project_id == record.project_id and not (
-        context.is_admin or 'service' in context.roles)
+        context.is_admin or
+        'service' in (*context.roles, *context.service_roles))
 
 
-def _move_back(build_request, source, spec):
+def _move_back(build_request, source, spec) -> None:
     """Map the server to its cell again: the record has changed."""
     context = build_request._context
 
@@ -197,7 +213,7 @@ def _move_back(build_request, source, spec):
                   instance_uuid=build_request.instance_uuid)
 
 
-def _delete_what_was_made(request):
+def _delete_what_was_made(request: rebuild_request.Request) -> None:
     """Delete what hosts have made for a server whose builds have failed.
 
     The next build makes its own. A failure is logged only.

@@ -3,11 +3,12 @@
 """Makes the request for a server again from its record in a cell.
 
 Request.check() asks and checks what a create asks and checks, in the same
-released code, so that the server is built as it was asked for or not at all.
+code, so that the server is built as it was asked for or not at all.
 It changes nothing outside of itself.
 """
 
 import copy
+import typing as ty
 
 from cinderclient import exceptions as cinder_exception
 from keystoneauth1 import exceptions as ks_exc
@@ -34,6 +35,9 @@ from nova.scheduler import utils as scheduler_utils
 from nova import utils
 from nova.virt import hardware
 from nova import vtpm
+
+if ty.TYPE_CHECKING:
+    from nova.compute import api as compute
 
 CONF = nova.conf.CONF
 
@@ -81,8 +85,15 @@ class Request:
     the build request), request_spec, image, networks and bdms.
     """
 
-    def __init__(self, api, context, instance, image_href, changes,
-                 correction=None):
+    def __init__(
+        self,
+        api: 'compute.API',
+        context: nova_context.RequestContext,
+        instance: 'objects.Instance',
+        image_href: str | None,
+        changes: dict[str, ty.Any],
+        correction: rebuild_correction.Correction | None = None,
+    ) -> None:
         """:param api: the compute API
 
         :param context: the request context, targeted at the server's cell
@@ -97,7 +108,7 @@ class Request:
         #: Whether a volume is to be reserved for the server anew.
         self.reserve = False
         #: The mappings of volumes that failed builds have made.
-        self.made_bdms = []
+        self.made_bdms: list['objects.BlockDeviceMapping'] = []
         self.record = instance
         self.image_href = image_href
         self.changes = changes
@@ -112,11 +123,11 @@ class Request:
             self.owner.project_id = instance.project_id
             self.owner.user_id = instance.user_id
 
-    def check(self):
+    def check(self) -> None:
         """Find everything that must refuse the request; change nothing.
 
         :raises: InstanceInvalidState or RequestUnknown (409), RebuildRefused
-            and what the released rebuild raises for bad input (400),
+            and what another rebuild raises for bad input (400),
             OverQuota or OfOtherProject (403)
         """
         for attribute, allowed in _STATE:
@@ -129,7 +140,7 @@ class Request:
         with rebuild_image.refusals():
             self.check_quota()
 
-    def make(self):
+    def make(self) -> None:
         """Make the instance and request_spec of the build; change nothing."""
         self._find_request_spec()
         with rebuild_image.refusals():
@@ -142,7 +153,7 @@ class Request:
             self.check_devices()
             self._make_request_spec()
 
-    def _find_request_spec(self):
+    def _find_request_spec(self) -> None:
         uuid = self.record.uuid
         try:
             self.request_spec = objects.RequestSpec.get_by_instance_uuid(
@@ -162,7 +173,7 @@ class Request:
                          if 'requested_networks' in self.request_spec
                          else None)
 
-    def _find_flavor(self):
+    def _find_flavor(self) -> None:
         self.flavor = self.correction.find_flavor(
             self.context, self.record.flavor)
         self.correction.check_zone(
@@ -170,7 +181,7 @@ class Request:
 
     # The image.
 
-    def _find_image(self):
+    def _find_image(self) -> None:
         self.stored_bdms = objects.BlockDeviceMappingList.\
             get_by_instance_uuid(self.context, self.record.uuid)
         self.instance = unbuilt_instance.copy_of(self.record)
@@ -215,7 +226,7 @@ class Request:
             self.image, self.flavor, self.changes.get('metadata', {}), [],
             self.root, self.oldest_compute)
 
-    def _replace_image(self, made_from):
+    def _replace_image(self, made_from: str | None) -> None:
         """Put another image where the one of the create was.
 
         :param made_from: the ID of the image of the create, None if its root
@@ -248,7 +259,7 @@ class Request:
         if root is not None:
             root.image_id = self.image_id
 
-    def _forget_builds(self):
+    def _forget_builds(self) -> None:
         """Take back what hosts have filled in whose builds have failed."""
         self.instance.availability_zone = self.request_spec.availability_zone
         # A host that gives up deletes a volume that is to go with the server,
@@ -272,7 +283,7 @@ class Request:
 
     # The instance.
 
-    def _make_instance(self):
+    def _make_instance(self) -> None:
         """Make the instance of the build request, as a create does."""
         new = self.instance
         self.correction.apply_to_instance(new, self.flavor)
@@ -290,7 +301,7 @@ class Request:
             self.image, new.flavor))
         new.system_metadata.setdefault('image_base_image_ref', new.image_ref)
 
-    def _apply_changes(self, new):
+    def _apply_changes(self, new: 'objects.Instance') -> None:
         changes = dict(self.changes)
         changes.pop('preserve_ephemeral', None)
         if 'key_name' in changes:
@@ -304,15 +315,15 @@ class Request:
                               'when booting from volume'))
         new.update(changes)
 
-    def _change_key(self, new, name):
-        # Users own keys; as in the released rebuild, the one who asks.
+    def _change_key(self, new: 'objects.Instance', name: str | None) -> None:
+        # Users own keys: the key is one of the user who asks.
         keys = [objects.KeyPair.get_by_name(
             self.context, self.context.user_id, name)] if name else []
         new.keypairs = objects.KeyPairList(objects=keys)
         new.key_name = keys[0].name if keys else None
         new.key_data = keys[0].public_key if keys else None
 
-    def _auto_disk_config(self):
+    def _auto_disk_config(self) -> bool | None:
         """Return what the owner said of the disk, None if it is the image's.
 
         What is not the default of the image was said.
@@ -324,7 +335,7 @@ class Request:
         said = self.record.auto_disk_config
         return None if said == before else said
 
-    def _validate_options(self, new):
+    def _validate_options(self, new: 'objects.Instance') -> None:
         """Validate as a create does, and keep what it works out."""
         groups = [group.identifier
                   for group in self.request_spec.security_groups]
@@ -345,7 +356,7 @@ class Request:
 
     # The block devices.
 
-    def check_devices(self):
+    def check_devices(self) -> None:
         """Check all that the server is to be attached to."""
         self.check_project()
         checked, volumes = [], []
@@ -363,7 +374,7 @@ class Request:
             objects.BlockDeviceMappingList(objects=checked),
             {self.image_id: (self.image_id, self.image)}, {})
 
-    def check_project(self):
+    def check_project(self) -> None:
         """Check that all that is made will be of the server's project."""
         if self.context.project_id == self.record.project_id:
             return
@@ -375,7 +386,7 @@ class Request:
                 instance_uuid=self.record.uuid,
                 what=_('secrets, of its TPM or its disks,'))
 
-    def _has_secrets(self):
+    def _has_secrets(self) -> bool:
         """Whether a host makes secrets with the token of the request."""
         if any(bdm.is_local and bdm.encrypted for bdm in self.bdms):
             return True
@@ -385,7 +396,9 @@ class Request:
                 hardware.get_vtpm_constraint(
                     self.flavor, objects.ImageMeta.from_dict(self.image)))
 
-    def check_volume(self, bdm):
+    def check_volume(
+        self, bdm: 'objects.BlockDeviceMapping',
+    ) -> dict[str, ty.Any]:
         """Return a volume that is still reserved for the server alone."""
         volume = self.api.volume_api.get(self.context, bdm.volume_id)
         others = set(volume.get('attachments', ())) - {
@@ -413,7 +426,7 @@ class Request:
 
     # The request spec.
 
-    def _make_request_spec(self):
+    def _make_request_spec(self) -> None:
         spec = self.request_spec
         spec.image = objects.ImageMeta.from_dict(self.image)
         spec.numa_topology = self.options['numa_topology']
@@ -437,7 +450,7 @@ class Request:
 
     # The quota.
 
-    def check_quota(self):
+    def check_quota(self) -> None:
         """Check what is not counted yet of what the rebuild asks for.
 
         A server in cell0 is an instance, and where cores and RAM are counted
@@ -452,7 +465,7 @@ class Request:
         finally:
             self.owner.uncounted_hold = None
 
-    def _find_hold(self):
+    def _find_hold(self) -> dict[str, ty.Any] | None:
         """Return the room that is held for the server, if usage counts it."""
         if not (CONF.quota.count_usage_from_placement or
                 limit_utils.use_unified_limits()):
@@ -464,7 +477,7 @@ class Request:
             # Who counts the usage says so.
             return None
 
-    def _check_usage(self):
+    def _check_usage(self) -> None:
         project_id, user_id = self.record.project_id, self.record.user_id
         flavor, before = self.flavor, self.record.flavor
         if (CONF.quota.count_usage_from_placement and
@@ -478,14 +491,18 @@ class Request:
             compute_utils.check_num_instances_quota(
                 self.owner, flavor, 0, 0, orig_num_req=1,
                 project_id=project_id, user_id=user_id)
+        self._enforce_unified_limits()
+
+    def _enforce_unified_limits(self) -> None:
         # Does nothing where there are no unified limits.
         placement_limits.enforce_num_instances_and_resources(
-            self.owner, project_id, scheduler_utils.request_spec_for_limits(
-                flavor, self.request_spec.is_bfv, self.port_resources,
+            self.owner, self.record.project_id,
+            scheduler_utils.request_spec_for_limits(
+                self.flavor, self.request_spec.is_bfv, self.port_resources,
                 self.accelerators),
             1, 1, delta_updates={'servers': 0})
 
-    def _check_deltas(self, cores, ram):
+    def _check_deltas(self, cores: int, ram: int) -> None:
         deltas = {'instances': 0, 'cores': cores, 'ram': ram}
         project_id, user_id = self.record.project_id, self.record.user_id
         try:

@@ -2,8 +2,8 @@
 
 """Rebuilds a volume-backed server with a new image, or leaves it as it was.
 
-under_way() is around the released rebuild in nova-compute. It asks Glance and
-Cinder before the guest is touched. rebuild() takes the released steps: guest
+under_way() is around the rebuild in nova-compute. It asks Glance and Cinder
+before the guest is touched. rebuild() takes the steps of each rebuild: guest
 off and destroyed, each attachment exchanged for one without a host, the
 re-image, volumes attached, guest spawned.
 
@@ -19,16 +19,22 @@ server deletes all attachments that a killed nova-compute has made.
 import collections.abc
 import contextlib
 import functools
+import math
 import sys
+import time
+import typing as ty
 
+from cinderclient import exceptions as cinder_exception
 from oslo_log import log as logging
 from oslo_serialization import jsonutils
+from oslo_utils import units
 
-from nova.compute import cinder_reimage
 from nova.compute import power_state
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
+import nova.conf
+from nova import context as nova_context
 from nova import exception
 from nova.i18n import _
 from nova import objects
@@ -36,6 +42,11 @@ from nova.objects import service as service_obj
 from nova import utils
 from nova.volume import cinder
 
+if ty.TYPE_CHECKING:
+    from nova.compute import manager as compute_manager
+    from nova.network import model as network_model
+
+CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 #: The key of the system metadata that holds the ID of the root volume.
@@ -50,6 +61,12 @@ _FROM_IMAGE = {'architecture': None, 'kernel_id': '', 'os_type': None,
 
 _NOT_CONNECTED = '{}'
 
+# Seconds between two looks at the volume while no event comes.
+_ASK_EVERY = 60
+
+# Seconds between the tries of what needs Cinder.
+_TRY_AGAIN_AFTER = (2, 8, 20)
+
 
 class HostTooOld(exception.InstanceInvalidState):
     msg_fmt = _("The root volume of instance %(instance_uuid)s cannot be "
@@ -57,20 +74,36 @@ class HostTooOld(exception.InstanceInvalidState):
                 "for the rebuild again when that is upgraded.")
 
 
+class NotReimaged(exception.BuildAbortException):
+    msg_fmt = _("Volume %(volume_id)s was not re-imaged: %(reason)s")
+
+
+class ReimageFailed(exception.BuildAbortException):
+    msg_fmt = _("Failed to rebuild volume backed instance. Re-image of volume "
+                "%(volume_id)s failed: %(reason)s")
+
+
 # In nova-api and nova-conductor.
 
-def check_host(context, instance: 'objects.Instance') -> None:
+def check_host(context: nova_context.RequestContext,
+               instance: 'objects.Instance') -> None:
     """Refuse a server whose host would not undo a re-image that fails.
+
+    A server on no host is for the released checks to refuse.
 
     :raises: HostTooOld
     """
+    if instance.host is None:
+        return
     service = objects.Service.get_by_host_and_binary(
         context, instance.host, 'nova-compute')
     if service is None or service.version < service_obj.KNOWS_PENDING:
         raise HostTooOld(instance_uuid=instance.uuid)
 
 
-def is_left_by_failure(context, volume_api, bdms) -> bool:
+def is_left_by_failure(context: nova_context.RequestContext,
+                       volume_api: cinder.API,
+                       bdms: 'objects.BlockDeviceMappingList') -> bool:
     """Whether volumes that are not in use were left so by a re-image.
 
     :param bdms: all block device mappings of the server
@@ -92,8 +125,9 @@ def is_left_by_failure(context, volume_api, bdms) -> bool:
     return all(is_ours(bdm) for bdm in bdms if bdm.volume_id)
 
 
-def delete_leftovers(context, volume_api, instance: 'objects.Instance',
-                     bdms) -> None:
+def delete_leftovers(context: nova_context.RequestContext,
+                     volume_api: cinder.API, instance: 'objects.Instance',
+                     bdms: 'objects.BlockDeviceMappingList') -> None:
     """Delete the attachments that a killed nova-compute has left.
 
     The server is being deleted, and with it the attachments that its block
@@ -115,7 +149,7 @@ def restore_image(instance: 'objects.Instance',
     """Give a server back what nova-api has changed for the new image.
 
     The instance is not saved. Name, metadata and user data of the request
-    stay, as after each released rebuild that fails.
+    stay, as after each rebuild that fails.
 
     :param system_metadata: the system metadata before the rebuild
     """
@@ -132,12 +166,13 @@ def restore_image(instance: 'objects.Instance',
                 default if value in (None, 'nokernel') else value)
 
 
-def restore_unasked(context, instance: 'objects.Instance',
+def restore_unasked(context: nova_context.RequestContext,
+                    instance: 'objects.Instance',
                     system_metadata: dict[str, str] | None) -> None:
     """End a rebuild that failed before a host was asked for it.
 
-    The release gives a volume-backed server an image then, as if its root
-    disk were on the host, and leaves it in REBUILD unless no host was found.
+    By then a volume-backed server has been given an image, as if its root
+    disk were on the host, and is in REBUILD unless no host was found.
     """
     restore_image(instance, system_metadata)
     try:
@@ -155,8 +190,11 @@ def restore_unasked(context, instance: 'objects.Instance',
 # In nova-compute.
 
 @contextlib.contextmanager
-def under_way(manager, context, instance: 'objects.Instance', bdms,
-              image_id: str, system_metadata: dict[str, str] | None,
+def under_way(manager: 'compute_manager.ComputeManager',
+              context: nova_context.RequestContext,
+              instance: 'objects.Instance',
+              bdms: 'objects.BlockDeviceMappingList', image_id: str,
+              system_metadata: dict[str, str] | None,
               allocations: dict) -> collections.abc.Iterator[None]:
     """Leave no wreck of a server whose root volume is not re-imaged.
 
@@ -164,7 +202,7 @@ def under_way(manager, context, instance: 'objects.Instance', bdms,
     :param system_metadata: the system metadata before the rebuild
     :raises: InstanceFaultRollback of a NotReimaged if the server is what it
         was before, InstanceNotFound if the server is being deleted, otherwise
-        ReimageFailed and what the released rebuild raises
+        ReimageFailed and what the rebuild raises
     """
     undo = _Undo(manager, context, instance, bdms, system_metadata)
     try:
@@ -174,15 +212,15 @@ def under_way(manager, context, instance: 'objects.Instance', bdms,
         failure = exc
         try:
             if instance.task_state == task_states.REBUILDING and not (
-                    isinstance(exc, cinder_reimage.ReimageFailed) or
+                    isinstance(exc, ReimageFailed) or
                     undo.is_deleted()):
                 LOG.exception('The root volume was not re-imaged.',
                               instance=instance)
                 undo.run(exc, allocations)
                 failure = exception.InstanceFaultRollback(
-                    inner_exception=cinder_reimage.NotReimaged(
+                    inner_exception=NotReimaged(
                         volume_id=undo.root.volume_id,
-                        reason=cinder_reimage.reason(exc)))
+                        reason=_reason(exc)))
         except Exception as second:
             failure = second
         if not isinstance(failure, exception.InstanceFaultRollback):
@@ -190,14 +228,18 @@ def under_way(manager, context, instance: 'objects.Instance', bdms,
         raise failure
 
 
-def rebuild(manager, context, instance: 'objects.Instance',
+def rebuild(manager: 'compute_manager.ComputeManager',
+            context: nova_context.RequestContext,
+            instance: 'objects.Instance',
             image_meta: 'objects.ImageMeta', injected_files: list,
-            admin_password: str, allocations: dict, bdms,
-            attach_block_devices: collections.abc.Callable, network_info,
+            admin_password: str, allocations: dict,
+            bdms: 'objects.BlockDeviceMappingList',
+            attach_block_devices: collections.abc.Callable,
+            network_info: 'network_model.NetworkInfo',
             block_device_info: dict, preserve_ephemeral: bool) -> None:
     """Destroy the guest, re-image its root volume and spawn the guest again.
 
-    The parameters are those of the released _rebuild_default_impl().
+    The parameters are those of ComputeManager._rebuild_default_impl().
     """
     if preserve_ephemeral:
         raise exception.PreserveEphemeralNotSupported()
@@ -224,13 +266,13 @@ def rebuild(manager, context, instance: 'objects.Instance',
         **({'destroy_disks': False} if kept else {}))
     accel_info = manager._get_accel_info(context, instance)
 
-    def disconnect_root():
+    def disconnect_root() -> None:
         original = root.attachment_id
         manager._detach_root_volume(context, instance, root)
         manager.volume_api.attachment_delete(context, original)
 
     attachments.exchange(root, reserved[0], disconnect_root)
-    cinder_reimage.Reimage(
+    _Reimage(
         manager, context, instance, root.volume_id, image_meta.id).run()
     instance.task_state = task_states.REBUILD_BLOCK_DEVICE_MAPPING
     instance.save(expected_task_state=[task_states.REBUILDING])
@@ -252,7 +294,7 @@ def rebuild(manager, context, instance: 'objects.Instance',
     instance.system_metadata.pop(UNFINISHED, None)
 
 
-def _volumes(bdms, root):
+def _volumes(bdms, root) -> list['objects.BlockDeviceMapping']:
     """Return the mappings of volumes, the root first.
 
     The root is not to wait for another volume that cannot be attached.
@@ -268,25 +310,27 @@ def _is_connected(connection_info: str | None) -> bool:
 class Attachments:
     """The attachments of one server to its volumes."""
 
-    def __init__(self, context, volume_api, instance_uuid):
+    def __init__(self, context: nova_context.RequestContext,
+                 volume_api: cinder.API, instance_uuid: str) -> None:
         self.context = context
         self.volume_api = volume_api
         self.instance_uuid = instance_uuid
 
-    def find(self, bdm) -> dict[str, str]:
+    def find(self, bdm: 'objects.BlockDeviceMapping') -> dict[str, str]:
         """Return the statuses of the attachments to a volume, by their IDs."""
         return {each['id']: each.get('status')
                 for each in self.volume_api.attachment_get_all(
                     self.context, instance_id=self.instance_uuid)
                 if each.get('volume_id') == bdm.volume_id}
 
-    def delete(self, bdm, keep=None):
+    def delete(self, bdm: 'objects.BlockDeviceMapping',
+               keep: str | None = None) -> None:
         """Delete all attachments to a volume, but for the one with an ID."""
         for attachment_id in self.find(bdm):
             if attachment_id != keep:
                 self.volume_api.attachment_delete(self.context, attachment_id)
 
-    def reserve(self, bdm):
+    def reserve(self, bdm: 'objects.BlockDeviceMapping') -> str | None:
         """Make an attachment without a host beside one that has a host.
 
         :returns: its ID, None if there is no other; a volume that was attached
@@ -294,8 +338,11 @@ class Attachments:
         """
         if bdm.attachment_id and _is_connected(bdm.connection_info):
             return self._create(bdm)
+        return None
 
-    def exchange(self, bdm, attachment_id, disconnect):
+    def exchange(self, bdm: 'objects.BlockDeviceMapping',
+                 attachment_id: str | None,
+                 disconnect: collections.abc.Callable[[], object]) -> None:
         """Exchange the attachment to a volume for the one without a host.
 
         :param attachment_id: what reserve() has returned
@@ -306,7 +353,9 @@ class Attachments:
             disconnect()
             self._set(bdm, attachment_id, _NOT_CONNECTED)
 
-    def settle(self, bdm, original=None, renew=False):
+    def settle(self, bdm: 'objects.BlockDeviceMapping',
+               original: tuple[str, str | None] | None = None,
+               renew: bool = False) -> None:
         """Leave the server one attachment to a volume.
 
         It is the connected one if there is one.
@@ -334,12 +383,12 @@ class Attachments:
         self._set(bdm, *known)
         self.delete(bdm, keep=known[0])
 
-    def _create(self, bdm):
+    def _create(self, bdm: 'objects.BlockDeviceMapping') -> str:
         return self.volume_api.attachment_create(
             self.context, bdm.volume_id, self.instance_uuid)['id']
 
     @staticmethod
-    def _set(bdm, attachment_id, connection_info):
+    def _set(bdm, attachment_id: str | None, connection_info) -> None:
         bdm.attachment_id = attachment_id
         bdm.connection_info = connection_info
         bdm.save()
@@ -361,7 +410,7 @@ class _Undo:
         # The attachments before, by volume; empty before they can change.
         self.originals = {}
 
-    def check(self, image_id):
+    def check(self, image_id: str) -> None:
         """Find out, before the guest is touched, what Cinder would refuse."""
         instance, volumes = self.instance, self.manager.volume_api
         instance.system_metadata[UNFINISHED] = self.root.volume_id
@@ -382,7 +431,7 @@ class _Undo:
             bdm.volume_id: (bdm.attachment_id, bdm.connection_info)
             for bdm in self.volumes}
 
-    def run(self, exc, allocations):
+    def run(self, exc: Exception, allocations: dict) -> None:
         """Make the server what it was before the rebuild.
 
         :param exc: why
@@ -405,7 +454,7 @@ class _Undo:
         :returns: whether that is done; it can wait for the next rebuild if
             the guest still runs
         """
-        for last in cinder_reimage.tries():
+        for last in _tries():
             try:
                 for bdm in self.volumes:
                     self._connect(bdm)
@@ -417,14 +466,14 @@ class _Undo:
                         self.manager._get_power_state(self.instance)):
                     return False
                 if last or self.is_deleted():
-                    raise cinder_reimage.ReimageFailed(
+                    raise ReimageFailed(
                         volume_id=self.root.volume_id,
                         reason=_('%(reason)s, and its volumes could not be '
                                  'attached again: %(second)s') % {
-                                     'reason': cinder_reimage.reason(exc),
-                                     'second': cinder_reimage.reason(second)})
+                                     'reason': _reason(exc),
+                                     'second': _reason(second)})
 
-    def _connect(self, bdm):
+    def _connect(self, bdm: 'objects.BlockDeviceMapping') -> None:
         original = self.originals[bdm.volume_id]
         if original[0]:
             self.attachments.settle(bdm, original, renew=True)
@@ -434,7 +483,7 @@ class _Undo:
                 self.context, self.instance,
                 objects.BlockDeviceMappingList(objects=[bdm]))
 
-    def _start_again(self, allocations):
+    def _start_again(self, allocations: dict) -> None:
         manager, context, instance = self.manager, self.context, self.instance
         running = self.guest_state == power_state.RUNNING
         state = manager._get_power_state(instance)
@@ -449,7 +498,7 @@ class _Undo:
         elif running and state != power_state.RUNNING:
             manager._power_on(context, instance)
 
-    def give_up(self):
+    def give_up(self) -> None:
         """Leave what the next rebuild, or the delete of the server, expects.
 
         :raises: InstanceNotFound if the server is being deleted: nothing is
@@ -468,10 +517,10 @@ class _Undo:
         if is_deleted:
             raise exception.InstanceNotFound(instance_id=self.instance.uuid)
 
-    def is_deleted(self):
+    def is_deleted(self) -> bool:
         return self._deletion()[0]
 
-    def _deletion(self):
+    def _deletion(self) -> tuple[bool, bool]:
         """Return whether the server is being deleted, and whether for good."""
         try:
             now = objects.Instance.get_by_uuid(
@@ -487,3 +536,150 @@ class _Undo:
                    now.task_state == task_states.SOFT_DELETING)
         return (is_soft or now.task_state == task_states.DELETING,
                 not is_soft and now.task_state == task_states.DELETING)
+
+
+class _Reimage:
+    """One re-image of a volume, whose status decides what becomes of it.
+
+    Cinder sends no event when a re-image fails, and its answer to the request
+    can be lost.
+    """
+
+    def __init__(self, manager, context, instance, volume_id, image_id):
+        self.manager = manager
+        self.context = context
+        self.instance = instance
+        self.volume_id = volume_id
+        self.image = manager.image_api.get(context, image_id)
+        self.volume = manager.volume_api.get(context, volume_id)
+        self.seconds = _timeout(self.image, self.volume)
+        self.limit = self.seconds * (1 + CONF.reimage_timeout_extensions)
+
+    def run(self) -> None:
+        """Ask for the re-image and wait until it is done.
+
+        :raises: ReimageFailed if Cinder has accepted it
+        """
+        event = ('volume-reimaged', self.volume_id)
+        end = time.monotonic() + self.limit
+        asked = False
+        while True:
+            try:
+                with self.manager.virtapi.wait_for_instance_event(
+                        self.instance, [event],
+                        timeout=min(self.seconds, _ASK_EVERY),
+                        error_callback=self.manager._reimage_failed_callback):
+                    if not asked:
+                        self._ask()
+                        asked = True
+                    elif self._is_done(end):
+                        self.manager.virtapi.exit_wait_early([event])
+                return
+            except exception.InstanceEventTimeout:
+                LOG.debug('No event has come for volume %s.', self.volume_id,
+                          instance=self.instance)
+            except exception.ReimageException as exc:
+                if asked:
+                    raise self._failed(_reason(exc))
+                raise exception.NovaException(
+                    _('nova-compute is being stopped'))
+
+    def _ask(self) -> None:
+        try:
+            self.manager.volume_api.reimage_volume(
+                self.context, self.volume_id, self.image['id'],
+                reimage_reserved=True)
+        except Exception as exc:
+            if not self._has_begun(exc):
+                raise
+
+    def _has_begun(self, exc: Exception) -> bool:
+        """Whether Cinder re-images the volume though its answer denies it."""
+        answer = _answer(exc)
+        if answer is not None and 400 <= answer.code < 500:
+            # Cinder sets the status before it looks for the image, and leaves
+            # it. With 400 it refuses what it does for a request already.
+            return (answer.code == 400 and
+                    self._look()['status'] == 'downloading')
+        for _last in _tries():
+            volume = self._look()
+            if volume['status'] is not None:
+                return (volume['status'] in ('downloading', 'error') or
+                        _image_of(volume) == self.image['id'] !=
+                        _image_of(self.volume))
+        raise self._failed(_('%s, and its status is not known') % _reason(exc))
+
+    def _is_done(self, end: float) -> bool:
+        """Whether the re-image is done, which is to be so at the end."""
+        status = self._look()['status']
+        if status == 'reserved':
+            LOG.warning('Volume %s was re-imaged, but Cinder has not said so: '
+                        'look at its credentials for Nova.', self.volume_id,
+                        instance=self.instance)
+            return True
+        if status not in ('downloading', None):
+            raise self._failed(_('its status is %s') % status)
+        if time.monotonic() >= end:
+            raise self._failed(
+                _('after %(seconds)d seconds its status is %(status)s')
+                % {'seconds': self.limit, 'status': status or _('not known')})
+        return False
+
+    def _look(self) -> dict:
+        """Return the volume, with no status if that is not known."""
+        try:
+            return self.manager.volume_api.get(self.context, self.volume_id)
+        except exception.VolumeNotFound:
+            return {'status': 'deleted'}
+        except Exception as exc:
+            LOG.warning('The status of volume %s is not known: %s',
+                        self.volume_id, exc, instance=self.instance)
+            return {'status': None}
+
+    def _failed(self, why: str) -> ReimageFailed:
+        return ReimageFailed(volume_id=self.volume_id, reason=why)
+
+
+def _image_of(volume: dict) -> str | None:
+    return volume.get('volume_image_metadata', {}).get('image_id')
+
+
+def _timeout(image: dict, volume: dict) -> int:
+    """Return how many seconds Cinder is given for a re-image.
+
+    The stored size of an image is 0 for a snapshot of a volume-backed server
+    (bug 2062127), less than what is written for a compressed image, and None
+    where the size is not known.
+
+    :param image: the image, with size and virtual_size in bytes
+    :param volume: the volume, with its size in GiB
+    """
+    size = max(image.get('size') or 0, image.get('virtual_size') or 0)
+    gib = math.ceil(size / units.Gi) if size else volume.get('size') or 1
+    return CONF.reimage_timeout_per_gb * max(gib, 1)
+
+
+def _tries() -> collections.abc.Iterator[bool]:
+    """Yield whether it is the last try, with some time between the tries."""
+    for delay in _TRY_AGAIN_AFTER:
+        yield False
+        time.sleep(delay)
+    yield True
+
+
+def _answer(exc):
+    """Return the answer of Cinder that a call failed with, None without."""
+    while exc is not None and not isinstance(
+            exc, cinder_exception.ClientException):
+        exc = exc.__context__
+    return exc
+
+
+def _reason(exc: BaseException) -> str:
+    """Return why a call failed, in the words of Cinder if it said any."""
+    answer = _answer(exc)
+    if answer is not None:
+        return str(answer)
+    if isinstance(exc, exception.NovaException):
+        return exc.format_message()
+    return str(exc) or type(exc).__name__

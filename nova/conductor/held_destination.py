@@ -6,17 +6,30 @@ The function is not in nova.scheduler.held_room, because nova.scheduler.utils
 imports that module indirectly.
 """
 
+import collections.abc
+
 from oslo_log import log as logging
 
+from nova import context as nova_context
+from nova import objects
 from nova.scheduler import allocations
+from nova.scheduler.client import query
+from nova.scheduler.client import report
 from nova.scheduler import held_room
 from nova.scheduler import utils as scheduler_utils
 
 LOG = logging.getLogger(__name__)
 
 
-def schedule(context, client, query_client, request_spec, build_request,
-             schedule_anywhere):
+def schedule(
+    context: nova_context.RequestContext,
+    client: report.SchedulerReportClient,
+    query_client: query.SchedulerQueryClient,
+    request_spec: 'objects.RequestSpec',
+    build_request: 'objects.BuildRequest',
+    schedule_anywhere: collections.abc.Callable[
+        [], list[list['objects.Selection']]],
+) -> list[list['objects.Selection']]:
     """Find a host for a server that is rebuilt.
 
     What earlier builds have left allocated is deleted first, or Placement

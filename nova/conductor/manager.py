@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import copy
 import functools
 
 from oslo_log import log as logging
@@ -8,6 +9,8 @@ from oslo_service import periodic_task
 from oslo_utils import excutils
 
 from nova.compute import action_history
+from nova.compute import utils as compute_utils
+from nova.compute import vm_states
 from nova.compute import volume_reimage
 from nova.conductor import cell0
 from nova.conductor import held_destination
@@ -75,6 +78,47 @@ class ComputeTaskManager:
             if build_request in build_requests:
                 lost_claims.delete(
                     context, self.report_client, build_request.instance_uuid)
+
+    def _cleanup_build_artifacts(self, context, exc, instances,
+                                 build_requests, request_specs,
+                                 block_device_mappings, tags,
+                                 cell_mapping_cache):
+        # The request specs stay: a rebuild builds such a server by its spec.
+        kept = [copy.copy(spec) for spec in request_specs]
+        for spec in kept:
+            spec.destroy = lambda: None
+        released.ComputeTaskManager._cleanup_build_artifacts(
+            self, context, exc, instances, build_requests, kept,
+            block_device_mappings, tags, cell_mapping_cache)
+
+    @nova_pending.replaces('226adf693922e712')
+    def _cleanup_when_reschedule_fails(
+            self, context, instance, exception, legacy_request_spec,
+            requested_networks):
+        """Set the instance state and clean up.
+
+        It is only used in case build_instance fails while rescheduling the
+        instance
+        """
+
+        try:
+            self._cleanup_allocated_networks(
+                context, instance, requested_networks)
+
+            arq_uuids = None
+            # arqs have not bound to port/instance yet
+            if requested_networks:
+                arq_uuids = [req.arq_uuid
+                    for req in requested_networks if req.arq_uuid]
+            compute_utils.delete_arqs_if_needed(context, instance, arq_uuids)
+        finally:
+            # From now on the server can be rebuilt, and what is cleaned up
+            # would be that of the next build.
+            updates = {'vm_state': vm_states.ERROR,
+                       'task_state': None}
+            self._set_vm_state_and_notify(
+                context, instance.uuid, 'build_instances', updates, exception,
+                legacy_request_spec)
 
     def _delete_build_request(self, context, build_request, instance, cell,
                               instance_bdms, instance_tags):
@@ -176,7 +220,7 @@ class _RebuildTaskManager(ComputeTaskManager):
 
     def _create_block_device_mapping(self, cell, flavor, instance_uuid,
                                      block_device_mapping):
-        # The release has just recorded the rebuild, as a create.
+        # The conductor has just recorded the rebuild, as a create.
         with nova_context.target_cell(self.task.context, cell) as cctxt:
             action_history.unpack(
                 cctxt, instance_uuid,

@@ -49,7 +49,11 @@ Seconds after which a create that no conductor finishes ends in ERROR.
 A server that is being created stays in ``BUILD`` for ever if the
 nova-conductor that schedules it dies. Once this time has passed since the
 create was asked for, any nova-conductor puts the server into cell0 in
-``ERROR``. From microversion 2.106 on its owner can rebuild it.
+``ERROR``. From microversion 2.106 on (2.105 of Nova 33) its owner can
+rebuild it. A server in its cell that no host has begun to build for this
+time, after a create, a rebuild or a build that failed on another host, goes
+to ``ERROR`` in its cell. Because a host may still have the message, an
+administrator has to reset the state of that server before it can be rebuilt.
 
 A create that is merely slow ends so too, and a host that its scheduler
 selects later is not asked to build it. So the value should be many times

@@ -22,7 +22,7 @@ import nova_pending
 released = nova_pending.released(__name__)
 
 # The lease stands before the TagList in its column: no update by a user writes
-# that column, and the release loads a TagList with the lease beside it.
+# that column, and a Nova without leases loads the TagList behind it.
 _LEASE = '{"nova_pending": '
 
 # BuildRequest.before of a create, whose server had no record before.
@@ -163,7 +163,7 @@ class BuildRequest:
             updates['tags'] = self._join(updates['tags'], self.lease)
             updates['block_device_mappings'] = self._join(
                 updates['block_device_mappings'], self.before)
-        # The release sets no time itself, and columns have no zone.
+        # The times of the lease have a zone, and columns have none.
         return {name: value.replace(tzinfo=None)
                 if isinstance(value, datetime.datetime) else value
                 for name, value in updates.items()}
@@ -182,7 +182,7 @@ class BuildRequest:
     @staticmethod
     def _get_by_instance_uuid_from_db(context, instance_uuid):
         # A conductor that builds the server looks for the build request.
-        # Where it finds none, the released build destroys the mapping and the
+        # Where the conductor finds none it destroys the mapping and the
         # allocations of the server: the server may be in cell0, or run.
         mine = next((build_request for build_request in context.builds
                      if build_request.instance_uuid == instance_uuid), None)
@@ -289,7 +289,7 @@ class BuildRequest:
     @api_db_api.context_manager.writer
     def _create_in_place_of_mapping(self, context, cell, request_spec, values):
         row = api_models.InstanceMapping
-        # The release has no way to map a server to no cell.
+        # InstanceMapping has no way to map a server to no cell.
         if not context.session.query(row).filter(
                 row.instance_uuid == self.instance_uuid,
                 row.cell_id == cell.id,

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from nova import exception
 import nova_pending
 
 released = nova_pending.released(__name__)
 
-#: The first service version whose service knows PENDING and the rebuilds of
-#: nova-pending: of servers that were never built, and of root volumes.
+#: The first service version whose service knows PENDING, the rebuild of
+#: servers that were never built, and that of root volumes.
 KNOWS_PENDING = released.SERVICE_VERSION + 1
 
 SERVICE_VERSION = KNOWS_PENDING
@@ -15,3 +16,16 @@ SERVICE_VERSION_HISTORY = released.SERVICE_VERSION_HISTORY + (
     # Compute manager undoes a re-image of a root volume that Cinder refuses
     {'compute_rpc': '6.5'},
 )
+
+
+@nova_pending.over(released.Service)
+class Service:
+
+    def _check_minimum_version(self):
+        try:
+            released.Service._check_minimum_version(self)
+        except exception.ServiceTooOld:
+            # nova-manage may have lowered the versions since this process has
+            # read the minimum: no heartbeat would be written any more.
+            self.clear_min_version_cache()
+            released.Service._check_minimum_version(self)

@@ -36,8 +36,8 @@ _FIELDS_NOT_COPIED = frozenset((
 _TRACES = frozenset((
     'network_allocated', 'boot_roles', 'vtpm_secret_uuid', 'clean_attempts'))
 
-# The released function tries again after a deadlock. Within a transaction of
-# the caller that would lose what the caller has written before.
+# instance_destroy() tries again after a deadlock. Within a transaction of the
+# caller that would lose what the caller has written before.
 _instance_destroy = safe_utils.get_wrapped_function(
     main_db_api.instance_destroy)
 
@@ -67,7 +67,7 @@ def copy_of_mapping(
 
 
 def copy_of_mappings(
-    stored: 'objects.BlockDeviceMappingList',
+    stored: collections.abc.Iterable['objects.BlockDeviceMapping'],
 ) -> 'objects.BlockDeviceMappingList':
     """Return copies of block device mappings that can be created anew."""
     # Devices get their names in this order; the database has none.
@@ -181,7 +181,7 @@ def purge(
     return True
 
 
-def _destroy_row(context, session, instance_uuid, **values):
+def _destroy_row(context, session, instance_uuid: str, **values) -> None:
     """Delete the row of a server on no host, and all that refers to it.
 
     :param values: columns and the values that they must have
@@ -189,7 +189,7 @@ def _destroy_row(context, session, instance_uuid, **values):
     """
     action, event = main_models.InstanceAction, main_models.InstanceActionEvent
     actions = session.query(action).filter_by(instance_uuid=instance_uuid)
-    # The release deletes the events of each action with a query of its own.
+    # A query for the events of each action would be many queries.
     # MySQL scans a table that it deletes from with a subquery.
     ids = [row.id for row in actions.with_entities(action.id)]
     session.query(event).filter(event.action_id.in_(ids)).delete(

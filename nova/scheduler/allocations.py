@@ -2,10 +2,22 @@
 
 """Changes the allocations of a server, if they are as they were read."""
 
+import collections.abc
+import typing as ty
+
+from nova import context as nova_context
 from nova import exception
 
+if ty.TYPE_CHECKING:
+    from nova.scheduler.client import report
 
-def delete(context, report_client, instance_uuid, is_current):
+
+def delete(
+    context: nova_context.RequestContext,
+    report_client: 'report.SchedulerReportClient',
+    instance_uuid: str,
+    is_current: collections.abc.Callable[[], bool],
+) -> bool:
     """Delete the allocations of a server that is on no host.
 
     :param is_current: whether it still is the caller's once they were read,
@@ -22,7 +34,7 @@ def delete(context, report_client, instance_uuid, is_current):
     return True
 
 
-def resources(body):
+def resources(body: dict[str, ty.Any]) -> dict[str, dict]:
     """Return of what is allocated what a request to Placement takes.
 
     :param body: as get_allocs_for_consumer() returns it
@@ -31,7 +43,13 @@ def resources(body):
             for provider, allocation in body['allocations'].items()}
 
 
-def put(context, report_client, instance_uuid, body, allocations):
+def put(
+    context: nova_context.RequestContext,
+    report_client: 'report.SchedulerReportClient',
+    instance_uuid: str,
+    body: dict[str, ty.Any],
+    allocations: dict[str, dict],
+) -> None:
     """Replace allocations that have not changed since they were read.
 
     :param body: what was read, as get_allocs_for_consumer() returns it

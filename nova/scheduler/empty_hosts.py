@@ -62,7 +62,7 @@ class EmptyHosts:
         tree = self._read_tree(root)
         return any(self._fits(request, tree) for request in requests)
 
-    def _get(self, url, refused=None):
+    def _get(self, url: str, refused: dict | None = None) -> dict:
         """:param refused: what to return where Placement answers with 400"""
         response = self.client.get(
             url, version=_VERSION, global_request_id=self.context.global_id)
@@ -72,7 +72,7 @@ class EmptyHosts:
             return refused
         raise PlacementUnavailable(reason=response.text)
 
-    def _roots_with(self, trait):
+    def _roots_with(self, trait: str) -> set[str]:
         if trait not in self._roots:
             # Placement refuses a trait that it does not know.
             answer = self._get('/resource_providers?required=' + trait,
@@ -81,11 +81,11 @@ class EmptyHosts:
                                   for provider in answer['resource_providers']}
         return self._roots[trait]
 
-    def _is_shared(self):
+    def _is_shared(self) -> bool:
         """Whether any provider shares what it has with others."""
         return bool(self._roots_with(os_traits.MISC_SHARES_VIA_AGGREGATE))
 
-    def _has_traits(self, request, root):
+    def _has_traits(self, request: utils.ResourceRequest, root: str) -> bool:
         if not all(root in self._roots_with(trait)
                    for trait in request._root_required - _OF_ALL):
             return False
@@ -94,7 +94,7 @@ class EmptyHosts:
         return all(root in self._roots_with(trait) or self._is_shared()
                    for trait in required - _OF_ALL)
 
-    def _read_tree(self, root):
+    def _read_tree(self, root: str) -> list[tuple[dict, list[str]]]:
         """Return pairs of the inventories and the traits of each provider."""
         tree = self._get('/resource_providers?in_tree=' + root)
         urls = ['/resource_providers/' + provider['uuid']
@@ -102,13 +102,13 @@ class EmptyHosts:
         return [(self._get(url + '/inventories')['inventories'],
                  self._get(url + '/traits')['traits']) for url in urls]
 
-    def _fits(self, request, tree):
+    def _fits(self, request: utils.ResourceRequest, tree: list) -> bool:
         return all(
             self._fits_one(group.forbidden_traits, name, amount, tree)
             for group in request._rg_by_id.values()
             for name, amount in group.resources.items())
 
-    def _fits_one(self, forbidden, name, amount, tree):
+    def _fits_one(self, forbidden, name, amount: int, tree: list) -> bool:
         if not any(name in inventories for inventories, _traits in tree):
             return self._is_shared()
         return any(_holds(inventories.get(name), amount)
@@ -116,7 +116,7 @@ class EmptyHosts:
                    if not forbidden.intersection(traits))
 
 
-def _holds(inventory, amount):
+def _holds(inventory: dict | None, amount: int) -> bool:
     """Whether an empty inventory has room for an amount of its class.
 
     As placement.objects.allocation checks it, without what is used.

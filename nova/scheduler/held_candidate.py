@@ -7,6 +7,7 @@ is dropped where the request has groups of ports, devices or the flavor.
 """
 
 import dataclasses
+import typing as ty
 from urllib import parse
 
 from keystoneauth1 import exceptions as ks_exc
@@ -15,9 +16,14 @@ import os_traits
 from oslo_log import log as logging
 
 import nova.conf
+from nova import context as nova_context
 from nova import exception
 from nova.i18n import _
 from nova.scheduler import held_room
+
+if ty.TYPE_CHECKING:
+    from nova.scheduler.client import report
+    from nova.scheduler import utils
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -32,12 +38,16 @@ class ScheduledHold:
     """
 
     #: What held_room.find() returned, None if nothing is held.
-    hold: dict | None = None
+    hold: dict[str, ty.Any] | None = None
     #: Whether the hold is the candidate, which a claim is for.
     taken: bool = False
 
 
-def candidates(context, client, resources):
+def candidates(
+    context: nova_context.RequestContext,
+    client: 'report.SchedulerReportClient',
+    resources: 'utils.ResourceRequest',
+) -> tuple[list[dict], dict[str, dict]] | None:
     """Answer a query for allocation candidates for a server with a hold.
 
     A hold that is not what the server asks for is given back, and the server
@@ -79,7 +89,12 @@ def candidates(context, client, resources):
     return [candidate], {provider: {} for provider in providers}
 
 
-def misfit(context, client, resources, hold):
+def misfit(
+    context: nova_context.RequestContext,
+    client: 'report.SchedulerReportClient',
+    resources: 'utils.ResourceRequest',
+    hold: dict[str, ty.Any],
+) -> str | None:
     """Return why a hold is not what a query asks for, None if it is.
 
     Whether there is room is not asked: placement says so at the claim. All
@@ -120,12 +135,12 @@ def misfit(context, client, resources, hold):
     return None
 
 
-def _traits(asked, key):
+def _traits(asked: dict[str, list[str]], key: str) -> set[str]:
     return {trait for value in asked.get(key, ())
             for trait in value.split(',')}
 
 
-def _host(context, client, hold):
+def _host(context, client, hold) -> tuple[str | None, set[str]]:
     """Find the host that a hold is on, with the providers that it shares.
 
     :returns: the provider at the root of the tree of the host, None if it is
@@ -153,10 +168,10 @@ def _host(context, client, hold):
                   for trait in traits[provider]}
 
 
-def _shares(context, client, host, sharing):
+def _shares(context, client, host: str, sharing: set[str]) -> bool:
     """Whether a host has an aggregate in common with each of some providers.
     """
-    def aggregates(provider):
+    def aggregates(provider: str) -> set[str]:
         found = client._get_provider_aggregates(context, provider)
         if found is None:
             # Placement does not answer.
@@ -168,7 +183,7 @@ def _shares(context, client, host, sharing):
                for provider in sharing)
 
 
-def _amounts_fit(resources, hold):
+def _amounts_fit(resources, hold: dict[str, ty.Any]) -> bool:
     held = held_room.amounts(hold)
     asked = {resource_class: amount for resource_class, amount
              in resources.merged_resources().items() if amount}

@@ -12,11 +12,16 @@ What the scheduler does with it: nova/scheduler/held_candidate.py.
 """
 
 import collections
+import typing as ty
 
 from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
 
+from nova import context as nova_context
 from nova.scheduler import allocations
+
+if ty.TYPE_CHECKING:
+    from nova.scheduler.client import report
 
 LOG = logging.getLogger(__name__)
 
@@ -31,7 +36,11 @@ VERSION = '1.38'
 _ATTEMPTS = 4
 
 
-def find(context, client, instance_uuid):
+def find(
+    context: nova_context.RequestContext,
+    client: 'report.SchedulerReportClient',
+    instance_uuid: str,
+) -> dict[str, ty.Any] | None:
     """Return the room that is held for a server.
 
     :returns: a dict with the keys instance_uuid, allocations,
@@ -45,7 +54,11 @@ def find(context, client, instance_uuid):
         context, client, instance_uuid))
 
 
-def get_allocations(context, client, instance_uuid):
+def get_allocations(
+    context: nova_context.RequestContext,
+    client: 'report.SchedulerReportClient',
+    instance_uuid: str,
+) -> dict[str, ty.Any] | None:
     """Return what is allocated to a server, with the type of the consumer.
 
     :returns: the answer of placement as it is; None if it does not answer
@@ -60,7 +73,9 @@ def get_allocations(context, client, instance_uuid):
     return response.json() if response.status_code == 200 else None
 
 
-def of_allocations(instance_uuid, body):
+def of_allocations(
+    instance_uuid: str, body: dict[str, ty.Any] | None,
+) -> dict[str, ty.Any] | None:
     """Return what get_allocations() has returned as find() does."""
     if not body or not body.get('allocations') or (
             body.get('consumer_type') != CONSUMER_TYPE):
@@ -72,7 +87,11 @@ def of_allocations(instance_uuid, body):
             'consumer_generation', 'project_id', 'user_id')}}
 
 
-def drop(context, client, hold):
+def drop(
+    context: nova_context.RequestContext,
+    client: 'report.SchedulerReportClient',
+    hold: dict[str, ty.Any],
+) -> bool:
     """Give back room that is held, if it is still what was found.
 
     :param hold: what find() returned
@@ -90,7 +109,13 @@ def drop(context, client, hold):
     return dropped
 
 
-def claim(context, client, hold, project_id, user_id):
+def claim(
+    context: nova_context.RequestContext,
+    client: 'report.SchedulerReportClient',
+    hold: dict[str, ty.Any],
+    project_id: str,
+    user_id: str,
+) -> bool:
     """Make room that is held the allocation of its server.
 
     :param hold: what find() returned
@@ -127,7 +152,7 @@ def claim(context, client, hold, project_id, user_id):
     return False
 
 
-def _stands(context, client, hold):
+def _stands(context, client, hold: dict[str, ty.Any]) -> bool:
     """Whether a hold is what find() would return now.
 
     Placement deletes a consumer with its last allocation, and begins again
@@ -141,7 +166,7 @@ def _stands(context, client, hold):
     return False
 
 
-def _clear(context, client, hold):
+def _clear(context, client, hold: dict[str, ty.Any]) -> None:
     # A write and a delete at once can leave allocations without a consumer in
     # Placement 16: it counts them, and shows them to nobody. Whoever writes
     # for a new consumer replaces them.
@@ -155,7 +180,7 @@ def _clear(context, client, hold):
 
 
 def _put(context, client, hold, allocations, consumer_type, project_id,
-         user_id):
+         user_id) -> bool:
     for _attempt in range(_ATTEMPTS):
         response = client.put(
             '/allocations/%s' % hold['instance_uuid'], {
@@ -182,7 +207,11 @@ def _put(context, client, hold, allocations, consumer_type, project_id,
     return False
 
 
-def uncounted(context, project_id, user_id=None):
+def uncounted(
+    context: nova_context.RequestContext,
+    project_id: str,
+    user_id: str | None = None,
+) -> collections.Counter[str]:
     """Return what is left out of the usage that placement reports for quotas.
 
     That is the hold of a server (RequestContext.uncounted_hold) that is
@@ -200,9 +229,9 @@ def uncounted(context, project_id, user_id=None):
     return amounts(hold)
 
 
-def amounts(hold):
+def amounts(hold: dict[str, ty.Any]) -> collections.Counter[str]:
     """Return what is held of each resource class, a collections.Counter."""
-    total: collections.Counter = collections.Counter()
+    total: collections.Counter[str] = collections.Counter()
     for allocation in hold['allocations'].values():
         total.update(allocation['resources'])
     return total

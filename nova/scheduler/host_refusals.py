@@ -80,7 +80,7 @@ class Hosts:
             left = passed
         return refused, left
 
-    def _refused_by_request(self, state):
+    def _refused_by_request(self, state: manager.HostState) -> str | None:
         """Return what of the request keeps it off a host, None for nothing."""
         spec = self.spec
         destination = spec.requested_destination
@@ -103,7 +103,7 @@ class Hosts:
                 return asked.filter
         return None
 
-    def _ask(self, function, argument):
+    def _ask(self, function, argument) -> dict[str, ty.Any]:
         """Return what a function returns for each cell that answers."""
         # The cells of HostManager.get_host_states_by_uuids().
         cells = self.host_manager.enabled_cells
@@ -152,10 +152,10 @@ class Hosts:
         return states
 
 
-def _get_computes(context, uuids):
+def _get_computes(context, uuids: list[str]) -> tuple:
     """Return compute nodes, and the services of their hosts.
 
-    The release reads the services of all hosts.
+    HostManager would read the services of all hosts.
     """
     nodes = objects.ComputeNodeList.get_all_by_uuids(context, uuids)
     with main_db_api.get_context_manager(context).reader.using(
@@ -168,7 +168,7 @@ def _get_computes(context, uuids):
             context, objects.ServiceList(context), objects.Service, rows)
 
 
-def _get_rows(context, names):
+def _get_rows(context, names: list[str] | None) -> list:
     node, service = models.ComputeNode, models.Service
     # The columns alone: an object takes thirty times as long.
     with main_db_api.get_context_manager(context).reader.using(

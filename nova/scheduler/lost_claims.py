@@ -8,15 +8,21 @@ conductor looks for a claim once more after the server is in cell0. So either
 the scheduler or the conductor finds the claim.
 """
 
+import typing as ty
+
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
+from nova import context as nova_context
 from nova import exception
 from nova.i18n import _
 from nova import objects
 from nova.objects import build_request
 from nova.scheduler import allocations
 from nova.scheduler import held_room
+
+if ty.TYPE_CHECKING:
+    from nova.scheduler.client import report
 
 LOG = logging.getLogger(__name__)
 
@@ -26,7 +32,11 @@ LOG = logging.getLogger(__name__)
 _NO_TIMEOUT_WITHIN = 10
 
 
-def delete(context, report_client, instance_uuid):
+def delete(
+    context: nova_context.RequestContext,
+    report_client: 'report.SchedulerReportClient',
+    instance_uuid: str,
+) -> None:
     """Delete what was claimed for a server, if nobody builds the server.
 
     A failure is logged only: it must not fail what the caller does else.
@@ -35,7 +45,7 @@ def delete(context, report_client, instance_uuid):
     :param report_client: the SchedulerReportClient
     :param instance_uuid: the server
     """
-    def is_lost():
+    def is_lost() -> bool:
         place = build_request.place_of(context, instance_uuid)
         if place is None or place == build_request.Place(None, False):
             return True
@@ -46,7 +56,11 @@ def delete(context, report_client, instance_uuid):
     _delete(context, report_client, instance_uuid, is_lost)
 
 
-def check(context, report_client, instance_uuid):
+def check(
+    context: nova_context.RequestContext,
+    report_client: 'report.SchedulerReportClient',
+    instance_uuid: str,
+) -> None:
     """Look whether the server that a scheduler has claimed for is still built.
 
     Nothing is looked at within the first seconds after the user's request,
@@ -68,7 +82,7 @@ def check(context, report_client, instance_uuid):
             error=_('the server is not built any more'))
 
 
-def _delete(context, report_client, instance_uuid, is_lost):
+def _delete(context, report_client, instance_uuid: str, is_lost) -> None:
     try:
         allocations.delete(context, report_client, instance_uuid, is_lost)
     except Exception:

@@ -122,15 +122,16 @@ def find(context: nova_context.RequestContext, spec: 'objects.RequestSpec',
 
 class _Verdict:
 
-    def __init__(self, context, spec, host_manager, client):
+    def __init__(self, context, spec, host_manager, client) -> None:
         self.context = context
         self.spec = spec
         self.host_manager = host_manager
         self.client = client
         self.hosts = host_refusals.Hosts(context, spec, host_manager)
 
-    def find(self, hosts, marker, limit, reason):
-        verdict = {'reason': None, 'filter': None, 'requests': []}
+    def find(self, hosts, marker, limit, reason) -> dict[str, ty.Any]:
+        verdict: dict[str, ty.Any] = {
+            'reason': None, 'filter': None, 'requests': []}
         utils.setup_instance_group(self.context, self.spec)
         try:
             self._filter_request()
@@ -154,7 +155,7 @@ class _Verdict:
 
     # The request, as SchedulerManager.select_destinations() makes it.
 
-    def _filter_request(self):
+    def _filter_request(self) -> None:
         """Run the request filters; note which asks for which aggregates."""
         for filter_ in request_filter.ALL_REQUEST_FILTERS:
             member_of, forbidden = self._aggregates()
@@ -171,7 +172,7 @@ class _Verdict:
                 [set(uuids.split(',')) for uuids in now_member_of
                  if uuids not in member_of], now_forbidden - forbidden))
 
-    def _aggregates(self):
+    def _aggregates(self) -> tuple[list[str], set[str]]:
         destination = ('requested_destination' in self.spec and
                        self.spec.requested_destination)
         if not destination:
@@ -179,7 +180,7 @@ class _Verdict:
         return (list(destination.aggregates or ()),
                 set(destination.forbidden_aggregates or ()))
 
-    def _make_requests(self):
+    def _make_requests(self) -> list[utils.ResourceRequest]:
         requests = [utils.resources_from_request_spec(
             self.context, self.spec, self.host_manager,
             enable_pinning_translate=True)]
@@ -192,7 +193,7 @@ class _Verdict:
 
     # The reason.
 
-    def _find_reason(self, requests):
+    def _find_reason(self, requests) -> tuple[str | None, str | None]:
         """Return the reason, and the filter that refused the last hosts."""
         candidates, is_answered = self._find_candidates(requests)
         if candidates:
@@ -212,7 +213,7 @@ class _Verdict:
             reason = None
         return reason, filter_
 
-    def _find_candidates(self, requests):
+    def _find_candidates(self, requests) -> tuple[dict[str, list], bool]:
         """Ask Placement which hosts have room.
 
         :returns: the allocation requests by the UUID of each of their
@@ -236,9 +237,9 @@ class _Verdict:
                     candidates[uuid].append(allocation)
         return candidates, all(answer[0] is not None for answer in answers)
 
-    def _find_large_nodes(self, requests):
+    def _find_large_nodes(self, requests) -> list[str]:
         """Return the nodes that are not too small, the largest ones first."""
-        def is_large_enough(node):
+        def is_large_enough(node: host_refusals.Node) -> bool:
             own = (None, node.uuid)
             return any(
                 request.get_request_group(None).in_tree in own and
@@ -251,7 +252,9 @@ class _Verdict:
         return [node.uuid for node in sorted(
             nodes, key=lambda node: node[2:], reverse=True)]
 
-    def _judge(self, uuids, candidates, could_take):
+    def _judge(
+        self, uuids, candidates, could_take,
+    ) -> tuple[str | None, str | None]:
         """Return the reason, and the filter that refused the last hosts.
 
         :param uuids: the providers of the nodes that are judged
@@ -284,7 +287,7 @@ class _Verdict:
 
     # The hosts.
 
-    def _find_hosts(self, names, marker, limit):
+    def _find_hosts(self, names, marker, limit) -> list[dict]:
         if limit == 0:
             return []
         nodes = self.hosts.get_nodes(names)
@@ -301,7 +304,7 @@ class _Verdict:
                 for node in nodes]
 
 
-def _without_limit(request):
+def _without_limit(request: utils.ResourceRequest) -> str:
     return urlparse.urlencode([
         (name, value) for name, value in urlparse.parse_qsl(
             request.to_querystring()) if name != 'limit'])

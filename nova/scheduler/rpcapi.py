@@ -9,7 +9,7 @@ CONF = nova.conf.CONF
 
 released = nova_pending.released(__name__)
 
-# How a scheduler of the release refuses a method that it does not know.
+# How a scheduler refuses a method that it does not know.
 _UNKNOWN = ('UnsupportedVersion', 'NoSuchMethod')
 
 

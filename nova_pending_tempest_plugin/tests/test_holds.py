@@ -16,7 +16,7 @@ _CONSUMER_TYPE = 'NOVA_PENDING'
 
 
 class HeldRoomTest(base.BasePendingTest):
-    min_microversion = '2.107'
+    feature = 'reason'
     # Consumer types.
     placement_min_microversion = '1.38'
 

@@ -12,9 +12,6 @@ from tempest.lib import exceptions
 
 from nova_pending_tempest_plugin import base
 
-OLD = ('2.1', '2.104')
-NEW = ('2.105', '2.106', 'latest')
-
 
 class PendingTest(base.BasePendingTest):
     """What can be asked of one server without changing it."""
@@ -22,6 +19,10 @@ class PendingTest(base.BasePendingTest):
     @classmethod
     def resource_setup(cls):
         super().resource_setup()
+        #: microversions that do not show PENDING, and those that do
+        cls.old = ('2.1', '2.103')
+        cls.new = (cls.microversions['pending'], cls.microversions['rebuild'],
+                   'latest')
         cls.server = cls.create_waiting_server()
 
     def _show(self, version, client=None):
@@ -37,7 +38,7 @@ class PendingTest(base.BasePendingTest):
 
     @decorators.idempotent_id('bf8314de-d983-4701-ac1c-4287f142ca68')
     def test_show(self):
-        for versions, status in ((OLD, 'ERROR'), (NEW, 'PENDING')):
+        for versions, status in ((self.old, 'ERROR'), (self.new, 'PENDING')):
             for version in versions:
                 server = self._show(version)
                 self.assertEqual(status, server['status'])
@@ -67,13 +68,13 @@ class PendingTest(base.BasePendingTest):
 
     @decorators.idempotent_id('fd793b22-4ec2-43e6-8f55-df75e15678bb')
     def test_show_as_another_tenant(self):
-        for version in OLD + NEW:
+        for version in self.old + self.new:
             self.assertRaises(
                 exceptions.NotFound, self._show, version, self.other)
 
     @decorators.idempotent_id('d4912889-5c39-4a02-9e92-3c441c941b00')
     def test_list_status_pending(self):
-        for version in NEW:
+        for version in self.new:
             for detail in (False, True):
                 self.assertTrue(self._is_listed(
                     version, detail=detail, status='PENDING'))
@@ -94,9 +95,9 @@ class PendingTest(base.BasePendingTest):
 
     @decorators.idempotent_id('0eb69dfe-5438-4383-a307-7edf10fb459c')
     def test_list_status_error(self):
-        for version in OLD:
+        for version in self.old:
             self.assertTrue(self._is_listed(version, status='ERROR'))
-        for version in NEW:
+        for version in self.new:
             self.assertFalse(self._is_listed(version, status='ERROR'))
 
     @decorators.idempotent_id('5a61385b-1a5d-45ba-850b-c208e04a4624')

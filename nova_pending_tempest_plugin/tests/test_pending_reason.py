@@ -16,7 +16,7 @@ OWNERS = {'since', 'attempts', 'last_attempt', 'reason', 'message', 'advice',
 class PendingReasonTest(base.BasePendingTest):
     """A server whose flavor requires a trait that no host has."""
 
-    min_microversion = '2.107'
+    feature = 'reason'
 
     def setUp(self):
         super().setUp()
@@ -58,7 +58,7 @@ class PendingReasonTest(base.BasePendingTest):
 
     @decorators.idempotent_id('e1c4f2d9-6f7d-4a57-8d9a-0b6d5a93fe04')
     def test_older_microversion(self):
-        with base.microversion('2.106'):
+        with base.microversion(self.microversions['rebuild']):
             self.assertRaises(exceptions.NotFound, self._pending)
 
     @decorators.idempotent_id('9be6d7f0-4a3c-49c5-93f4-3d1f62b7aa05')

@@ -12,7 +12,7 @@ from nova_pending_tempest_plugin import base
 class RebuildInCell0Test(base.BasePendingTest):
     """One waiting server each."""
 
-    min_microversion = '2.106'
+    feature = 'rebuild'
 
     def _wait_anew(self, **kwargs):
         server = self.create_waiting_server(**kwargs)['id']
@@ -189,12 +189,12 @@ class RebuildInCell0Test(base.BasePendingTest):
 class RebuildWithoutImageTest(base.BasePendingTest):
     """A server that runs."""
 
-    min_microversion = '2.106'
+    feature = 'rebuild'
 
     @decorators.idempotent_id('5aca802b-48ad-4669-85b7-693cdcc6237c')
     def test_its_own_image_is_taken(self):
         server = self.create_test_server(wait_until='ACTIVE')['id']
-        with base.microversion('2.105'):
+        with base.microversion(self.microversions['pending']):
             self.assertRefused(exceptions.BadRequest, server, self.rebuild,
                                server)
         self.assertEqual('REBUILD', self.rebuild(server)['status'])

@@ -98,7 +98,7 @@ class RebuildVolumeBackedTest(NeedsReimage, compute_base.BaseV2ComputeTest):
 class RebuildVolumeBackedInCell0Test(NeedsReimage, base.BasePendingTest):
     """A server that waits for a host with a volume that was there before."""
 
-    min_microversion = '2.106'
+    feature = 'rebuild'
 
     def setUp(self):
         super().setUp()

@@ -61,9 +61,13 @@ _FILL = {'api': (
     "task_state, host, launched_at, project_id) SELECT "
     "NOW() - INTERVAL seq SECOND, NOW() - INTERVAL seq SECOND, "
     "CONCAT('30000000-0000-4000-8000-', LPAD(seq, 12, '0')), 0, "
-    "IF(seq > 1000, 'active', 'building'), "
-    "IF(seq > 1000, NULL, 'spawning'), 'h', IF(seq > 1000, NOW(), NULL), 'p' "
-    "FROM seq_1_to_%(servers)d",
+    # 1,000 servers are in BUILD, 200 of them on no host yet. A tenth of the
+    # other servers is shelved, and on no host.
+    "IF(seq > 1000, IF(MOD(seq, 10), 'active', 'shelved_offloaded'), "
+    "'building'), "
+    "IF(seq > 1000, NULL, IF(seq > 200, 'spawning', 'scheduling')), "
+    "IF(seq > 1000 AND MOD(seq, 10) OR seq BETWEEN 201 AND 1000, 'h', NULL), "
+    "IF(seq > 1000, NOW(), NULL), 'p' FROM seq_1_to_%(servers)d",
 )}
 
 # Rebuilds that a conductor began just now.

@@ -69,7 +69,8 @@ def _parse(argv):
         'may have left')
     parser.add_argument(
         '--on-hosts', action='store_true', help='nova-pending on the hosts, '
-        'too: a server whose host is killed returns to cell0 then')
+        'too: a host whose build fails late leaves the allocations of a '
+        'server alone that was rebuilt meanwhile')
     parser.add_argument(
         '--reaper', choices=sorted(_REAPING), help='nobody asks for rebuilds '
         'but nova-reaper in that mode')

@@ -149,13 +149,14 @@ class Round:
         found = self._count(self._settle(self._servers, self._settles))
         become = {server: judge.outcome(seen)
                   for server, seen in found.items()}
-        # An administrator who sees that no host is asked says so.
+        # An administrator who sees that no host has begun says so.
         self._each(self._cloud.set_error, [
             asked for asked in self._servers
-            if become[asked.server] == judge.STUCK])
+            if become[asked.server] == judge.FAILED and
+            found[asked.server].shown['OS-EXT-STS:task_state']])
         self._try_again([
             asked for asked in self._servers if become[asked.server] in (
-                judge.WAITS, judge.FAILED, judge.STUCK)])
+                judge.WAITS, judge.FAILED)])
 
     def _find_created(self):
         """Return the Asked of each server that the storm has created."""
@@ -175,6 +176,9 @@ class Round:
             self._report.count('%s: %s' % (
                 'creates' if server in created else 'servers',
                 judge.outcome(each)))
+            if each.is_stripped:
+                self._report.count('without allocations since a released '
+                                   'nova-compute deleted them')
         return found
 
     def _settle(self, servers, seconds, judged=judge.judge):
@@ -208,10 +212,7 @@ class Round:
         except AssertionError:
             for server, pairs in wrong.items():
                 for kind, sentence in pairs:
-                    if kind == judge.STUCK:
-                        self._report.count('servers: ' + kind)
-                    else:
-                        self._report.wrong(kind, sentence, server)
+                    self._report.wrong(kind, sentence, server)
         self._report.tell('settled after %d s' % (time.monotonic() - begun))
         self._given_up.update(
             server for server, seen in found.items()

@@ -175,7 +175,7 @@ def _choices(args):
 def _count(text):
     if text not in map(str, range(1, _MOST + 1)):
         raise argparse.ArgumentTypeError(
-            '%r is no number from 1 to %d' % (text, _MOST))
+            '%r is not a number from 1 to %d' % (text, _MOST))
     return int(text)
 
 

@@ -117,7 +117,7 @@ class Stack:
         return private_servers.find_urls(database_url, bus_url, private)
 
     def servers(self, database_url, bus_url):
-        """Return the Databases and the Bus, of which none is made yet."""
+        """Return the Databases and the Bus; nothing of them is made yet."""
         # Their names follow from how many cells were chosen.
         chosen = settings.Settings(
             state=self.state, databases=None, bus=None, ports={},

@@ -367,6 +367,11 @@ class Cloud:
             'cinder', 'SELECT attach_status FROM volume_attachment '
             'WHERE instance_uuid = :server AND deleted = 0', server)]
 
+    def log_of(self, host):
+        """Return what the nova-compute of a host has logged."""
+        return (self.settings.state / 'log' / (
+            'nova-compute@%s.log' % host)).read_text(errors='replace')
+
     def builds(self, server):
         """Return how often a host has built a server.
 
@@ -375,9 +380,7 @@ class Cloud:
         """
         mark = '[instance: %s] Took' % server
         told = [line for host in self.settings.hosts
-                for line in (self.settings.state / 'log' / (
-                    'nova-compute@%s.log' % host)).read_text(
-                        errors='replace').splitlines() if mark in line]
+                for line in self.log_of(host).splitlines() if mark in line]
         built = sum('seconds to build instance' in line for line in told)
         return built or min(1, sum(
             'seconds to spawn the instance' in line for line in told))

@@ -154,7 +154,13 @@ def hasten_recovery():
             task(*args, **kwargs)
 
     gated._periodic_spacing = int(os.environ[RECOVERY_SPACING])
-    manager.ConductorManager._recover_builds = gated
+    owner = manager.ConductorManager
+    owner._recover_builds = gated
+    # The class has looked for its periodic tasks when it was made.
+    owner._periodic_tasks = [
+        (name, each) for name, each in owner._periodic_tasks
+        if name != gated._periodic_name]
+    owner._add_periodic_task(gated)
 
 
 def _path(name):
@@ -210,16 +216,21 @@ def _fail(where, whole):
 
 
 class _Cut:
-    """While it is entered, this thread has no way to any database."""
+    """While it is entered, this thread has no way to any database.
+
+    A wrapped function leaves the fault of a wrapped function that calls it as
+    that fault is.
+    """
 
     def __init__(self, how):
         self._how = how
 
     def __enter__(self):
-        _cut.how = self._how
+        self._before = getattr(_cut, 'how', None)
+        _cut.how = self._how or self._before
 
     def __exit__(self, *exc_info):
-        _cut.how = None
+        _cut.how = self._before
 
 
 def _listen():

@@ -138,7 +138,7 @@ class CommandsTestCase(base.ClientTestCase):
             {(host['host'], host['refused_by']) for host in row['hosts']})
         self.assertIn('VCPU', row['requests'][0])
         _out, err = self.client('pending', 'explain', 'web', code=1)
-        self.assertIn('administrators alone', err)
+        self.assertIn('Only administrators', err)
 
     def test_corrected(self):
         self._need_reasons()

@@ -2,7 +2,7 @@
 
 """Builds a server that nova-api has taken out of its cell."""
 
-import sys
+import collections.abc
 import time
 import typing as ty
 
@@ -10,9 +10,6 @@ from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
-from nova.compute import task_states
-from nova.compute import utils as compute_utils
-from nova.compute import vm_states
 from nova.conductor.tasks import base
 from nova.conductor.tasks import return_to_cell0
 import nova.conf
@@ -23,6 +20,9 @@ from nova import objects
 from nova.objects import build_request as build_request_module
 from nova.objects import unbuilt_instance
 from nova.scheduler import lost_claims
+
+if ty.TYPE_CHECKING:
+    from nova.conductor import manager as conductor_manager
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def _may_still_claim(exc: Exception) -> bool:
 
 
 class NotBuilt(Exception):
-    """Carries why no host was asked out of the released build."""
+    """Carries why no host was asked out of the build."""
 
 
 class RebuildInCell0Task(base.TaskBase):
@@ -77,7 +77,14 @@ class RebuildInCell0Task(base.TaskBase):
     the manager of the build overrides.
     """
 
-    def __init__(self, context, build_request, manager, *arguments):
+    def __init__(
+        self,
+        context: nova_context.RequestContext,
+        build_request: 'objects.BuildRequest',
+        manager: collections.abc.Callable[
+            ['RebuildInCell0Task'], 'conductor_manager.ComputeTaskManager'],
+        *arguments: ty.Any,
+    ) -> None:
         """:param context: the request context
 
         :param build_request: the BuildRequest as it came over the bus
@@ -106,7 +113,7 @@ class RebuildInCell0Task(base.TaskBase):
         self.manager.schedule_and_build_instances(
             self.context, [current], *self.arguments)
 
-    def _find_current(self) -> ty.Optional['objects.BuildRequest']:
+    def _find_current(self) -> 'objects.BuildRequest | None':
         """Return the build request as it is now.
 
         :returns: None if the server was deleted, was returned to cell0, or
@@ -126,7 +133,7 @@ class RebuildInCell0Task(base.TaskBase):
                     return None
         return None
 
-    def _notify(self):
+    def _notify(self) -> None:
         """Send instance.update: the server goes to BUILD."""
         if not CONF.notifications.notify_on_state_change:
             return
@@ -177,7 +184,7 @@ class RebuildInCell0Task(base.TaskBase):
             return_to_cell0.purge_lost(self.context, cell, instance)
             raise
 
-    def rollback(self, ex):
+    def rollback(self, ex: Exception) -> None:
         if not self.is_mine:
             return
         exc = ex.args[0] if isinstance(ex, NotBuilt) else ex
@@ -198,41 +205,19 @@ class RebuildInCell0Task(base.TaskBase):
         except build_request_module.LeaseLost:
             self._delete_lost_allocations()
 
-    def _set_error(self, exc):
-        """Leave a server in ERROR that is in its cell and on no host.
-
-        A message that was not confirmed may have reached its host all the
-        same. If the host has begun, nothing is changed. If the host begins
-        later, the task state lets the host begin, and keeps the server from
-        being rebuilt until an administrator resets the state.
-        """
-        LOG.warning('No host was asked to build the server: %s', exc,
-                    instance=self.instance)
-        updates = {'vm_state': vm_states.ERROR}
+    def _set_error(self, exc: Exception) -> None:
+        """Leave a server in ERROR whose host was not asked."""
+        updates: dict[str, object] = {}
         try:
             if not isinstance(exc, messaging.MessagingException):
                 updates['task_state'] = None
                 self.manager.report_client.delete_allocation_for_instance(
                     self.context, self.instance.uuid, force=True)
         finally:
-            with nova_context.target_cell(
-                    self.context, self.build_request.cell) as cctxt:
-                try:
-                    instance = objects.Instance.get_by_uuid(
-                        cctxt, self.instance.uuid)
-                    instance.update(updates)
-                    instance.save(
-                        expected_vm_state=[vm_states.BUILDING],
-                        expected_task_state=[task_states.SCHEDULING])
-                except (exception.InstanceNotFound,
-                        exception.InstanceUpdateConflict):
-                    LOG.info('The server was deleted, or its host has begun.',
-                             instance=self.instance)
-                else:
-                    compute_utils.add_instance_fault_from_exc(
-                        cctxt, instance, exc, sys.exc_info())
-                    return_to_cell0.notify_failure(cctxt, instance, exc)
+            return_to_cell0.leave_in_error(
+                self.context, self.build_request.cell, self.instance.uuid,
+                exc, updates=updates)
 
-    def _delete_lost_allocations(self):
+    def _delete_lost_allocations(self) -> None:
         lost_claims.delete(
             self.context, self.manager.report_client, self.instance.uuid)

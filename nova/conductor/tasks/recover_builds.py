@@ -8,15 +8,26 @@ old: one query finds it, and one conditional UPDATE takes it, so that neither
 a slow conductor nor another recovery has the server too. Nothing else can be
 left of a build but a record in the cell that the lease names, and allocations;
 both are deleted before the server is in cell0.
+
+A server whose build request is gone is in its cell. If its conductor dies
+before the conductor asks a host, or dies when it is to ask the next host, no
+host ever begins; a host that loses its conductor as it begins gives the build
+up, and cannot say so. One query in each cell finds such servers: they have no
+host. They go to ERROR, where they can be deleted.
 """
 
+import collections.abc
 import datetime
+import functools
 import typing as ty
 
 from oslo_db import api as oslo_db_api
 from oslo_log import log as logging
 from oslo_utils import timeutils
+import sqlalchemy as sa
 
+from nova.compute import task_states
+from nova.compute import vm_states
 from nova.conductor.tasks import return_to_cell0
 import nova.conf
 from nova import context as nova_context
@@ -34,7 +45,7 @@ from nova.scheduler.client import report
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-# How many build requests a run looks at.
+# How many build requests, and servers of each cell, a run looks at.
 _LIMIT = 1000
 
 # A shorter age, in seconds, would undo builds that are under way.
@@ -45,17 +56,22 @@ class BuildInterrupted(exception.NovaException):
     msg_fmt = _("The build of the server was interrupted. It can be rebuilt.")
 
 
-class Result(ty.NamedTuple):
-    """How many servers a run has returned, and how many it could not."""
+class NoHostBegan(exception.NovaException):
+    msg_fmt = _("No host has begun to build the server. Delete the server, or "
+                "have an administrator reset its state and rebuild it then.")
 
-    returned: int
+
+class Result(ty.NamedTuple):
+    """How many servers a run has brought out of BUILD, and how many not."""
+
+    recovered: int
     failed: int
 
 
 def is_pinned() -> bool:
-    """Whether stock conductors may be running beside this one.
+    """Whether older conductors may be running beside this one.
 
-    A stock conductor that comes late with a server that has returned to cell0
+    An older conductor that comes late with a server that has returned to cell0
     meanwhile destroys its mapping.
     """
     return bool(CONF.upgrade_levels.conductor)
@@ -81,7 +97,7 @@ def run_in_turn(
 
 
 @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-def _take_turn(context, seconds):
+def _take_turn(context, seconds: int) -> bool:
     """Take the turn to recover, which one worker of all conductors has.
 
     The turn is noted in updated_at of the mapping of cell0, which nothing
@@ -109,49 +125,64 @@ def recover(
     rebuilds_older_than: int | None,
     creates_older_than: int | None,
 ) -> Result:
-    """Return the servers whose build was asked for too long ago to cell0.
+    """Bring servers out of BUILD whose build was asked for too long ago.
 
-    Nothing is done while [upgrade_levels] conductor is set.
+    Nothing is returned to cell0 while [upgrade_levels] conductor is set.
 
     :param context: an administrator's context
     :param report_client: the client of the placement service
     :param rebuilds_older_than: how many seconds ago the conductor was last
         heard of, None for no rebuilds
     :param creates_older_than: how many seconds ago a create was asked for,
-        None for no creates
-    :returns: a Result; the log says why servers could not be returned
+        or a server in its cell was to be sent to a host; None for none of
+        them
+    :returns: a Result; the log says why servers could not be recovered
     """
     rebuilds, creates = _before(rebuilds_older_than), _before(
         creates_older_than)
+    recovered, failed = (
+        Result(0, 0) if creates is None
+        else _give_up_in_cells(context, creates))
     uuids = build_request_module.interrupted(
         context, rebuilds, creates, _LIMIT)
     if uuids and is_pinned():
         LOG.warning('%d servers whose build was interrupted stay in BUILD, '
                     'because [upgrade_levels] conductor is set: remove it '
                     'when every nova-conductor is upgraded.', len(uuids))
-        return Result(0, 0)
-    returned = failed = 0
-    for instance_uuid in uuids:
-        # A server that cannot be returned must not keep back the others.
+        return Result(recovered, failed)
+    returned = _one_by_one(uuids, lambda instance_uuid: _recover(
+        context, report_client, instance_uuid, rebuilds, creates))
+    return Result(recovered + returned.recovered, failed + returned.failed)
+
+
+def _one_by_one(
+    instance_uuids: collections.abc.Iterable[str],
+    recover_server: collections.abc.Callable[[str], bool],
+) -> Result:
+    """Recover servers; one that fails must not keep back the others.
+
+    :param recover_server: recovers a server; returns whether that was done
+    """
+    recovered = failed = 0
+    for instance_uuid in instance_uuids:
         try:
-            returned += _recover(
-                context, report_client, instance_uuid, rebuilds, creates)
+            recovered += recover_server(instance_uuid)
         except build_request_module.LeaseLost:
             LOG.debug('The server was deleted, or somebody else has it.',
                       instance_uuid=instance_uuid)
         except Exception:
             failed += 1
             LOG.exception('The server, whose build was interrupted, could not '
-                          'be returned to cell0.', instance_uuid=instance_uuid)
-    return Result(returned, failed)
+                          'be recovered.', instance_uuid=instance_uuid)
+    return Result(recovered, failed)
 
 
-def _before(age):
+def _before(age: int | None) -> datetime.datetime | None:
     return None if age is None else timeutils.utcnow() - datetime.timedelta(
         seconds=max(age, _SHORTEST) if age > 0 else age)
 
 
-def _recover(context, report_client, instance_uuid, rebuilds, creates):
+def _recover(context, report_client, instance_uuid, rebuilds, creates) -> bool:
     """Return a server to cell0, if no other recovery does.
 
     :returns: whether that was done
@@ -171,7 +202,7 @@ def _recover(context, report_client, instance_uuid, rebuilds, creates):
     return True
 
 
-def _purge_everywhere(context, instance_uuid):
+def _purge_everywhere(context, instance_uuid: str) -> None:
     """Delete the record of an interrupted create.
 
     Nobody has noted in which cell its conductor has created the record.
@@ -190,8 +221,72 @@ def _purge_everywhere(context, instance_uuid):
             raise exception.InstanceExists(name=instance_uuid)
 
 
-def _has(cctxt, instance_uuid):
+def _has(cctxt, instance_uuid: str) -> bool:
     row = main_models.Instance
     with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
         return session.query(row.id).filter_by(
             uuid=instance_uuid).first() is not None
+
+
+def _give_up_in_cells(context, before: datetime.datetime) -> Result:
+    """Set servers to ERROR that no host has begun to build.
+
+    A cell whose database does not answer counts as a failure.
+
+    :param before: since when nothing has happened to the servers
+    """
+    recovered = failed = 0
+    found = nova_context.scatter_gather_skip_cell0(
+        context, _not_begun, before)
+    for cell_uuid, servers in found.items():
+        if nova_context.is_cell_failure_sentinel(servers):
+            LOG.warning('Servers of cell %s may stay in BUILD, because its '
+                        'database does not answer.', cell_uuid)
+            failed += 1
+            continue
+        result = _one_by_one(servers, functools.partial(
+            _give_up, context, cell_uuid, servers))
+        recovered += result.recovered
+        failed += result.failed
+    return Result(recovered, failed)
+
+
+def _give_up(context, cell_uuid: str, servers: dict[str, str | None],
+             instance_uuid: str) -> bool:
+    """Set a server to ERROR, if no host has begun to build it.
+
+    :param servers: what _not_begun() has returned for the cell
+    """
+    # A build request makes up for what is in the cell.
+    if build_request_module.place_of(context, instance_uuid) != (
+            build_request_module.Place(cell_uuid, False)):
+        return False
+    task_state = servers[instance_uuid]
+    return return_to_cell0.leave_in_error(
+        context, objects.CellMapping.get_by_uuid(context, cell_uuid),
+        instance_uuid, NoHostBegan() if task_state else BuildInterrupted(),
+        task_state)
+
+
+def _not_begun(
+    cctxt: nova_context.RequestContext, before: datetime.datetime,
+) -> dict[str, str | None]:
+    """Return the servers of a cell that are built, and on no host.
+
+    :returns: the task state by the UUID; None if a host has begun, and has not
+        got as far as its claim
+    """
+    row, action = main_models.Instance, main_models.InstanceAction
+    with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
+        return {uuid: task_state for uuid, task_state in session.query(
+            row.uuid, row.task_state).filter(
+            row.host.is_(None), row.deleted == 0,
+            row.vm_state == vm_states.BUILDING,
+            row.task_state.is_(None) |
+            (row.task_state == task_states.SCHEDULING),
+            row.updated_at.is_(None) | (row.updated_at < before),
+            # A record that was not updated has the time of its create, which
+            # can be long before the rebuild.
+            ~sa.exists().where(action.instance_uuid == row.uuid,
+                               action.start_time >= before),
+        ).order_by(row.id).limit(_LIMIT)}

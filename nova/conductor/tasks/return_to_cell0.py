@@ -122,7 +122,7 @@ def undo_late_mapping(
         place = build_request_module.place_of(context, instance_uuid)
         if place is None or not place.has_build_request:
             return False
-    # The release has only marked the record as deleted.
+    # So far the record is only marked as deleted.
     unbuilt_instance.purge(context, cell, instance_uuid)
     if is_back:
         inst_mapping = objects.InstanceMapping.get_by_instance_uuid(
@@ -130,6 +130,46 @@ def undo_late_mapping(
         inst_mapping.cell_mapping = mapping
         inst_mapping.save()
     return True
+
+
+def leave_in_error(
+    context: nova_context.RequestContext,
+    cell: 'objects.CellMapping',
+    instance_uuid: str,
+    exc: Exception,
+    expected_task_state: str | None = task_states.SCHEDULING,
+    updates: dict[str, object] | None = None,
+) -> bool:
+    """Set a server to ERROR that is in its cell and on no host.
+
+    A message that was not confirmed may have reached its host all the same.
+    If the host has begun, nothing is changed. If the host begins later, the
+    task state lets the host begin, and keeps the server from being rebuilt
+    until an administrator resets the state.
+
+    :param context: the request context
+    :param cell: the CellMapping of the cell
+    :param instance_uuid: the server
+    :param exc: why no host builds the server
+    :param expected_task_state: the task state that the server must have
+    :param updates: what else is set on the Instance
+    :returns: False if the server was deleted, or its host has begun
+    """
+    with nova_context.target_cell(context, cell) as cctxt:
+        try:
+            instance = objects.Instance.get_by_uuid(cctxt, instance_uuid)
+            instance.update({'vm_state': vm_states.ERROR, **(updates or {})})
+            instance.save(expected_vm_state=[vm_states.BUILDING],
+                          expected_task_state=[expected_task_state])
+        except (exception.InstanceNotFound, exception.InstanceUpdateConflict):
+            LOG.info('The server was deleted, or its host has begun.',
+                     instance_uuid=instance_uuid)
+            return False
+        LOG.warning('No host builds the server: %s', exc, instance=instance)
+        compute_utils.add_instance_fault_from_exc(
+            cctxt, instance, exc, sys.exc_info())
+        _notify_failure(cctxt, instance, exc)
+        return True
 
 
 def purge_lost(
@@ -148,11 +188,11 @@ def purge_lost(
         unbuilt_instance.purge(context, cell, instance.uuid, instance.id)
 
 
-def _of_owner(context, build_request):
+def _of_owner(context, build_request) -> nova_context.RequestContext:
     """Return a context of the owner, whose security groups the server gets.
 
-    The release makes a group "default" for the project of the context, and
-    the context of recovery has no project.
+    A record makes a group "default" for the project of the context, and the
+    context of recovery has no project.
     """
     context = nova_context.RequestContext.from_dict(context.to_dict())
     context.project_id = build_request.instance.project_id
@@ -160,7 +200,7 @@ def _of_owner(context, build_request):
     return context
 
 
-def _create_record(cctxt, instance, build_request, exc, host):
+def _create_record(cctxt, instance, build_request, exc, host) -> None:
     before = build_request.before
     instance.vm_state = cell0.vm_state_after(
         exc, before['vm_state'] or vm_states.ERROR)
@@ -184,10 +224,10 @@ def _create_record(cctxt, instance, build_request, exc, host):
         _record_failure(cctxt, instance, exc, host)
 
 
-def _record_failure(cctxt, instance, exc, host):
+def _record_failure(cctxt, instance, exc: Exception, host: str) -> None:
     """Record the rebuild and its failed event.
 
-    The release records the create that fails in the same way.
+    A create that fails is recorded in the same way.
     """
     objects.InstanceAction.action_start(
         cctxt, instance.uuid, instance_actions.REBUILD, want_result=False)
@@ -198,27 +238,18 @@ def _record_failure(cctxt, instance, exc, host):
         want_result=False)
 
 
-def _tell(cctxt, instance, exc):
+def _tell(cctxt, instance, exc: Exception) -> None:
     """Log and send what is told of a server that is put into cell0."""
     LOG.log(logging.INFO if cell0.found_no_host(exc) else logging.WARNING,
             'The server is back in cell0: %s', exc, instance=instance)
     notifications.send_update_with_states(
         cctxt, instance, vm_states.BUILDING, instance.vm_state,
         task_states.SCHEDULING, None, service='conductor')
-    notify_failure(cctxt, instance, exc)
+    _notify_failure(cctxt, instance, exc)
 
 
-def notify_failure(
-    cctxt: nova_context.RequestContext,
-    instance: 'objects.Instance',
-    exc: Exception,
-) -> None:
-    """Send the notifications of a server that was not built.
-
-    :param cctxt: a context that is targeted at the cell of the server
-    :param instance: the Instance as it is stored
-    :param exc: why the server was not built
-    """
+def _notify_failure(cctxt, instance, exc: Exception) -> None:
+    """Send the notifications of a server that was not built."""
     spec = objects.RequestSpec.get_by_instance_uuid(
         cctxt, instance.uuid).to_legacy_request_spec_dict()
     rpc.get_notifier('compute_task').error(

@@ -25,7 +25,7 @@ class NotificationPayloadBase:
         # its parent.
         before = vars(type(self)).get('VERSION_BEFORE_PENDING')
         if before and target_version is None and not self.says_pending():
-            # A consumer that knows the versions of the release alone can
+            # A consumer that does not know the version for the state can
             # read each payload that does not say PENDING.
             target_version = before
         return released.NotificationPayloadBase.obj_to_primitive(

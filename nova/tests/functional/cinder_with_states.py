@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The released Cinder fixture with the states and refusals of Cinder.
+"""The Cinder fixture with the states and refusals of Cinder.
 
 The rules are those of cinder/volume/api.py, cinder/volume/manager.py and
 volume_detached() of cinder/db/api.py.

@@ -88,12 +88,12 @@ class HeldRoomBase(rebuild_base.RebuildInCell0Base):
         noted = []
 
         def note(method):
-            released = getattr(report.SchedulerReportClient, method)
+            original = getattr(report.SchedulerReportClient, method)
 
             def noting(client, url, *args, **kwargs):
                 noted.append((method, url.split('?')[0].replace(
                     self.server['id'], 'SERVER')))
-                return released(client, url, *args, **kwargs)
+                return original(client, url, *args, **kwargs)
             return mock.patch.object(
                 report.SchedulerReportClient, method, noting)
 

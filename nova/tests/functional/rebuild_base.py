@@ -68,7 +68,7 @@ class RebuildInCell0Base(full_cloud.FullCloudTestCase):
         return jsonutils.to_primitive(rows)
 
     def forget_request(self, server):
-        """Let a request spec be one that the release has saved."""
+        """Let a request spec be one without what a rebuild needs."""
         context = nova_context.get_admin_context()
         spec = objects.RequestSpec.get_by_instance_uuid(context, server['id'])
         spec.rebuild_data = None

@@ -109,7 +109,7 @@ class RacesBase(rebuild_base.RebuildInCell0Base):
         :returns: a list that gets the answer, and what ends it
         """
         where, name = step
-        released = vars(where)[name]
+        original = vars(where)[name]
         function = getattr(where, name)
         answers = []
 
@@ -121,7 +121,7 @@ class RacesBase(rebuild_base.RebuildInCell0Base):
                 answers[:] = self.together(request)
             return result if after else function(*args, **kwargs)
 
-        if isinstance(released, staticmethod):
+        if isinstance(original, staticmethod):
             met = staticmethod(met)
         patch = mock.patch.object(where, name, met)
         patch.start()
@@ -282,7 +282,7 @@ class RacesBase(rebuild_base.RebuildInCell0Base):
 
     def reset(self, server, rebuilt, reset):
         self.assertIn(rebuilt, (202, 409))
-        # The release answers 500 while a server is in no cell.
+        # nova-api answers 500 while a server is in no cell.
         self.assertIn(reset, (202, 404, 500))
         self.exists(server)
 

@@ -2,9 +2,10 @@
 
 """Writes down what Nova answers about a server that no host had room for.
 
-Run by its path with the name of a file to write, and in the environment
-NOVA_PENDING=off to have the released Nova answer. That has no other module
-of ours, so these are imported from where this file lies.
+Run by its path with the name of a file to write and the last microversion of
+the release, and in the environment NOVA_PENDING=off to have the released Nova
+answer. That has no other module of ours, so these are imported from where this
+file lies.
 """
 
 import re
@@ -16,6 +17,9 @@ from oslo_serialization import jsonutils
 import server_requests
 
 from nova.api.openstack import api_version_request
+
+#: The last microversion of the release.
+RELEASED = sys.argv[2]
 
 _UUID = re.compile('[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}')
 
@@ -40,19 +44,19 @@ class RecordAnswers(full_cloud.FullCloudTestCase):
                 _UUID.sub('UUID', text)])
 
     def test_record(self):
-        for api, version in ((self.api, '2.1'), (self.api, '2.104'),
-                             (self.admin_api, '2.104')):
+        for api, version in ((self.api, '2.1'), (self.api, RELEASED),
+                             (self.admin_api, RELEASED)):
             self.record(api, version, server_requests.LISTS)
             self.record(api, version, server_requests.ELSEWHERE)
             self.record(api, version, server_requests.REQUESTS +
                         server_requests.ACTIONS, '/servers/SERVER')
-        self.record(self.api, '2.104', (
+        self.record(self.api, RELEASED, (
             ('POST', '/action', {'lock': None}),
             ('DELETE', '', None),
             ('POST', '/action', {'unlock': None}),
             ('DELETE', '', None),
             ('GET', '', None)), '/servers/SERVER')
-        self.record(self.admin_api, '2.104', server_requests.LISTS)
+        self.record(self.admin_api, RELEASED, server_requests.LISTS)
         with open(sys.argv[1], 'w') as target:
             # UUIDs that the requests make up differ in each process.
             target.write(_UUID.sub('UUID', jsonutils.dumps({

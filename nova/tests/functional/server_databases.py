@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The functional harness of the release on the databases that clouds have.
+"""The functional harness on the databases that clouds have.
 
-The released fixtures hold the API database and that of each cell in memory.
+The fixtures of Nova hold the API database and that of each cell in memory.
 Here each is a database of its own on a server, made for a test class and
 dropped after it. How to log in is the convention of oslo.db.
 """
@@ -93,7 +93,7 @@ class _Databases:
 
     def create(self):
         for role, metadata in _METADATA.items():
-            name = 'nova_pending_%s_%s' % (
+            name = 'nova_tests_%s_%s' % (
                 role, uuidutils.generate_uuid(dashed=False)[:12])
             self.backend.create_named_database(name)
             self.names[role] = name
@@ -133,7 +133,7 @@ class _Databases:
 
 
 class _ApiDatabase(nova_fixtures.Database):
-    """In the place of the released fixture for the API database."""
+    """In the place of the fixture for the API database."""
 
     def __init__(self, databases, database):
         super().__init__(database=database)
@@ -150,7 +150,7 @@ class _ApiDatabase(nova_fixtures.Database):
 
 
 class _CellDatabases(nova_fixtures.CellDatabases):
-    """In the place of the released fixture for those of the cells."""
+    """In the place of the fixture for those of the cells."""
 
     def __init__(self, databases):
         super().__init__()
@@ -170,7 +170,9 @@ class _CellDatabases(nova_fixtures.CellDatabases):
         """The tables are there."""
 
 
-class _DatabaseWriteLock(nova_fixtures.DatabaseWriteLock):
+# Nova 33 has no such lock.
+class _DatabaseWriteLock(getattr(
+        nova_fixtures, 'DatabaseWriteLock', fixtures.Fixture)):
     """Lets native threads write to a server at the same time."""
 
     def _get_lock(self, db_url):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests that name a server, of every kind that the API knows.
 
-Needs nothing of the layer: the released Nova is asked the same.
+Needs nothing of the states that these tests are about: any Nova can be asked.
 """
 
 import re
@@ -148,8 +148,7 @@ LISTS = tuple(('GET', '/servers' + query, None) for query in (
     '?deleted=true', '?name=patient&locked=false'))
 
 #: What is neither the server's own nor the same in two answers.
-# By which functions an exception came is not told to users, and is not the
-# same under the layer.
+# By which functions an exception came is not told to users.
 _PASSING = re.compile(
     r'req-[0-9a-f-]{36}|\d{4}-\d\d-\d\d[T ][\d:.]+Z?|'
     r'(?:(?<="Traceback \(most recent call last\):)|(?<="traceback": "))'

@@ -2,12 +2,18 @@
 
 """Rebuilds of servers whose build failed in a cell."""
 
+import threading
 from unittest import mock
 
 import fixtures
+import oslo_messaging as messaging
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import manager
+from nova.compute import rpcapi as compute_rpcapi
+from nova.compute import task_states
+from nova.conductor import manager as conductor_manager
+from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
 from nova.db.main import api as main_db_api
 from nova import exception
@@ -17,9 +23,12 @@ from nova.tests.fixtures import glance as glance_fixture
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional import failed_builds_base
 from nova.tests.functional import held_room_base
+from nova.tests.functional import microversions
 from nova.tests.functional import stopped_builds
 from nova.tests.functional import test_rebuild_recovery
 from nova.volume import cinder
+
+PENDING = microversions.PENDING
 
 IMAGE = glance_fixture.GlanceFixture.image1['id']
 PORT = neutron_fixture.NeutronFixture.port_1['id']
@@ -56,6 +65,30 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.assertEqual(['rebuild', 'rebuild', 'create'], self.actions())
 
     def test_rebuilt_before_the_host_has_cleaned_up(self):
+        self.rebuilt_before_the_host_goes_on()
+
+    def test_rebuilt_before_the_host_has_an_answer(self):
+        """The conductor dies as the host tells it of the failed build."""
+        self.rebuilt_before_the_host_goes_on(messaging.MessagingTimeout())
+
+    def test_rebuilt_before_the_cell_is_lost(self):
+        """The host cannot ask whether the record is the one it has built."""
+        get = objects.Instance.get_by_uuid
+
+        def no_answer(context, uuid, *args, **kwargs):
+            if context.read_deleted == 'yes' and (
+                    kwargs.get('expected_attrs') == []):
+                raise messaging.MessagingTimeout()
+            return get(context, uuid, *args, **kwargs)
+
+        with mock.patch.object(objects.Instance, 'get_by_uuid', no_answer):
+            self.rebuilt_before_the_host_goes_on(messaging.MessagingTimeout())
+
+    def rebuilt_before_the_host_goes_on(self, failure=None):
+        """Rebuild a server as its host sets it to ERROR.
+
+        :param failure: what the host has instead of an answer then
+        """
         set_error = manager.ComputeManager._set_instance_obj_error_state
         failing = self.abort()
         failing.start()
@@ -73,6 +106,8 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
                 self.in_cell(self.cell_mappings['cell1'].uuid, self.server)))
             self._wait_for_assert(lambda: self.assertEqual(
                 [], self.stored(self.server)['build_requests']))
+            if failure:
+                raise failure
 
         with mock.patch.object(
                 manager.ComputeManager, '_set_instance_obj_error_state', meet):
@@ -91,7 +126,15 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
             self._wait_for_assert(lambda: self.assertEqual(
                 [], self.stored(self.server)['build_requests']))
         self.refused(409, self.server)
+        self.assertEqual((0, 0), self.recover())
+        self.assertEqual((0, 0), self.recover(creates=60))
+        self.assertEqual('BUILD', self.state()[0])
+        self.assertEqual((1, 0), self.recover(creates=-1))
         self.assertEqual((0, 0), self.recover(creates=-1))
+        server = self.wait_for(self.server, 'ERROR')
+        self.assertIn('No host has begun', server['fault']['message'])
+        # A host may still have the message.
+        self.refused(409, self.server)
         self.admin_api.post_server_action(
             self.server['id'], {'os-resetState': {'state': 'error'}})
         # What is left allocated would be taken for that of a resize.
@@ -101,6 +144,146 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         server = self.is_built(('rebuild', 'resetState', 'create'))
         self.assertEqual([self.provider(server['OS-EXT-SRV-ATTR:host'])],
                          list(self.allocations()))
+
+    def test_recovery_fails_for_a_server(self):
+        """The other servers are recovered all the same."""
+        with mock.patch('nova.compute.rpcapi.ComputeAPI.'
+                        'build_and_run_instance') as cast:
+            for _number in range(2):
+                self.server = self.api.post_server({
+                    'server': self._build_server(
+                        flavor_id=self.large, networks='none')})
+            self._wait_for_assert(
+                lambda: self.assertEqual(2, cast.call_count))
+
+        def fails_for_it(leave, context, cell, instance_uuid, *args):
+            if instance_uuid == self.server['id']:
+                raise stopped_builds.Down()
+            return leave(context, cell, instance_uuid, *args)
+
+        with stopped_builds.patched(
+                return_to_cell0, 'leave_in_error', fails_for_it):
+            self.assertEqual((1, 1), self.recover(creates=-1))
+        self.assertEqual('BUILD', self.state()[0])
+        self.assertEqual((1, 0), self.recover(creates=-1))
+
+    def test_host_begins_after_all(self):
+        with mock.patch.object(
+                compute_rpcapi.ComputeAPI, 'build_and_run_instance') as cast:
+            self.server = self.api.post_server({'server': self._build_server(
+                flavor_id=self.large, networks='none')})
+            self._wait_for_assert(lambda: cast.assert_called_once())
+        self.assertEqual((1, 0), self.recover(creates=-1))
+        context, *_args = cast.call_args.args
+        compute_rpcapi.ComputeAPI().build_and_run_instance(
+            context, **cast.call_args.kwargs)
+        self.wait_for(self.server, 'ACTIVE')
+        self.assertEqual(1, len(self.allocations()))
+
+    def test_host_loses_its_conductor_as_it_begins(self):
+        save, failing = objects.Instance.save, [True]
+
+        def lost(instance, *args, **kwargs):
+            if failing and instance.task_state is None and (
+                    kwargs.get('expected_task_state') == (
+                        task_states.SCHEDULING, None)):
+                save(instance, *args, **kwargs)
+                failing.clear()
+                raise messaging.MessagingTimeout()
+            return save(instance, *args, **kwargs)
+
+        with mock.patch.object(objects.Instance, 'save', lost):
+            self.server = self.api.post_server({'server': self._build_server(
+                flavor_id=self.large, networks='none')})
+            self._wait_for_assert(lambda: self.assertFalse(failing))
+            self._wait_for_assert(
+                lambda: self.assertEqual({}, self.allocations()))
+        self.assertEqual(('BUILD', None), self.state())
+        self.refused(409, self.server)
+        self.assertEqual((0, 0), self.recover(creates=60))
+        self.assertEqual((1, 0), self.recover(creates=-1))
+        server = self.wait_for(self.server, 'ERROR')
+        self.assertIn('can be rebuilt', server['fault']['message'])
+        self.is_built()
+
+    def test_host_loses_its_conductor_as_it_ends(self):
+        """The server runs, and the host cannot say that it has built it."""
+        ended = threading.Event()
+
+        def lost(finish, *args, **kwargs):
+            if 'compute__do_build_and_run_instance' in args:
+                raise messaging.MessagingTimeout()
+            return finish(*args, **kwargs)
+
+        def build_failed(count, *args):
+            count(*args)
+            ended.set()
+
+        with stopped_builds.patched(
+                objects.InstanceActionEvent, 'event_finish_with_failure',
+                lost), stopped_builds.patched(
+                    manager.ComputeManager, '_build_failed', build_failed):
+            self.server = self.api.post_server({'server': self._build_server(
+                flavor_id=self.large, networks='none')})
+            self.assertTrue(ended.wait(30))
+        self.wait_for(self.server, 'ACTIVE')
+        self.assertEqual(1, len(self.allocations()))
+
+    def test_conductor_dies_before_it_asks_the_next_host(self):
+        with self.reschedule(), mock.patch(
+                'nova.conductor.rpcapi.ComputeTaskAPI.build_instances'):
+            self.server = self.api.post_server({'server': self._build_server(
+                flavor_id=self.large, networks='none')})
+            self._wait_for_assert(lambda: self.assertEqual(
+                ('scheduling', None), tuple(self.admin_api.get_server(
+                    self.server['id'])[key] for key in (
+                        'OS-EXT-STS:task_state', 'OS-EXT-SRV-ATTR:host'))))
+            self._wait_for_assert(
+                lambda: self.assertEqual({}, self.allocations()))
+        self.assertEqual((1, 0), self.recover(creates=-1))
+        self.wait_for(self.server, 'ERROR')
+        self.api.delete_server(self.server['id'])
+        self._wait_until_deleted(self.server)
+
+    def test_cell_is_down_as_servers_are_looked_for(self):
+        with mock.patch.object(
+                nova_context, 'scatter_gather_skip_cell0', lambda *args: {
+                    uuids.cell: nova_context.did_not_respond_sentinel}):
+            self.assertEqual((0, 1), self.recover(creates=-1))
+
+    def test_networks_of_the_project(self):
+        """An empty list of networks asks for those of the project."""
+        self.api.microversion = '2.36'
+        self.failed(networks=[])
+        self.api.microversion = 'latest'
+        self.is_built()
+
+    def test_quota_was_used_up_as_a_host_was_found(self):
+        over = exception.TooManyInstances(
+            overs='instances', req=1, used=1, allowed=1)
+        with mock.patch.object(
+                conductor_manager.ComputeTaskManager, '_recheck_quota',
+                side_effect=over):
+            self.server = self.create_waiting('ERROR')
+        self.assertTrue(self.in_cell(
+            self.cell_mappings['cell1'].uuid, self.server))
+        # The create was not recorded by then.
+        self.is_built(('rebuild',))
+
+    def test_rebuilt_as_the_conductor_cleans_up(self):
+        """The conductor is slow after the last host has failed."""
+        states = []
+
+        def slow(clean_up, conductor, context, instance, *args):
+            states.append(self.admin_api.get_server(instance.uuid)['status'])
+            clean_up(conductor, context, instance, *args)
+
+        with stopped_builds.patched(
+                conductor_manager.ComputeTaskManager,
+                '_cleanup_allocated_networks', slow):
+            self.failed(self.reschedule, networks=[{'port': PORT}])
+        self.assertEqual(['BUILD'], states)
+        self.is_built()
 
     # What is refused.
 
@@ -113,7 +296,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
     def test_up_to_2_105(self):
         self.failed()
-        self.api.microversion = '2.105'
+        self.api.microversion = PENDING
         self.refused(409, self.server, imageRef=IMAGE)
         self.api.microversion = 'latest'
         self.unchanged()

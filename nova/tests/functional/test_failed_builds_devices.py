@@ -30,7 +30,7 @@ MAPPING = ('source_type', 'destination_type', 'guest_format', 'boot_index',
 
 
 def name_as_libvirt(_driver, instance, _root, *lists):
-    """Do what the released driver of libvirt does."""
+    """Do what the driver of libvirt does."""
     bdms = list(itertools.chain(*lists))
     for bdm in bdms:
         bdm.device_name = None
@@ -175,7 +175,7 @@ class FailedBuildsSecretsTestCase(failed_builds_base.FailedBuildsBase):
         self.made = []
 
     def spawn(self, context, instance, *args, **kwargs):
-        """Do what the released driver of libvirt does, and fail."""
+        """Do what the driver of libvirt does, and fail."""
         vtpm.get_or_create_secret(context, instance)
         instance.system_metadata['clean_attempts'] = '1'
         instance.save()

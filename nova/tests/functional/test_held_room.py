@@ -633,7 +633,7 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
     @contextlib.contextmanager
     def placement_fails(self, method, url, times=1, **kwargs):
         """Let placement not answer, or answer what it is to answer."""
-        released = getattr(report.SchedulerReportClient, method)
+        original = getattr(report.SchedulerReportClient, method)
         left = [times]
 
         def fail(client, path, *args, **more):
@@ -642,7 +642,7 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
                 if not kwargs:
                     raise ks_exc.ConnectFailure()
                 return FakeResponse(**kwargs)
-            return released(client, path, *args, **more)
+            return original(client, path, *args, **more)
 
         with mock.patch.object(report.SchedulerReportClient, method, fail):
             yield
@@ -718,9 +718,9 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
             self.rebuild(self.server)
             self.waits_again()
 
-    # A scheduler of the release.
+    # A scheduler that is not upgraded.
 
-    def test_scheduler_of_the_release(self):
+    def test_scheduler_that_is_not_upgraded(self):
         self.flags(compute_driver='fake.FakeDriver')
         self.make_room()
         self.hold()

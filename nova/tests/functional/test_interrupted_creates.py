@@ -58,7 +58,7 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
     def test_conductor_dies_after_it_has_mapped_the_server(self):
         self.stopped(_Manager, '_map_instance_to_cell', self.create().arrives,
                      after=True)
-        self.recover(creates=-1)
+        self.assertEqual((1, 0), self.recover(creates=-1))
         self.is_back()
         self.can_be_rebuilt()
 
@@ -80,7 +80,8 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
                 nova_context, 'scatter_gather_skip_cell0', return_value={
                     self.cell_mappings['cell1'].uuid:
                         nova_context.did_not_respond_sentinel}):
-            self.assertEqual((0, 1), self.recover(creates=-1))
+            # The cell cannot be asked, and the server not be returned.
+            self.assertEqual((0, 2), self.recover(creates=-1))
         self.assertEqual('BUILD', self.state()[0])
         self.assertEqual((1, 0), self.recover(creates=-1))
         self.is_back()

@@ -13,13 +13,17 @@ from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional import full_cloud
+from nova.tests.functional import microversions
+
+RELEASED = microversions.RELEASED
+PENDING = microversions.PENDING
 
 PORT = neutron_fixture.NeutronFixture.port_1['id']
 VOLUME = cinder_fixture.CinderFixture.IMAGE_BACKED_VOL
 
 # Those that change the answers about servers, and the last without PENDING.
-OLD = ('2.1', '2.2', '2.37', '2.38', '2.47', '2.73', '2.96', '2.104')
-NEW = ('2.105', 'latest')
+OLD = ('2.1', '2.2', '2.37', '2.38', '2.47', '2.73', '2.96', RELEASED)
+NEW = (PENDING, 'latest')
 
 
 class PendingTestCase(full_cloud.FullCloudTestCase):
@@ -69,7 +73,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
         legacy = api_client.TestOpenStackClient(
             'fake', self.api.base_url.replace('/v2.1', '/v2'),
             project_id=self.api.project_id, roles=['reader', 'member'])
-        for microversion in (None, '2.105', 'latest'):
+        for microversion in (None, PENDING, 'latest'):
             # Version 2 has no microversions; the header is not read.
             legacy.microversion = microversion
             shown = legacy.get_server(server['id'])
@@ -88,7 +92,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
     def test_option_off_changes_no_answer(self):
         self.flags(use_pending_state=False)
         server = self.create_waiting('ERROR')
-        for version in ('2.1', '2.104', '2.105', 'latest'):
+        for version in ('2.1', RELEASED, PENDING, 'latest'):
             self.speak(version)
             for api in self.api, self.admin_api:
                 shown = api.get_server(server['id'])
@@ -109,7 +113,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
 
     def test_what_the_owner_may_change(self):
         server = self.create_waiting(name='before')
-        for version in ('2.104', '2.105'):
+        for version in (RELEASED, PENDING):
             self.speak(version)
             changes = {'name': 'after-' + version,
                        'description': 'waits ' + version,
@@ -135,7 +139,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
 
     def test_actions_are_listed(self):
         server = self.create_waiting()
-        for version in ('2.1', '2.104', '2.105'):
+        for version in ('2.1', RELEASED, PENDING):
             self.speak(version)
             for api in self.api, self.admin_api:
                 action, = api.get_instance_actions(server['id'])
@@ -174,7 +178,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
         self.api.delete_server(server['id'])
 
     def _force_delete(self, server):
-        # The release sends a notification that its own tests do not list.
+        # Nova sends a notification that its own tests do not list.
         with mock.patch.object(rpc.LegacyValidatingNotifier, 'fatal', False):
             self.api.post_server_action(server['id'], {'forceDelete': None})
 
@@ -255,7 +259,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
         request = self._build_server(flavor_id=self.large, networks='none')
         waits = self.wait_for(self.api.post_server(
             {'server': request, 'os:scheduler_hints': hints}), 'PENDING')
-        for version in '2.71', '2.104', '2.105':
+        for version in '2.71', RELEASED, PENDING:
             self.speak(version)
             self.assertEqual([group['id']], self.api.get_server(
                 waits['id'])['server_groups'])
@@ -284,7 +288,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
         path = '/servers/detail?reservation_id=' + reservation
         for server in self.api.api_get(path).body['servers']:
             self.wait_for(server, 'PENDING')
-        for version, status in ('2.104', 'ERROR'), ('2.105', 'PENDING'):
+        for version, status in (RELEASED, 'ERROR'), (PENDING, 'PENDING'):
             self.speak(version)
             found = self.api.api_get(
                 '%s&status=%s' % (path, status)).body['servers']
@@ -300,7 +304,7 @@ class PendingTestCase(full_cloud.FullCloudTestCase):
     def test_schemas_refuse_what_a_microversion_does_not_know(self):
         server = self.create_waiting()
         for path in '/servers/' + server['id'], '/servers/detail':
-            for version in '2.1', '2.2', '2.73', '2.100', '2.104':
+            for version in '2.1', '2.2', '2.73', '2.100', RELEASED:
                 self.speak(version)
                 self.assertEqual(
                     200, self.api.api_request(path).status_code)

@@ -14,6 +14,9 @@ from nova import exception
 from nova import objects
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional import full_cloud
+from nova.tests.functional import microversions
+
+RELEASED = microversions.RELEASED
 
 SCHEDULER = ('nova.scheduler.client.query.SchedulerQueryClient.'
              'select_destinations')
@@ -68,7 +71,7 @@ class PendingCell0TestCase(full_cloud.FullCloudTestCase):
                 (ValueError('unforeseen'), 'ERROR')):
             with mock.patch(SCHEDULER, side_effect=raised):
                 server = self.fails_in_cell0(status)
-            self.speak('2.104')
+            self.speak(RELEASED)
             self.assertEqual(
                 'ERROR', self.api.get_server(server['id'])['status'])
             self.speak('latest')
@@ -80,13 +83,13 @@ class PendingCell0TestCase(full_cloud.FullCloudTestCase):
             self.fails_in_cell0('ERROR')
 
     def test_quota_that_was_used_up_meanwhile(self):
-        released = compute_utils.check_num_instances_quota
+        original = compute_utils.check_num_instances_quota
 
         def check(*args, **kwargs):
             if kwargs.get('orig_num_req'):
                 raise exception.TooManyInstances(
                     overs='instances', req=1, used=1, allowed=1)
-            return released(*args, **kwargs)
+            return original(*args, **kwargs)
 
         with mock.patch.object(
                 compute_utils, 'check_num_instances_quota', check):
@@ -112,7 +115,7 @@ class PendingCell0TestCase(full_cloud.FullCloudTestCase):
             record for record in self.records
             if 'No cell mapping found for cell0' in record.getMessage()]),
             sleep=0.05)
-        # In the release nothing can be deleted while there is none.
+        # Without cell0 nothing could be deleted.
         objects.CellMapping(
             context, uuid=cell0.uuid, name=cell0.name,
             transport_url=cell0.transport_url,
@@ -120,14 +123,14 @@ class PendingCell0TestCase(full_cloud.FullCloudTestCase):
         self._stays_in_build(server)
 
     def test_database_of_cell0_is_down(self):
-        released = db_api.instance_create
+        original = db_api.instance_create
         tried = []
 
         def create(context, values):
             if context.cell_uuid == objects.CellMapping.CELL0_UUID:
                 tried.append(values['uuid'])
                 raise db_exc.DBConnectionError('down')
-            return released(context, values)
+            return original(context, values)
 
         with mock.patch.object(db_api, 'instance_create', create):
             server = self.api.post_server(self.request(flavor_id=self.large))
@@ -136,7 +139,7 @@ class PendingCell0TestCase(full_cloud.FullCloudTestCase):
         self._stays_in_build(server)
 
     def _stays_in_build(self, server):
-        """As released: a build request, mapped to no cell, deletable."""
+        """A build request, mapped to no cell, that can be deleted."""
         self.assertEqual(
             'BUILD', self.api.get_server(server['id'])['status'])
         self.assertIsNone(self.cell_of(server))
@@ -167,7 +170,7 @@ class PendingCell0TestCase(full_cloud.FullCloudTestCase):
                           self.api.get_server, server['id'])
 
     def test_moves_that_find_no_host(self):
-        """A server that was built keeps the state that the release gives."""
+        """A server that was built keeps the state ERROR."""
         server = self.create('ACTIVE')
         for action in {'resize': {'flavorRef': '5'}}, {'migrate': None}:
             self.admin_api.post_server_action(server['id'], action)

@@ -14,6 +14,10 @@ from nova import objects
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional import full_cloud
+from nova.tests.functional import microversions
+
+RELEASED = microversions.RELEASED
+PENDING = microversions.PENDING
 
 PORT = neutron_fixture.NeutronFixture.port_1['id']
 
@@ -82,7 +86,7 @@ class ListTestCase(full_cloud.FullCloudTestCase):
 
     @contextlib.contextmanager
     def stored_as_error(self):
-        """Let the waiting servers be stored as the release stores them."""
+        """Let the waiting servers be stored in ERROR."""
         self._store('pending', 'error', 'pending-%')
         try:
             yield
@@ -115,61 +119,61 @@ class ListTestCase(full_cloud.FullCloudTestCase):
                 ('2.37', 'status=pending', set(), set()),
                 ('2.38', 'status=PENDING', 400, 400),
                 ('2.73', 'status=PENDING', 400, 400),
-                ('2.104', 'status=Pending', 400, 400),
-                ('2.104', 'status=nonsense', 400, 400),
-                ('2.105', 'status=nonsense', 400, 400),
-                ('2.105', 'status=PENDING', waiting, waiting | other),
-                ('2.105', 'status=pending', waiting, waiting | other),
+                (RELEASED, 'status=Pending', 400, 400),
+                (RELEASED, 'status=nonsense', 400, 400),
+                (PENDING, 'status=nonsense', 400, 400),
+                (PENDING, 'status=PENDING', waiting, waiting | other),
+                (PENDING, 'status=pending', waiting, waiting | other),
                 ('latest', 'status=Pending', waiting, waiting | other),
                 ('2.1', 'status=ERROR', failed | waiting,
                  failed | waiting | other),
                 ('2.73', 'status=error', failed | waiting,
                  failed | waiting | other),
-                ('2.104', 'status=ERROR', failed | waiting,
+                (RELEASED, 'status=ERROR', failed | waiting,
                  failed | waiting | other),
-                ('2.105', 'status=ERROR', failed, failed),
-                ('2.105', 'status=error', failed, failed),
+                (PENDING, 'status=ERROR', failed, failed),
+                (PENDING, 'status=error', failed, failed),
                 # Several at once, where an unknown one does not count.
                 ('2.37', 'status=PENDING&status=ACTIVE', {'active'},
                  {'active'}),
-                ('2.104', 'status=PENDING&status=ACTIVE', {'active'},
+                (RELEASED, 'status=PENDING&status=ACTIVE', {'active'},
                  {'active'}),
-                ('2.104', 'status=nonsense&status=ACTIVE', {'active'},
+                (RELEASED, 'status=nonsense&status=ACTIVE', {'active'},
                  {'active'}),
-                ('2.104', 'status=ERROR&status=PENDING', failed | waiting,
+                (RELEASED, 'status=ERROR&status=PENDING', failed | waiting,
                  failed | waiting | other),
-                ('2.105', 'status=ERROR&status=PENDING', failed | waiting,
+                (PENDING, 'status=ERROR&status=PENDING', failed | waiting,
                  failed | waiting | other),
-                ('2.105', 'status=PENDING&status=ACTIVE',
+                (PENDING, 'status=PENDING&status=ACTIVE',
                  waiting | {'active'}, waiting | other | {'active'}),
-                ('2.105', 'status=BUILD&status=PENDING',
+                (PENDING, 'status=BUILD&status=PENDING',
                  waiting | {'build'}, waiting | other | {'build'}),
                 # vm_state is a filter of the administrator, of everybody
                 # from 2.83 on.
                 ('2.1', 'vm_state=pending', everything, set()),
                 ('2.82', 'vm_state=pending', everything, set()),
                 ('2.83', 'vm_state=pending', set(), set()),
-                ('2.104', 'vm_state=pending', set(), set()),
-                ('2.104', 'vm_state=PENDING', set(), set()),
-                ('2.105', 'vm_state=pending', waiting, waiting | other),
+                (RELEASED, 'vm_state=pending', set(), set()),
+                (RELEASED, 'vm_state=PENDING', set(), set()),
+                (PENDING, 'vm_state=pending', waiting, waiting | other),
                 ('2.1', 'vm_state=error', everything,
                  failed | waiting | other),
                 ('2.82', 'vm_state=error', everything,
                  failed | waiting | other),
                 ('2.83', 'vm_state=error', failed | waiting,
                  failed | waiting | other),
-                ('2.104', 'vm_state=error', failed | waiting,
+                (RELEASED, 'vm_state=error', failed | waiting,
                  failed | waiting | other),
-                ('2.105', 'vm_state=error', failed, failed),
-                ('2.105', 'vm_state=active', {'active'}, {'active'}),
-                # The status wins over the vm_state, as in the release.
-                ('2.104', 'vm_state=active&status=ERROR', failed | waiting,
+                (PENDING, 'vm_state=error', failed, failed),
+                (PENDING, 'vm_state=active', {'active'}, {'active'}),
+                # The status wins over the vm_state.
+                (RELEASED, 'vm_state=active&status=ERROR', failed | waiting,
                  failed | waiting | other),
-                ('2.105', 'vm_state=active&status=PENDING', waiting,
+                (PENDING, 'vm_state=active&status=PENDING', waiting,
                  waiting | other),
         ):
             self.speak(version)
-            detail = '/detail' if version in ('2.1', '2.105') else ''
+            detail = '/detail' if version in ('2.1', PENDING) else ''
             for api, expected in ((self.api, tenant), (self.admin_api, admin)):
                 path = '/servers%s?%s' % (detail, query)
                 if api is self.admin_api:
@@ -192,7 +196,7 @@ class ListTestCase(full_cloud.FullCloudTestCase):
         one = {'pending-1'}
         self.admin_api.post_server_action(
             waits['id'], {'lock': {'locked_reason': 'r'}})
-        self.speak('2.105')
+        self.speak(PENDING)
         for query, expected in (
                 ('name=pending-1', one),
                 ('name=error', set()),
@@ -244,9 +248,9 @@ class ListTestCase(full_cloud.FullCloudTestCase):
         gone = self.servers['pending-2']
         self.api.delete_server(gone['id'])
         self._wait_until_deleted(gone)
-        self.speak('2.105')
+        self.speak(PENDING)
         self.assertEqual(['pending-1'], self.listed('status=PENDING'))
-        for version in ('2.104', '2.105'):
+        for version in (RELEASED, PENDING):
             self.speak(version)
             self.assertEqual(
                 ['pending-2'],
@@ -259,7 +263,7 @@ class ListTestCase(full_cloud.FullCloudTestCase):
                                 api=self.admin_api))
 
     def test_paging(self):
-        self.speak('2.105')
+        self.speak(PENDING)
         for query, size in (
                 ('status=PENDING', 1), ('status=PENDING', 10), ('', 1),
                 ('vm_state=pending&sort_key=vm_state&sort_dir=asc', 1),
@@ -285,7 +289,7 @@ class ListTestCase(full_cloud.FullCloudTestCase):
                 'status=PENDING&sort_key=display_name&marker=' +
                 self.servers[marker]['id']), marker)
 
-    def test_answers_of_released_microversions(self):
+    def test_answers_of_earlier_microversions(self):
         """To the letter what they are if the servers are stored in ERROR."""
         queries = [
             '', 'all_tenants=1', 'status=ERROR&limit=2',
@@ -312,7 +316,7 @@ class ListTestCase(full_cloud.FullCloudTestCase):
         def answers():
             found = {}
             for version, api in (('2.1', self.admin_api), ('2.1', self.api),
-                                 ('2.104', self.admin_api)):
+                                 (RELEASED, self.admin_api)):
                 api.microversion = version
                 for query in queries:
                     detail = '/detail' if 'limit' not in query else ''

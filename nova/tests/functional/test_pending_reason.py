@@ -29,7 +29,13 @@ from nova.scheduler import rpcapi
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import glance as glance_fixture
 from nova.tests.functional.api import client as api_client
+from nova.tests.functional import microversions
 from nova.tests.functional import rebuild_base
+
+RELEASED = microversions.RELEASED
+PENDING = microversions.PENDING
+REBUILD = microversions.REBUILD
+REASON = microversions.REASON
 
 CONF = nova.conf.CONF
 
@@ -363,12 +369,12 @@ class OwnerTestCase(PendingReasonBase):
 
     def test_another_cell_is_down(self):
         server = self.create_waiting()
-        released = nova_context.scatter_gather_cells
+        original = nova_context.scatter_gather_cells
         asked = []
 
         def gather(context, cells, *args, **kwargs):
             asked.extend(cell.uuid for cell in cells)
-            return released(context, cells, *args, **kwargs)
+            return original(context, cells, *args, **kwargs)
 
         with mock.patch.object(
                 rpcapi.SchedulerAPI, 'get_pending_verdict', return_value=None
@@ -404,7 +410,7 @@ class AskedToWaitTestCase(PendingReasonBase):
             self.assertEqual([True] * 3, self.shown(server, api))
 
     def test_who_asks_to_wait(self):
-        self.speak('2.104')
+        self.speak(RELEASED)
         server = self.create_waiting()
         self.speak('latest')
         for api, asked in (
@@ -431,7 +437,7 @@ class AskedToWaitTestCase(PendingReasonBase):
     def test_older_microversions(self):
         server = self.create_waiting()
         self.ask(server)
-        for version in '2.104', '2.105', '2.106':
+        for version in RELEASED, PENDING, REBUILD:
             self.speak(version)
             for one in (self.api.get_server(server['id']), *self.api.api_get(
                     '/servers/detail').body['servers']):
@@ -443,7 +449,7 @@ class AskedToWaitTestCase(PendingReasonBase):
         with mock.patch.object(
                 objects.RequestSpec, 'get_by_instance_uuids',
                 side_effect=objects.RequestSpec.get_by_instance_uuids) as load:
-            for version, queries in ('2.106', 1), ('2.107', 2):
+            for version, queries in (REBUILD, 1), (REASON, 2):
                 load.reset_mock()
                 self.speak(version)
                 self.assertEqual(3, len(self.api.api_get(
@@ -485,13 +491,26 @@ class FiltersOfUsageTestCase(PendingReasonBase):
 
 class RouteTestCase(PendingReasonBase):
 
+    def test_microversions(self):
+        for api in self.api, self.admin_api:
+            for version in 'latest', REASON:
+                self.speak(version)
+                answer = api.api_get('/pending').body['pending']
+                self.assertEqual({'microversions': {
+                    'pending': PENDING, 'rebuild': REBUILD,
+                    'reason': REASON}}, answer)
+            answer = api.api_get('/pending?x=1', check_response_status=[400])
+        for version in '2.1', RELEASED, PENDING, REBUILD:
+            self.speak(version)
+            self.api.api_get('/pending', check_response_status=[404])
+
     def test_older_microversions(self):
         server = self.create_waiting()
-        for version in '2.1', '2.104', '2.106':
+        for version in '2.1', RELEASED, REBUILD:
             self.speak(version)
             self.get(server, status=404)
             self.get(server, self.admin_api, status=404)
-        self.speak('2.107')
+        self.speak(REASON)
         self.assertEqual(OWNERS, set(self.pending(server)))
 
     def test_unknown_and_malformed_ids(self):

@@ -4,7 +4,11 @@
 from nova import context as nova_context
 from nova import objects
 from nova.tests.functional import full_cloud
+from nova.tests.functional import microversions
 from nova.tests.functional import server_requests
+
+RELEASED = microversions.RELEASED
+PENDING = microversions.PENDING
 
 
 class SameRequestTestCase(full_cloud.FullCloudTestCase):
@@ -56,14 +60,14 @@ class SameRequestTestCase(full_cloud.FullCloudTestCase):
                 change(instance)
                 instance.save()
 
-    def test_released_microversions(self):
-        for version in ('2.1', '2.104'):
+    def test_earlier_microversions(self):
+        for version in ('2.1', RELEASED):
             self.speak(version)
             self.compare_all(
                 server_requests.REQUESTS + server_requests.ACTIONS)
 
     def test_from_2_105(self):
-        self.speak('2.105')
+        self.speak(PENDING)
         self.compare_all(server_requests.REQUESTS + server_requests.ACTIONS,
                          may_show=True)
 
@@ -71,7 +75,7 @@ class SameRequestTestCase(full_cloud.FullCloudTestCase):
         self.assertEqual(202, self.compare(
             self.admin_api, 'POST', '/servers/SERVER/action',
             {'lock': {'locked_reason': 'because'}}))
-        self.speak('2.104')
+        self.speak(RELEASED)
         self.compare_all(server_requests.ACTIONS, apis=[self.api])
         self.assertEqual(202, self.compare(
             self.admin_api, 'POST', '/servers/SERVER/action',
@@ -80,12 +84,12 @@ class SameRequestTestCase(full_cloud.FullCloudTestCase):
     def test_task_in_progress(self):
         self.both(lambda instance: setattr(
             instance, 'task_state', 'deleting'))
-        self.speak('2.104')
+        self.speak(RELEASED)
         self.compare_all(server_requests.ACTIONS, apis=[self.admin_api])
 
     def test_other_resources(self):
-        for version in ('2.1', '2.104', '2.105'):
+        for version in ('2.1', RELEASED, PENDING):
             self.speak(version)
             for method, path, body in server_requests.ELSEWHERE:
                 self.compare(self.admin_api, method, path, body,
-                             may_show=version == '2.105')
+                             may_show=version == PENDING)

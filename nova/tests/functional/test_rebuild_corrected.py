@@ -15,7 +15,11 @@ from nova import objects
 from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import cyborg as cyborg_fixture
 from nova.tests.functional.api import client
+from nova.tests.functional import microversions
 from nova.tests.functional import rebuild_base
+
+PENDING = microversions.PENDING
+REBUILD = microversions.REBUILD
 
 SELECT = 'nova.scheduler.client.query.SchedulerQueryClient.select_destinations'
 
@@ -163,7 +167,7 @@ class FlavorTestCase(CorrectedBase):
                 {'disabled': True})
         self.assertIn('could not be found', self.refused_unchanged(
             400, server, flavorRef=self.small))
-        # What it has it may be built with, as in the release.
+        # The server may be built with the flavor that it has.
         self.rebuild(server)
         self.wait_for(server, 'PENDING')
 
@@ -268,7 +272,7 @@ class FlavorTestCase(CorrectedBase):
 
     def test_older_microversions(self):
         server = self.create_waiting()
-        for version in '2.105', '2.106':
+        for version in PENDING, REBUILD:
             self.speak(version)
             for body in ({'flavorRef': self.small},
                          {'availability_zone': 'nova'}):
@@ -279,7 +283,7 @@ class FlavorTestCase(CorrectedBase):
         server = self.create_waiting()
         before = self.stored(server)
         image = server['image']['id']
-        for version in '2.1', '2.105', '2.106':
+        for version in '2.1', PENDING, REBUILD:
             self.speak(version)
             for body in (None, 'x', {'imageRef': image,
                                      'availability_zone': 5},

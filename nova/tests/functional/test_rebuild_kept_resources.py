@@ -17,7 +17,7 @@ from nova.tests.fixtures import cyborg as cyborg_fixture
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.libvirt import base as libvirt_base
 from nova.tests.functional import rebuild_twins
-from nova.tests.functional import test_servers_resource_request as released
+from nova.tests.functional import test_servers_resource_request as base
 from nova.virt import fake
 
 CONF = nova.conf.CONF
@@ -84,7 +84,7 @@ class PortsTestCase(ResourcesTestCase):
     """Ports that need bandwidth, packets, or a function of a card."""
 
     compute_driver = 'fake.FakeDriverWithPciResources'
-    neutron_fixture = released.ResourceRequestNeutronFixture
+    neutron_fixture = base.ResourceRequestNeutronFixture
 
     def setUp(self):
         self.useFixture(fake.FakeDriverWithPciResources.
@@ -142,7 +142,7 @@ class PortsTestCase(ResourcesTestCase):
 class PortsOfSeveralGroupsTestCase(PortsTestCase):
     """The same, where a port has groups of resources in one subtree."""
 
-    neutron_fixture = released.MultiGroupResourceRequestNeutronFixture
+    neutron_fixture = base.MultiGroupResourceRequestNeutronFixture
 
     def test_bandwidth(self):
         port = self.neutron.port_with_resource_request

@@ -66,7 +66,7 @@ RETURN = (
 class RecoveryTestCase(stopped_builds.StoppedBuildsBase):
 
     def test_group_of_the_owner_is_the_only_security_group(self):
-        """Recovery has no project: the release would make it a group."""
+        """Recovery has no project: the record would make it a group."""
         cell0 = self.cell_mappings['cell0']
 
         def projects():

@@ -24,8 +24,12 @@ from nova.tests.fixtures import cinder as cinder_fixture
 from nova.tests.fixtures import glance as glance_fixture
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional.api import client as api_client
+from nova.tests.functional import microversions
 from nova.tests.functional import rebuild_base
 from nova.tests.functional import rebuild_twins
+
+RELEASED = microversions.RELEASED
+PENDING = microversions.PENDING
 
 IMAGE = glance_fixture.GlanceFixture.image1['id']
 OTHER_IMAGE = glance_fixture.GlanceFixture.image2['id']
@@ -561,7 +565,7 @@ class StateTestCase(RefusedTestCase):
             server = self.wait_for(self.api.post_server(
                 {'server': self._build_server(
                     flavor_id=self.small, networks='none')}), 'ERROR')
-        self.speak('2.105')
+        self.speak(PENDING)
         self.refuses(409, "is in an invalid state for 'rebuild'", server,
                      imageRef=IMAGE)
 
@@ -602,7 +606,7 @@ class StateTestCase(RefusedTestCase):
         self.refuses(409, 'The networks that instance %s was created with '
                      'are not known' % server['id'], server)
 
-    def test_created_without_the_layer(self):
+    def test_created_before_the_upgrade(self):
         server = self.create_waiting()
         self.forget_request(server)
         self.refuses(409, 'The networks that instance %s was created with '
@@ -727,12 +731,13 @@ class MicroversionTestCase(RefusedTestCase):
 
     def test_before_2_106(self):
         server = self.create_waiting()
-        released = ("Instance %s is in an invalid state for 'rebuild'"
-                    % server['id'])
+        before = ("Instance %s is in an invalid state for 'rebuild'"
+                  % server['id'])
         for version, sentence in (
-                ('2.1', released), ('2.94', released), ('2.104', released),
-                ('2.105', released + '. It was never built: ask for its '
-                 'rebuild with microversion 2.106 or later.')):
+                ('2.1', before), ('2.94', before), (RELEASED, before),
+                (PENDING, before + '. It was never built: ask for its '
+                 'rebuild with microversion %s or later.'
+                 % microversions.REBUILD)):
             self.speak(version)
             ex = self.assertRaises(
                 api_client.OpenStackApiException, self.api.post_server_action,
@@ -751,8 +756,8 @@ class UnreachableTestCase(RefusedTestCase):
         server = self.create_waiting()
         self.refuses(503, 'cannot be reached', server,
                      during=nova_fixtures.DownCellFixture([self.cell0()]))
-        self.speak('2.105')
-        # As in the release.
+        self.speak(PENDING)
+        # The rebuild of a server on a host gets this answer, too.
         self.refuses(500, 'Unexpected API Error', server, imageRef=IMAGE,
                      during=nova_fixtures.DownCellFixture([self.cell0()]))
 
@@ -769,5 +774,5 @@ class UnreachableTestCase(RefusedTestCase):
         with mock.patch('nova.image.glance.API.get',
                         side_effect=exception.GlanceConnectionFailed(
                             server='here', reason='down')):
-            # As in the release.
+            # The rebuild of a server on a host gets this answer, too.
             self.refuses(500, 'GlanceConnectionFailed', server)

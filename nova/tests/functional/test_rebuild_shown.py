@@ -27,7 +27,7 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
 
         :param after: whether it is rebuilt after the method has done its work
         """
-        released = getattr(owner, name)
+        original = getattr(owner, name)
         self.rebuilds = []
 
         def around(*args, **kwargs):
@@ -37,7 +37,7 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
                 self.rebuilds.append(name)
             if first and not after:
                 self.rebuild(self.server)
-            result = released(*args, **kwargs)
+            result = original(*args, **kwargs)
             if first and after:
                 self.rebuild(self.server)
             return result
@@ -93,11 +93,11 @@ class RebuildShownTestCase(rebuild_base.RebuildInCell0Base):
         """
         # The oldest is the last one.
         self.created_long_ago(self.server)
-        released = main_db_api.instance_get_all_by_filters_sort
+        original = main_db_api.instance_get_all_by_filters_sort
         rebuilt = []
 
         def around(context, *args, **kwargs):
-            found = released(context, *args, **kwargs)
+            found = original(context, *args, **kwargs)
             if context.cell_uuid == objects.CellMapping.CELL0_UUID and (
                     not rebuilt):
                 rebuilt.append(found[-1]['uuid'])

@@ -2,7 +2,7 @@
 
 """The rebuild on a harness on which a cast waits until all of it is done.
 
-That is what most of the released functional tests run on. A lock that is held
+That is what most functional tests of Nova run on. A lock that is held
 while something is cast is found there, since who is cast to wants it too.
 """
 

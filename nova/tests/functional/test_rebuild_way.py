@@ -57,7 +57,7 @@ class ElsewhereTestCase(rebuild_races.RacesBase):
                 if status == 'PENDING':
                     self.make_room()
 
-    def test_delete_in_cell0_asks_no_more_than_the_release(self):
+    def test_delete_in_cell0_asks_no_more_than_before(self):
         servers = [self.waiting() for _ in range(2)]
         with mock.patch.object(moved_server, '_elsewhere') as elsewhere:
             self.api.delete_server(servers[0]['id'])

@@ -65,19 +65,19 @@ class SchedulerTestCase(WeatherBase):
         :param claims: whether the scheduler claims before its conductor gives
             up
         """
-        released = query.SchedulerQueryClient.select_destinations
+        original = query.SchedulerQueryClient.select_destinations
 
         def select(client, context, *args, **kwargs):
             def answer(seconds=0):
                 context.timestamp -= datetime.timedelta(seconds=seconds)
-                return released(client, context, *args, **kwargs)
+                return original(client, context, *args, **kwargs)
 
             if len(self.selects) < times:
                 self.selects.append(answer)
                 if claims:
                     answer()
                 raise messaging.MessagingTimeout()
-            return released(client, context, *args, **kwargs)
+            return original(client, context, *args, **kwargs)
 
         self.useFixture(fixtures.MonkeyPatch(SELECT, select))
 
@@ -138,10 +138,10 @@ class SchedulerTestCase(WeatherBase):
     def test_late_claim_while_the_server_returns(self):
         """Nothing is allocated to the server as recovery looks."""
         server = self.timed_out()
-        released, claims = allocations.delete, []
+        original, claims = allocations.delete, []
 
         def delete(*args):
-            result = released(*args)
+            result = original(*args)
             if not claims:
                 claims.append(None)
                 self.selects[0](seconds=3600)
@@ -252,13 +252,13 @@ class SchedulerTestCase(WeatherBase):
         self.until(self.exists, server)
 
     def on_another_host(self, provider):
-        released = query.SchedulerQueryClient.select_destinations
+        original = query.SchedulerQueryClient.select_destinations
 
         def select(client, context, request_spec, *args, **kwargs):
             name = objects.ComputeNode.get_by_uuid(
                 self.in_cell1(context), provider).host
             request_spec.ignore_hosts = [name]
-            return released(client, context, request_spec, *args, **kwargs)
+            return original(client, context, request_spec, *args, **kwargs)
 
         return select
 
@@ -456,14 +456,14 @@ class CellTestCase(WeatherBase):
             database_connection='none://', transport_url='none://')
         cell.create()
         self.useFixture(fixtures.MonkeyPatch('nova.context.CELL_TIMEOUT', 10))
-        released = main_db_api.get_context_manager
+        original = main_db_api.get_context_manager
         asked = self.asked = []
 
         def get(context):
             if context.cell_uuid == uuids.slow:
                 asked.append(context)
                 self.asleep.wait(60)
-            return released(context)
+            return original(context)
 
         self.useFixture(fixtures.MonkeyPatch(
             'nova.db.main.api.get_context_manager', get))

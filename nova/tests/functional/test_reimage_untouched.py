@@ -307,7 +307,7 @@ class OldHostTestCase(volume_reimage_base.VolumeReimageBase):
         self.retried()
 
     def test_other_rebuilds(self):
-        """What writes to no volume goes to any host, as released."""
+        """What writes to no volume goes to any host."""
         self.set_version(service_obj.KNOWS_PENDING - 1)
         self.api.microversion = '2.92'
         self.rebuild(IMAGE)

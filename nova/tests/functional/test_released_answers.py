@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""With the option off the layer changes no answer up to 2.104."""
+"""With the option off the layer changes no answer of the release."""
 
 import os
 import subprocess
@@ -10,6 +10,10 @@ import tempfile
 from oslo_serialization import jsonutils
 
 from nova import test
+from nova.tests.functional import microversions
+
+RELEASED = microversions.RELEASED
+REASON = microversions.REASON
 
 RECORDER = os.path.join(
     os.path.dirname(os.path.abspath(__file__)), 'record_answers.py')
@@ -19,7 +23,7 @@ class ReleasedAnswersTestCase(test.NoDBTestCase):
 
     def record(self, target, **env):
         return subprocess.Popen(
-            [sys.executable, RECORDER, target],
+            [sys.executable, RECORDER, target, RELEASED],
             env=dict(os.environ, **env), text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -37,7 +41,7 @@ class ReleasedAnswersTestCase(test.NoDBTestCase):
                     answers.append(jsonutils.load(source))
         released, layered = answers
         # The one was made without the layer and the other with it.
-        self.assertEqual(['2.104', '2.107'],
+        self.assertEqual([RELEASED, REASON],
                          [released['newest'], layered['newest']])
         self.assertGreater(len(released['answers']), 300)
         self.assertEqual(len(released['answers']), len(layered['answers']))

@@ -8,14 +8,10 @@ from unittest import mock
 from cinderclient import exceptions as cinder_exception
 import fixtures
 
-from nova.compute import cinder_reimage
-from nova.compute import manager
 from nova.compute import power_state
-from nova.compute import resource_tracker
 from nova.compute import rpcapi
 from nova.compute import volume_reimage
 from nova import context as nova_context
-from nova import exception
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional import volume_reimage_base
 
@@ -71,7 +67,7 @@ class GoodPathTestCase(volume_reimage_base.VolumeReimageBase):
         self._wait_for_assert(lambda: self.assertUnchanged(before))
 
     def test_image_backed(self):
-        """A server with its root on the host is rebuilt as released."""
+        """A server with its root on the host is rebuilt as ever."""
         self.server = self.api.post_server({'server': {
             'name': 'server', 'imageRef': IMAGE, 'networks': 'none',
             'flavorRef': self._create_flavor(
@@ -235,7 +231,7 @@ class WaitTestCase(volume_reimage_base.VolumeReimageBase):
     def test_failure_is_noticed_before_the_time_is_over(self):
         self.flags(reimage_timeout_per_gb=600)
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.compute.cinder_reimage._ASK_EVERY', 0.2))
+            'nova.compute.volume_reimage._ASK_EVERY', 0.2))
         self.cinder.outcome = 'error'
         self.assertEqual('ERROR', self.rebuild()['status'])
 
@@ -272,7 +268,7 @@ class WaitTestCase(volume_reimage_base.VolumeReimageBase):
             return volume
         with mock.patch('nova.volume.cinder.API.get', autospec=False,
                         side_effect=get), mock.patch.object(
-                            cinder_reimage.LOG, 'warning') as warning:
+                            volume_reimage.LOG, 'warning') as warning:
             self.rebuild()
         self.assertRebuilt()
         warning.assert_not_called()
@@ -327,49 +323,4 @@ class WaitTestCase(volume_reimage_base.VolumeReimageBase):
 
     def test_timeout_of_unknown_size(self):
         self.cinder.known[self.root]['size'] = 7
-        self.assertEqual(cinder_reimage._ASK_EVERY, self._timeout(size=None))
-
-
-class StockComputeTestCase(volume_reimage_base.VolumeReimageBase):
-    """What the other tests would see with a stock nova-compute.
-
-    nova-api would refuse such a host: here its service version is another.
-    """
-
-    def setUp(self):
-        super().setUp()
-        for module, cls, names in (
-                (manager, 'ComputeManager', (
-                    '_do_rebuild_instance', '_rebuild_default_impl')),
-                (resource_tracker, 'ResourceTracker', (
-                    'delete_allocation_for_evacuated_instance',))):
-            for name in names:
-                self.useFixture(fixtures.MockPatchObject(
-                    getattr(module, cls), name,
-                    getattr(getattr(module.released, cls), name)))
-
-    def test_good_path(self):
-        self.rebuild()
-        self.assertRebuilt()
-
-    def test_refused(self):
-        self.cinder.failures['reimage_volume'] = [REFUSALS['policy']]
-        self.assertTrue(self.allocations())
-        server = self.rebuild()
-        self.assertEqual('ERROR', server['status'])
-        self.assertNotIn('Policy', server['fault']['message'])
-        self.assertIsNone(self.guest_state())
-        self.assertEqual({}, self.allocations())
-        self.assertReserved(self.root, self.data)
-        exc = self.assertRaises(
-            api_client.OpenStackApiException, self.api.post_server_action,
-            self.server['id'], {'rebuild': {'imageRef': OTHER_IMAGE}})
-        self.assertEqual(400, exc.response.status_code)
-
-    def test_detach_fails(self):
-        with mock.patch.object(
-                self.driver, 'detach_volume',
-                side_effect=[None, exception.DeviceDetachFailed(
-                    device='vda', reason='busy')]):
-            self.assertEqual('ERROR', self.rebuild()['status'])
-        self.assertEqual(2, len(self.cinder.attached(self.root)))
+        self.assertEqual(volume_reimage._ASK_EVERY, self._timeout(size=None))

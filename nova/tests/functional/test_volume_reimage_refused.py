@@ -111,7 +111,7 @@ class RefusedTestCase(volume_reimage_base.VolumeReimageBase):
         power_off.assert_not_called()
 
     def test_no_host_for_the_image(self):
-        """The server is in ERROR, as released, and nothing else changes."""
+        """The server is in ERROR, and nothing else changes."""
         image = dict(self.glance.show(None, OTHER_IMAGE), id=uuids.image)
         image['properties'] = {'trait:HW_CPU_X86_SGX': 'required'}
         self.glance.create(None, image)
@@ -224,7 +224,7 @@ class RefusedTestCase(volume_reimage_base.VolumeReimageBase):
         self.retried()
 
     def test_completing_fails_once(self):
-        """The released code deletes the attachment that it cannot complete."""
+        """nova-compute deletes the attachment that it cannot complete."""
         def refuse():
             self.cinder.failures.update(
                 reimage_volume=[REFUSALS['policy']],

@@ -69,7 +69,7 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
         # As in full_cloud: no thread waits longer for who is gone.
         self.flags(long_rpc_timeout=60)
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.compute.cinder_reimage._TRY_AGAIN_AFTER', (0, 0)))
+            'nova.compute.volume_reimage._TRY_AGAIN_AFTER', (0, 0)))
         self.driver = self.compute.manager.driver
         self.root = self.cinder.add_volume(IMAGE)
         self.data = self.cinder.add_volume()
@@ -98,13 +98,13 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
         return self.at_rest()
 
     def at_rest(self):
-        for _try in range(600):
+        for _try in range(200):
             server = self.admin_api.get_server(self.server['id'])
             if server['OS-EXT-STS:task_state'] is None and (
                     self.event('compute_rebuild_instance')['finish_time']):
                 # The fault comes between the two.
                 return self.admin_api.get_server(self.server['id'])
-            time.sleep(0.05)
+            time.sleep(0.2)
         self.fail(server)
 
     def event(self, name):

@@ -13,6 +13,7 @@ import nova_pending
 ROOT = pathlib.Path(nova_pending.__file__).resolve().parent
 TABLE = ROOT / 'doc/source/contributor/volume-backed-rebuild.csv'
 MODULES = [ROOT / 'nova/tests/functional' / name for name in (
+    'layer/test_stock_compute.py',
     'test_reimage_untouched.py', 'test_volume_reimage.py',
     'test_volume_reimage_exchange.py', 'test_volume_reimage_refused.py')]
 TRIALS = ROOT / 'tools/volume_rebuild.py'

@@ -10,6 +10,7 @@ from nova.api.openstack.compute.schemas import server_pending as schema
 from nova.api.openstack import wsgi
 from nova.api import validation
 from nova.compute import api as compute
+from nova.compute import pending
 from nova.compute import pending_reason
 from nova.compute import rebuild_in_cell0
 from nova import exception
@@ -20,13 +21,33 @@ from nova.policies import server_pending as policies
 class ViewBuilder(common.ViewBuilder):
 
     def _get_next_link(self, request, identifier, collection_name):
-        # The release keeps one of several values of a parameter. A page is
-        # that of all hosts that were named.
+        # The base class keeps one of several values of a parameter. A page
+        # is that of all hosts that were named.
         link, _mark, _query = super()._get_next_link(
             request, identifier, collection_name).partition('?')
         params = [(name, value) for name, value in request.params.items()
                   if name != 'marker'] + [('marker', identifier)]
         return '%s?%s' % (link, urlparse.urlencode(params))
+
+
+@validation.validated
+class PendingController(wsgi.Controller):
+
+    @wsgi.api_version(pending_reason.API_VERSION)
+    @wsgi.expected_errors(())
+    @validation.query_schema(schema.index_query)
+    @validation.response_body_schema(schema.index_response)
+    def index(self, req):
+        """Say which microversions this release has for waiting servers.
+
+        The numbers differ from release to release. A client asks at the
+        microversion "latest" before it relies on a number.
+        """
+        return {'pending': {'microversions': {
+            'pending': pending.API_VERSION,
+            'rebuild': rebuild_in_cell0.API_VERSION,
+            'reason': pending_reason.API_VERSION,
+        }}}
 
 
 @validation.validated

@@ -31,7 +31,8 @@ class ServersController:
     @validation.response_body_schema(
         schema.detail_response_v2107, pending_reason.API_VERSION)
     @validation.response_body_schema(
-        schema.detail_response_v2105, pending.API_VERSION, '2.106')
+        schema.detail_response_v2105, pending.API_VERSION,
+        rebuild_in_cell0.API_VERSION)
     @functools.wraps(validation.ending(
         'response_body_schema', '2.104', released.ServersController.detail))
     def detail(self, req):
@@ -42,7 +43,8 @@ class ServersController:
     @validation.response_body_schema(
         schema.show_response_v2107, pending_reason.API_VERSION)
     @validation.response_body_schema(
-        schema.show_response_v2105, pending.API_VERSION, '2.106')
+        schema.show_response_v2105, pending.API_VERSION,
+        rebuild_in_cell0.API_VERSION)
     @functools.wraps(validation.ending(
         'response_body_schema', '2.104', released.ServersController.show))
     def show(self, req, id):
@@ -50,10 +52,12 @@ class ServersController:
         self._add_asked_to_wait(req, [answer['server']])
         return answer
 
-    update = validation.response_body_schema(
-        schema.update_response_v2105, pending.API_VERSION)(validation.ending(
-            'response_body_schema', '2.104',
-            released.ServersController.update))
+    @validation.response_body_schema(
+        schema.update_response_v2105, pending.API_VERSION)
+    @functools.wraps(validation.ending(
+        'response_body_schema', '2.104', released.ServersController.update))
+    def update(self, req, id, body):
+        return released.ServersController.update(self, req, id, body=body)
 
     @nova_pending.new
     def _add_asked_to_wait(self, req, servers):
@@ -136,7 +140,8 @@ class ServersController:
     @nova_pending.in_tree(wsgi.expected_errors((400, 403, 404, 409, 503)))
     @validation.schema(schema.rebuild_v2107, rebuild_correction.API_VERSION)
     @validation.schema(
-        schema.rebuild_v2106, rebuild_in_cell0.API_VERSION, '2.106')
+        schema.rebuild_v2106, rebuild_in_cell0.API_VERSION,
+        rebuild_in_cell0.API_VERSION)
     @validation.response_body_schema(
         schema.rebuild_response_v2105, pending.API_VERSION)
     @functools.wraps(validation.ending(
@@ -156,7 +161,7 @@ class ServersController:
             return released.ServersController._rebuild(
                 self, req=req, id=id, body=body)
         except webob.exc.HTTPConflict as error:
-            # Up to 2.104 the words are those of the release.
+            # Up to 2.104 the words say nothing of that rebuild.
             refusal = error.__context__
             if (not asked_for and
                     context.supports_api_version(pending.API_VERSION) and
@@ -168,7 +173,7 @@ class ServersController:
                 ) % rebuild_in_cell0.API_VERSION
             raise
         except (webob.exc.HTTPInternalServerError, *_UNREACHABLE) as error:
-            # The release answers 500 to all that it does not expect.
+            # The rebuild answers 500 to all that it does not expect.
             cause = error.__context__ if isinstance(
                 error, webob.exc.HTTPInternalServerError) else error
             if not (asked_for and isinstance(cause, _UNREACHABLE)):

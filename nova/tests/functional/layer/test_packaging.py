@@ -32,8 +32,8 @@ CHECKOUT = fake_release.CHECKOUT
 #: What the wheel has beside the layer, under its own name.
 PLUGIN = 'nova_pending_tempest_plugin'
 
-#: A release before the one that the tree is made for.
-OTHER_RELEASE = 'nova>=33,<34'
+#: A release before those that the tree is made for.
+OTHER_RELEASE = 'nova>=32,<33'
 
 # What of the environment of this process must not reach the others.
 FOREIGN = ('PYTHON', 'NOVA_PENDING', 'COVERAGE_', 'OS_NOVA', 'PBR_', 'SKIP_',
@@ -147,7 +147,8 @@ class BuildTest(PackageTestCase):
         self.assertNotEqual(set(), plugin)
         self.assertEqual(
             tree | plugin | {'nova_pending.py', 'nova_pending.pth',
-                             'nova_pending.start', 'nova_pending_check.py'},
+                             'nova_pending.start', 'nova_pending_check.py',
+                             'nova_pending_releases.py'},
             {name for name in self.files
              if not name.startswith(self.info + '/')})
         self.assertThat(self.wheel.name,
@@ -181,7 +182,7 @@ class BuildTest(PackageTestCase):
         # Anything else could change what is installed, and taking the
         # package out would not change it back.
         self.assertEqual(
-            [{'nova', '>=34', '<35'}],
+            [{'nova', '>=33', '<35'}],
             [set(re.findall(r'^\w+|[<>=]+\d+', value))
              for value in metadata.get_all('Requires-Dist')])
         self.assertEqual(
@@ -285,9 +286,9 @@ class InstallTest(PackageTestCase):
         if self.command.exists():
             self.pip('uninstall', '-y', 'nova-pending')
 
-    def microversion(self, **environment):
+    def microversion(self, python=None, **environment):
         return must(
-            self.python, '-W', 'ignore', '-c',
+            python or self.python, '-W', 'ignore', '-c',
             'from nova.api.openstack import api_version_request as v;'
             'print(v.max_api_version().get_string())', cwd=self.top,
             **environment).strip()
@@ -324,8 +325,9 @@ class InstallTest(PackageTestCase):
         self.pip('install', self.wheel)
         site = re.escape(str(self.site.relative_to(self.environment)))
         ours = re.compile(
-            r'%s/(nova_pending\.(py|pth|start)|nova_pending_check\.py'
-            r'|__pycache__/nova_pending(_check)?\.[^/]+\.pyc'
+            r'%s/(nova_pending\.(py|pth|start)'
+            r'|nova_pending_(check|releases)\.py'
+            r'|__pycache__/nova_pending(_check|_releases)?\.[^/]+\.pyc'
             r'|_nova_pending_tree(/.*)?|nova_pending-[^/]+\.dist-info(/.*)?'
             r'|%s(/.*)?)$|bin/nova-pending$' % (site, PLUGIN))
         added = self.added()
@@ -368,6 +370,23 @@ class InstallTest(PackageTestCase):
         self.assertEqual(
             '', must('git', 'status', '--porcelain', cwd=self.clone))
 
+    def test_release_before(self):
+        """The same wheel is laid over the release before the newest."""
+        environment = self.make_environment('before')
+        python = environment / 'bin' / 'python'
+        self.pip('install', '--no-compile', '-c',
+                 CHECKOUT / 'constraints-33.txt', 'nova>=33,<34', self.wheel,
+                 python=python)
+        self.pip('check', python=python)
+        done = run(environment / 'bin' / 'nova-pending', 'status',
+                   cwd=self.top)
+        self.assertEqual((0, ''), (done.returncode, done.stderr), done.stdout)
+        self.assertThat(done.stdout, testtools.matchers.MatchesRegex(
+            r'nova 33\.\S+, laid over from \S+: \d+ modules, no drift\n$'))
+        self.assertEqual('2.106', self.microversion(python))
+        self.assertEqual('2.103', self.microversion(
+            python, NOVA_PENDING='off'))
+
     def test_other_release(self):
         environment = self.make_environment('other')
         python = environment / 'bin' / 'python'
@@ -376,8 +395,8 @@ class InstallTest(PackageTestCase):
         found = must(python, '-c', 'from importlib import metadata;'
                      'print(metadata.version("nova"))').strip()
         sentence = (
-            'nova-pending is made for Nova 34, and this environment has '
-            'nova %s: install "nova>=34,<35" or the nova-pending of that '
+            'nova-pending is made for Nova 33 and 34, and this environment '
+            'has nova %s: install "nova>=33,<35" or the nova-pending of that '
             'release, or set NOVA_PENDING=off to run Nova without it.'
             % found)
         done = run(python, '-c', 'import nova', cwd=self.top)

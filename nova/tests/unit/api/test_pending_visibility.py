@@ -6,6 +6,7 @@ from nova.api.openstack import common
 from nova.api.openstack import wsgi as os_wsgi
 from nova.compute import instance_list
 from nova.compute import pending
+from nova.compute import rebuild_in_cell0
 from nova.compute import task_states
 from nova.db.main import models
 from nova import exception
@@ -53,8 +54,9 @@ class WhoSeesPendingTestCase(test.NoDBTestCase):
 
         app = fakes.TestRouter(Controller())
         for version, state in (
-                ('2.1', 'error'), ('2.104', 'error'), ('2.105', 'pending'),
-                ('2.106', 'pending')):
+                ('2.1', 'error'), ('2.103', 'error'),
+                (pending.API_VERSION, 'pending'),
+                (rebuild_in_cell0.API_VERSION, 'pending')):
             req = fakes.HTTPRequest.blank('/tests', version=version)
             req.headers = {os_wsgi.API_VERSION_REQUEST_HEADER:
                            'compute ' + version}

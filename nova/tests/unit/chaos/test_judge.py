@@ -42,13 +42,20 @@ class OutcomeTestCase(testtools.TestCase):
                    shown=_shown('REBUILD', 'rebuilding'))
         self.check(judge.UNSETTLED, _WAITS, shown=_shown('BUILD'),
                    cells=(None,))
-        self.check(judge.STUCK, _WAITS, shown=_shown('BUILD'),
+        self.check(judge.UNSETTLED, _WAITS, shown=_shown('BUILD'),
                    cells=('cell1',))
+        self.check(judge.UNSETTLED, _BUILT, shown=_shown(
+            'ERROR', 'scheduling'))
 
     def test_server_that_no_host_has_failed_in_its_cell(self):
         self.check(judge.FAILED, _BUILT, shown=_shown('ERROR'),
                    records=(('cell1', None, None),))
+        self.check(judge.FAILED, _BUILT, shown=_shown(
+            'ERROR', 'scheduling'), records=(('cell1', 'scheduling', None),))
         self.check(judge.GIVEN_UP, _BUILT, shown=_shown('ERROR'))
+        self.check(judge.GIVEN_UP, _BUILT, shown={
+            **_shown('ERROR'), 'OS-SRV-USG:launched_at': '2026-11-26T04:44'},
+            records=(('cell1', None, None),))
         self.check(judge.UNSETTLED, _BUILT, shown=_shown('BUILD', 'spawning'))
 
     def test_server_of_two_cells_is_unsettled(self):

@@ -8,10 +8,81 @@ from oslo_db import exception as db_exc
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.cmd import manage
+from nova.compute import pending_rollout
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova.objects import service as service_obj
 from nova import test
+
+
+class LowerServiceVersionsTestCase(test.TestCase):
+
+    NUMBER_OF_CELLS = 2
+
+    def setUp(self):
+        super().setUp()
+        self.output = StringIO()
+        self.useFixture(fixtures.MonkeyPatch('sys.stdout', self.output))
+        self.context = nova_context.get_admin_context()
+
+    def create(self, name, cell, **values):
+        with nova_context.target_cell(
+                self.context, self.cell_mappings[cell]) as cctxt:
+            if values:
+                objects.Instance(
+                    cctxt, uuid=getattr(uuids, name), project_id='project',
+                    flavor=objects.Flavor(), **values).create()
+            else:
+                objects.Service(cctxt, host=name, binary='nova-compute',
+                                topic='compute', report_count=0).create()
+
+    def versions(self, cell):
+        with nova_context.target_cell(
+                self.context, self.cell_mappings[cell]) as cctxt:
+            return [found.version
+                    for found in objects.ServiceList.get_all(cctxt)]
+
+    def test_every_cell(self):
+        for cell in 'cell1', 'cell2':
+            self.create('host', cell)
+            self.assertEqual([service_obj.KNOWS_PENDING], self.versions(cell))
+        self.create('waiting', 'cell0', vm_state='pending')
+        self.assertEqual(0, manage.PendingCommands().lower_service_versions())
+        for cell in 'cell1', 'cell2':
+            self.assertEqual(
+                [service_obj.KNOWS_PENDING - 1], self.versions(cell))
+        with nova_context.target_cell(
+                self.context, self.cell_mappings['cell0']) as cctxt:
+            self.assertEqual('pending', objects.Instance.get_by_uuid(
+                cctxt, uuids.waiting).vm_state)
+        self.assertEqual('', self.output.getvalue())
+
+    def test_a_cell_fails(self):
+        lower = pending_rollout.lower_service_versions
+        down = self.cell_mappings['cell2'].database_connection
+
+        def fail(context):
+            if context.cell_uuid == self.cell_mappings['cell2'].uuid:
+                raise db_exc.DBConnectionError(down)
+            return lower(context)
+
+        self.create('host', 'cell1')
+        self.useFixture(fixtures.MockPatchObject(
+            pending_rollout, 'lower_service_versions', side_effect=fail))
+        self.assertEqual(1, manage.PendingCommands().lower_service_versions())
+        self.assertIn('cell %s are as before'
+                      % self.cell_mappings['cell2'].uuid,
+                      self.output.getvalue())
+        self.assertEqual(
+            [service_obj.KNOWS_PENDING - 1], self.versions('cell1'))
+        self.assertEqual(1, manage.PendingCommands().set_error())
+
+    def test_the_api_database_fails(self):
+        self.useFixture(fixtures.MockPatchObject(
+            nova_context, 'load_cells',
+            side_effect=db_exc.DBConnectionError('gone')))
+        self.assertEqual(3, manage.PendingCommands().lower_service_versions())
 
 
 class SetErrorTestCase(test.TestCase):

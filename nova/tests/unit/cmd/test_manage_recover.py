@@ -29,18 +29,18 @@ class RecoverTestCase(test.NoDBTestCase):
         self.assertIn(text, self.output.getvalue())
 
     def test_nothing_to_do(self):
-        self.assertRun(0, 'put back: 0, not put back: 0')
+        self.assertRun(0, 'recovered: 0, failures: 0')
         self.recover.assert_called_once_with(
             mock.ANY, self.client.return_value, 600, None)
 
     def test_all_put_back(self):
         self.recover.return_value = (3, 0)
-        self.assertRun(0, 'put back: 3', older_than=0, creates_older_than=60)
+        self.assertRun(0, 'recovered: 3', older_than=0, creates_older_than=60)
         self.recover.assert_called_once_with(mock.ANY, mock.ANY, 0, 60)
 
     def test_some_not_put_back(self):
         self.recover.return_value = (3, 1)
-        self.assertRun(1, 'not put back: 1')
+        self.assertRun(1, 'failures: 1')
 
     def test_negative_age(self):
         self.assertRun(2, '--older-than', older_than=-1)

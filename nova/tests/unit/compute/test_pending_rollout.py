@@ -35,24 +35,46 @@ class ServiceVersionTestCase(test.TestCase):
                     self.context, 'nova-conductor')}
 
     def test_history(self):
-        """The release reads the compute RPC version off it."""
+        """nova-compute reads the compute RPC version off it."""
         history = service_obj.SERVICE_VERSION_HISTORY
         self.assertEqual(service_obj.KNOWS_PENDING,
                          service_obj.SERVICE_VERSION)
         self.assertEqual(service_obj.SERVICE_VERSION + 1, len(history))
         self.assertEqual(*history[-2:])
 
-    def test_the_release_starts_after_it(self):
-        stock = service_obj.KNOWS_PENDING - 1
+    def test_an_older_service_starts_after_it(self):
+        older = service_obj.KNOWS_PENDING - 1
         self.start('one', service_obj.SERVICE_VERSION)
         self.start('two', service_obj.SERVICE_VERSION)
-        self.assertRaises(exception.ServiceTooOld, self.start, 'one', stock)
+        self.assertRaises(exception.ServiceTooOld, self.start, 'one', older)
         pending_rollout.lower_service_versions(self.context)
-        self.assertEqual({'one': stock, 'two': stock}, self.versions())
-        self.start('one', stock)
+        self.assertEqual({'one': older, 'two': older}, self.versions())
+        self.start('one', older)
         # Beside one that is not downgraded yet.
         self.start('two', service_obj.SERVICE_VERSION)
-        self.start('three', stock)
+        self.start('three', older)
+
+    def test_heartbeats_after_it(self):
+        """A process keeps the minimum version that it has read."""
+        self.start('one', service_obj.SERVICE_VERSION)
+        self.addCleanup(setattr, service_obj.Service,
+                        '_SERVICE_VERSION_CACHING', False)
+        self.addCleanup(service_obj.Service.clear_min_version_cache)
+        service_obj.Service.enable_min_version_cache()
+        self.assertEqual(
+            service_obj.SERVICE_VERSION, objects.Service.get_minimum_version(
+                self.context, 'nova-conductor'))
+        pending_rollout.lower_service_versions(self.context)
+        found = objects.Service.get_by_host_and_binary(
+            self.context, 'one', 'nova-conductor')
+        self.assertEqual(service_obj.KNOWS_PENDING - 1, found.version)
+        for _heartbeat in range(2):
+            found.report_count += 1
+            found.save()
+        self.start('one', service_obj.SERVICE_VERSION)
+        service_obj.Service.clear_min_version_cache()
+        self.assertRaises(exception.ServiceTooOld, self.start, 'one',
+                          service_obj.KNOWS_PENDING - 1)
 
     def test_other_versions_stay(self):
         self.start('older', service_obj.KNOWS_PENDING - 2)

@@ -61,7 +61,7 @@ class FakeRelease(fixtures.Fixture):
         self.tree = self.site / '_nova_pending_tree'
         self.tree.mkdir()
         for name in ('nova_pending.py', 'nova_pending.pth',
-                     'nova_pending_check.py'):
+                     'nova_pending_check.py', 'nova_pending_releases.py'):
             shutil.copy(CHECKOUT / name, self.site)
         if self._version is not None:
             self.set_version(self._version)

@@ -32,4 +32,5 @@ class DriftTestCase(test.NoDBTestCase):
         for sentence in found:
             self.assertRegex(
                 sentence, r'nova\.(compute\.manager\.ComputeManager|'
+                r'conductor\.manager\.ComputeTaskManager|'
                 r'objects\.build_request\.BuildRequest)\.')

@@ -427,19 +427,20 @@ class RefusalTest(testtools.TestCase):
                          done.stderr)
 
     def test_release(self):
-        for version in ('33.0.0', '35.0.0', '3.4', '340.0.0', '35.0.0.0rc1',
+        for version in ('32.3.0', '35.0.0', '3.4', '340.0.0', '35.0.0.0rc1',
                         '34.0.0.0rc1', '34.0.0.0b2', '34.0.0.dev7',
-                        '34.0.dev7', '0+unknown'):
+                        '34.0.dev7', '33.0.0.0rc1', '0+unknown'):
             self.fake.set_version(version)
             self.assertRefused(
-                'LayerError: nova-pending is made for Nova 34, and this '
-                'environment has nova %s: install "nova>=34,<35" or the '
+                'LayerError: nova-pending is made for Nova 33 and 34, and '
+                'this environment has nova %s: install "nova>=33,<35" or the '
                 'nova-pending of that release, or set NOVA_PENDING=off to '
                 'run Nova without it.' % version)
 
     def test_release_in_the_range(self):
         for version in ('34.0.0', '34', '34.0.1', '34.2.0', '34.0.1.dev5',
-                        '34.1.0.0rc1', '34.0.0+vendor.1', '34.0.0.post1'):
+                        '34.1.0.0rc1', '34.0.0+vendor.1', '34.0.0.post1',
+                        '33.0.0', '33', '33.0.2', '33.1.0.0rc1'):
             self.fake.set_version(version)
             done = self.fake.run('import nova')
             self.assertEqual((0, ''), (done.returncode, done.stderr), version)
@@ -447,8 +448,8 @@ class RefusalTest(testtools.TestCase):
     def test_release_without_metadata(self):
         shutil.rmtree(self.fake.site / 'nova.dist-info')
         self.assertRefused(
-            'LayerError: nova-pending is made for Nova 34, and this '
-            'environment has none installed: install "nova>=34,<35" or the '
+            'LayerError: nova-pending is made for Nova 33 and 34, and this '
+            'environment has none installed: install "nova>=33,<35" or the '
             'nova-pending of that release, or set NOVA_PENDING=off to run '
             'Nova without it.')
 
@@ -468,7 +469,8 @@ class RefusalTest(testtools.TestCase):
         self.assertEqual(1, done.returncode)
         self.assertThat(
             done.stderr.splitlines()[-1], testtools.matchers.StartsWith(
-                'nova_pending.LayerError: nova-pending is made for Nova 34'))
+                'nova_pending.LayerError: nova-pending is made for Nova 33 '
+                'and 34, '))
 
     def test_unknown_value_of_the_switch(self):
         for value in ('0', 'no', 'false', 'of'):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import os
+import re
 import subprocess
 import sys
 
@@ -186,9 +187,10 @@ def indented(first):
     def test_release_is_refused(self):
         self.fake.set_version('35.1.0')
         self.assertEqual((nova_pending_check.EXIT_REFUSED, [
-            'refused: nova-pending is made for Nova 34, and this environment '
-            'has nova 35.1.0: install "nova>=34,<35" or the nova-pending of '
-            'that release, or set NOVA_PENDING=off to run Nova without it.',
+            'refused: nova-pending is made for Nova 33 and 34, and this '
+            'environment has nova 35.1.0: install "nova>=33,<35" or the '
+            'nova-pending of that release, or set NOVA_PENDING=off to run '
+            'Nova without it.',
         ]), self.status())
 
     def test_file_is_refused(self):
@@ -445,8 +447,9 @@ class OwnTreeTest(testtools.TestCase):
         lines = self.status()
         modules = nova_pending_check.modules()
         self.assertThat(lines[-1], testtools.matchers.MatchesRegex(
-            r'nova 34\.\S+, laid over from %s: %d modules, no drift$' % (
-                nova_pending.tree(), len(modules))))
+            r'nova %s, laid over from %s: %d modules, no drift$' % (
+                re.escape(nova_pending.release()), nova_pending.tree(),
+                len(modules))))
         shown = [line for line in lines if line.startswith('nova.')]
         self.assertEqual(modules, shown)
         # A file that does nothing would have no line below its name.

@@ -156,7 +156,7 @@ class BuildRequestTestCase(test.TestCase):
 
     def test_interrupted_create(self):
         self.made().create()
-        # That is when the release lets a column be set.
+        # The database sets created_at to now.
         before = datetime.datetime(2100, 1, 1)
         self.assertEqual([uuids.instance], self.interrupted(creates=before))
         self.assertEqual([], self.interrupted(rebuilds=before))
@@ -217,5 +217,5 @@ class BuildRequestTestCase(test.TestCase):
         self.assertTrue(other.take(self.passes(hours=1)))
         self.assertRaises(build_request.LeaseLost, self.look_for, mine)
         self.convert(other)
-        # No mapping: the server was deleted, as the release knows it.
+        # No mapping: the server was deleted.
         self.assertRaises(exception.BuildRequestNotFound, self.look_for, mine)

@@ -5,11 +5,14 @@ import fixtures
 from nova.api.openstack.compute import server_pending
 from nova.compute import pending_reason
 from nova.compute import vm_states
+import nova.conf
 from nova import exception
 from nova.policies import server_pending as policies
 from nova.tests.unit.api.openstack import fakes
 from nova.tests.unit import fake_instance
 from nova.tests.unit.policies import base
+
+CONF = nova.conf.CONF
 
 
 class ServerPendingPolicyTest(base.BasePolicyTest):
@@ -19,6 +22,9 @@ class ServerPendingPolicyTest(base.BasePolicyTest):
 
     def setUp(self):
         super().setUp()
+        # The harness of Nova 33 turns off what the services do by default.
+        if 'enforce_scope' in CONF.oslo_policy:
+            self.flags(enforce_scope=True, group='oslo_policy')
         self.controller = server_pending.ServerPendingController()
         self.req = fakes.HTTPRequest.blank(
             '', version=pending_reason.API_VERSION)

@@ -143,6 +143,42 @@ class ReleasedSuitesTestCase(testtools.TestCase):
             'listed, but it does not fail: ' + BASE + 'test_as_released',
             '1 passed, 0 failed, 1 skipped', 'unit')
 
+    def test_tests_that_the_branch_edits_may_fail(self):
+        """Of the tests that ddt makes of one, some have to fail."""
+        self.write('site/nova/tests/unit/test_servers.py', SUITE + '''
+    def test_edited(self):
+        self.fail('edited')
+
+    def test_edited_1__True_(self):
+        pass
+
+    test_edited_2__False_ = test_edited
+    del test_edited
+''')
+        by_design = [{'reason': 'it is ours', 'counterpart': OURS,
+                      'tests': [BASE + 'test_newest_microversion']}]
+        template = [{'reason': 'no template',
+                     'tests': [BASE + 'test_template']}]
+        self.expect(template, by_design)
+        self.assertRefused('not listed: ' + BASE + 'test_edited_2__False_',
+                           '2 passed, 1 failed, 1 skipped', 'unit')
+        by_design.append({'reason': 'it is edited', 'counterpart': OURS,
+                          'edit': 'nova/tests/unit/test_servers.py'})
+        self.expect(template, by_design)
+        tests_of = mock.patch.object(
+            self.runner.edits, 'tests_of',
+            return_value={BASE + 'test_edited'})
+        with tests_of as derive:
+            code, lines = self.run_suites('unit')
+            self.assertEqual((0, '2 passed, 0 failed, 1 skipped'),
+                             (code, lines[-1]), lines)
+            derive.assert_called_once_with(
+                'nova/tests/unit/test_servers.py', self.site)
+            derive.return_value = {BASE + 'test_as_released'}
+            self.assertRefused(
+                'listed, but it does not fail: ' + BASE + 'test_as_released',
+                '2 passed, 1 failed, 1 skipped', 'unit')
+
     def test_a_listed_test_that_is_not_in_the_suite_is_refused(self):
         gone = BASE + 'test_gone'
         self.expect(

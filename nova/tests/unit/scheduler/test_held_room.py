@@ -269,7 +269,7 @@ class CandidateTestCase(HeldRoomBase):
         for status in 500, 503:
             self.client.get.return_value = answer(status)
             self.schedule()
-            # The release extends a list by the second of pinned CPUs.
+            # Nova extends a list by the second of pinned CPUs.
             self.assertEqual(([], {}), self.candidates())
         self.client.put.assert_not_called()
 
@@ -298,7 +298,7 @@ class CandidateTestCase(HeldRoomBase):
             lambda _context, provider: mock.Mock(traits={
                 'MISC_SHARES_VIA_AGGREGATE'} if provider == uuids.disks
                 else set()))
-        # What the released client returns where Placement does not answer.
+        # The client returns None where Placement does not answer.
         self.client._get_provider_aggregates.return_value = None
         self.assertRaises(
             exception.ResourceProviderAggregateRetrievalFailed,

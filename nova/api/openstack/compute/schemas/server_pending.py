@@ -3,6 +3,34 @@
 from nova.api.validation import parameter_types
 from nova.api.validation import response_types
 
+index_query = {
+    'type': 'object',
+    'properties': {},
+    'additionalProperties': False,
+}
+
+index_response = {
+    'type': 'object',
+    'properties': {
+        'pending': {
+            'type': 'object',
+            'properties': {
+                'microversions': {
+                    'type': 'object',
+                    'additionalProperties': {
+                        'type': 'string',
+                        'pattern': r'^2\.\d+$',
+                    },
+                },
+            },
+            'required': ['microversions'],
+            'additionalProperties': False,
+        },
+    },
+    'required': ['pending'],
+    'additionalProperties': False,
+}
+
 show_query = {
     'type': 'object',
     'properties': {

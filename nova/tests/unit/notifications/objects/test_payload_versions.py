@@ -11,7 +11,7 @@ from nova.objects import fields
 from nova import test
 from nova.tests.unit.notifications.objects import test_notification
 
-# The fingerprints that differ from those of the release.
+# The fingerprints of the payloads that have the state.
 NOTIFICATION_OBJECT_DATA = {
     'ComputeTaskPayload': '1.1-ebd185c4eb42b78b6f50a7ee3c9c9a81',
     'InstanceActionPayload': '1.10-3ee4c2cdd6485df03b3af78f8de1e7ef',
@@ -79,14 +79,13 @@ class PayloadVersionsTestCase(test.NoDBTestCase):
                          payload_classes().keys())
         for name, cls in payload_classes().items():
             before = vars(cls)['VERSION_BEFORE_PENDING']
-            # In the branch of Nova the released test has the new version.
             self.assertIn(
                 test_notification.notification_object_data[name].split('-')[0],
                 (before, cls.VERSION))
             major, minor = before.split('.')
             self.assertEqual('%s.%d' % (major, int(minor) + 1), cls.VERSION)
 
-    def test_the_released_version_is_sent_for_every_released_state(self):
+    def test_the_version_before_is_sent_for_every_other_state(self):
         for cls in payload_classes().values():
             for state in STATES:
                 primitive = make(cls, state).obj_to_primitive()
@@ -96,7 +95,7 @@ class PayloadVersionsTestCase(test.NoDBTestCase):
                     primitive['nova_object.version'], (cls, state))
                 self.assertEqual(state, data(primitive)['state'])
 
-    def test_a_payload_without_a_state_is_sent_at_the_released_version(self):
+    def test_a_payload_without_a_state_is_sent_at_the_version_before(self):
         payload = compute_task.ComputeTaskPayload.__new__(
             compute_task.ComputeTaskPayload)
         base.NovaObject.__init__(payload)
@@ -113,7 +112,7 @@ class PayloadVersionsTestCase(test.NoDBTestCase):
             primitive = make(instance_payload.InstanceUpdatePayload,
                              *states).obj_to_primitive()
             self.assertEqual(version, primitive['nova_object.version'])
-            # Its states are strings, as in the release.
+            # Its states are strings.
             update = data(primitive)['state_update']
             self.assertEqual('1.0', update['nova_object.version'])
             self.assertEqual(states, (data(primitive)['state'],
@@ -136,7 +135,7 @@ class PayloadVersionsTestCase(test.NoDBTestCase):
                 payload = data(primitive)['payload']
                 self.assertEqual(version, payload['nova_object.version'])
 
-    def test_a_consumer_of_the_released_version_gets_error(self):
+    def test_a_consumer_of_the_version_before_gets_error(self):
         for cls in payload_classes().values():
             payload = make(cls, 'pending', 'pending', 'pending')
             primitive = payload.obj_to_primitive(
@@ -161,7 +160,7 @@ class PayloadVersionsTestCase(test.NoDBTestCase):
             self.assertEqual(('building', state),
                              (update['old_state'], update['state']))
 
-    def test_a_payload_without_the_enum_is_sent_as_in_the_release(self):
+    def test_a_payload_without_the_enum_is_sent_as_ever(self):
         payload = instance_payload.InstanceStateUpdatePayload(
             'building', 'pending', None, None)
         payload.obj_reset_changes()
@@ -184,6 +183,6 @@ class PayloadVersionsTestCase(test.NoDBTestCase):
             self.assertEqual('1.0', make(
                 OtherPayload, state).obj_to_primitive()['nova_object.version'])
 
-    def test_an_unknown_state_is_refused_as_in_the_release(self):
+    def test_an_unknown_state_is_refused_as_ever(self):
         for cls in payload_classes().values():
             self.assertRaises(ValueError, make, cls, 'waiting')

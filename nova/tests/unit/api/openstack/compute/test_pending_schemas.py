@@ -8,7 +8,16 @@ from nova.api.openstack.compute import server_pending
 from nova.api.openstack.compute import servers
 from nova.api import validation
 from nova.compute import pending
+from nova.compute import pending_reason
+from nova.compute import rebuild_in_cell0
 from nova import test
+
+PENDING = pending.API_VERSION
+REBUILD = rebuild_in_cell0.API_VERSION
+REASON = pending_reason.API_VERSION
+
+#: The last microversion of the release.
+RELEASED = '2.%d' % (int(PENDING.partition('.')[2]) - 1)
 
 KINDS = ('request_body_schemas', 'request_query_schemas',
          'response_body_schemas')
@@ -43,38 +52,38 @@ class MicroversionSchemasTestCase(test.NoDBTestCase):
                 if version(text).matches(low, high)]
 
     def test_newest_is_known(self):
-        self.assertEqual('2.107', api_version_request._MAX_API_VERSION)
-        for number in '2.105', '2.106', '2.107':
+        self.assertEqual(REASON, api_version_request._MAX_API_VERSION)
+        for number in PENDING, REBUILD, REASON:
             self.assertIn('* %s - ' % number,
                           api_version_request.REST_API_VERSION_HISTORY)
-            self.assertTrue(version(number) <= version('2.107'))
+            self.assertTrue(version(number) <= version(REASON))
 
     def test_each_version_of_a_method_has_one_schema(self):
         for method in methods():
-            top = getattr(method, 'max_version', None) or '2.107'
+            top = getattr(method, 'max_version', None) or REASON
             for kind in KINDS:
                 if not hasattr(method, kind):
                     continue
-                for text in '2.104', '2.105', '2.106', '2.107':
+                for text in RELEASED, PENDING, REBUILD, REASON:
                     if version(text) > version(top):
                         continue
                     self.assertLessEqual(
                         len(self.schemas_at(method, kind, text)), 1,
                         (method.__qualname__, kind, text))
-                if getattr(method, 'min_version', None) != '2.107':
+                if getattr(method, 'min_version', None) != REASON:
                     self.assertEqual(
-                        len(self.schemas_at(method, kind, '2.104')),
-                        len(self.schemas_at(method, kind, '2.105')),
+                        len(self.schemas_at(method, kind, RELEASED)),
+                        len(self.schemas_at(method, kind, PENDING)),
                         (method.__qualname__, kind))
 
-    def test_only_from_2_105_the_state_is_in_a_schema(self):
+    def test_state_is_in_the_schemas_of_its_microversions(self):
         know = set()
         for method in methods():
             for schema, low, _high in method.response_body_schemas._schemas:
                 text = jsonutils.dumps(schema)
                 if '"PENDING"' in text:
                     self.assertIn(low.get_string(),
-                                  (pending.API_VERSION, '2.107'))
+                                  (PENDING, REASON))
                     know.add(method.__qualname__)
         self.assertEqual({
             'ServersController.detail', 'ServersController.show',
@@ -84,12 +93,13 @@ class MicroversionSchemasTestCase(test.NoDBTestCase):
         for controller, names in (
                 (servers.ServersController,
                  ('detail', 'show', 'update', '_rebuild')),
+                (server_pending.PendingController, ('index',)),
                 (server_pending.ServerPendingController, ('show',))):
             for name in names:
                 method = getattr(controller, name)
                 for kind in KINDS:
                     if hasattr(method, kind):
-                        schema, = self.schemas_at(method, kind, '2.107')
+                        schema, = self.schemas_at(method, kind, REASON)
                         jsonschema.Draft202012Validator.check_schema(schema)
 
     def accepts(self, text, **rebuild):
@@ -103,9 +113,9 @@ class MicroversionSchemasTestCase(test.NoDBTestCase):
             return False
         return True
 
-    def test_rebuild_needs_no_image_from_2_106(self):
+    def test_rebuild_needs_no_image_from_its_microversion_on(self):
         image = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
-        for text, none, null in ('2.105', False, False), ('2.106', True, True):
+        for text, none, null in (PENDING, False, False), (REBUILD, True, True):
             self.assertTrue(self.accepts(text, imageRef=image))
             self.assertFalse(self.accepts(text, imageRef=12))
             self.assertEqual(none, self.accepts(text))

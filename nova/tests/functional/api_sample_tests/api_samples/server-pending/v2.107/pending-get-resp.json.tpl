@@ -1,0 +1,9 @@
+{
+    "pending": {
+        "microversions": {
+            "pending": "%(number)s",
+            "reason": "%(number)s",
+            "rebuild": "%(number)s"
+        }
+    }
+}
