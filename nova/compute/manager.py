@@ -4,6 +4,7 @@ import contextlib
 import functools
 
 from oslo_log import log as logging
+import oslo_messaging as messaging
 from oslo_utils import excutils
 
 from nova.compute import build_results
@@ -28,6 +29,10 @@ class ComputeManager:
             admin_password, injected_files, requested_networks,
             security_groups, block_device_mapping, node=None, limits=None,
             host_list=None, accel_uuids=None):
+        if self._has_other_record(context, instance):
+            LOG.warning('The server was rebuilt since this host was asked to '
+                        'build it, and is not built here.', instance=instance)
+            return build_results.FAILED_BY_POLICY
         # A save gives the Instance the ID of the record that has the UUID.
         record_id = instance.id
         try:
@@ -53,6 +58,21 @@ class ComputeManager:
 
     @nova_pending.new
     @staticmethod
+    def _has_other_record(context, instance):
+        """Whether the cell has another record than the host was asked for.
+
+        Instance.save() finds the record by UUID. A host that takes its message
+        late would build a server again that a rebuild has placed elsewhere.
+        """
+        try:
+            return objects.Instance.get_by_uuid(
+                context, instance.uuid, expected_attrs=[]).id != instance.id
+        except Exception:
+            # The build begins with a save, which fails then, too.
+            return False
+
+    @nova_pending.new
+    @staticmethod
     def _keeps_allocations(context, instance, record_id):
         """Whether what is allocated to a server is not this host's to delete.
 
@@ -68,10 +88,12 @@ class ComputeManager:
                 expected_attrs=[])
         except exception.InstanceNotFound:
             return True
-        except Exception:
+        except messaging.MessagingException:
             LOG.exception('It is not known whether the server was built: its '
                           'allocations stay.', instance=instance)
             return True
+        except Exception:
+            return False
         return now.id != record_id or now.vm_state == vm_states.ACTIVE
 
     def _do_rebuild_instance(

@@ -464,6 +464,38 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.admin_api.post_server_action(
             self.server['id'], {'os-resetState': {'state': 'error'}})
         self.server = self.admin_api.get_server(self.server['id'])
+        return casts[0]
+
+    def test_host_comes_late_to_a_server_that_was_rebuilt(self):
+        """The next host is in the same cell: that has a record again."""
+        message = self.left_to_a_late_host()
+        self.admin_api.put_service(
+            self.computes['bad'].service_ref.uuid, {'status': 'disabled'})
+        self.make_room()
+        # SQLite gives the ID of the last row to the next row.
+        self._create_server(flavor_id=self.small, networks='none')
+        self.rebuild(self.server)
+        built = self.wait_for(self.server, 'ACTIVE')
+        self.assertEqual('roomy', built['OS-EXT-SRV-ATTR:host'])
+        before = self.allocations()
+        self.assertEqual([self.provider('roomy')], list(before))
+        results = []
+
+        def take(build, *args, **kwargs):
+            results.append(build(*args, **kwargs))
+            return results[0]
+
+        with mock.patch(failed_builds_base.SPAWN) as spawn, (
+                stopped_builds.patched(
+                    manager.ComputeManager, '_do_build_and_run_instance',
+                    take)):
+            compute_rpcapi.ComputeAPI().build_and_run_instance(
+                nova_context.get_admin_context(), **message)
+            self._wait_for_assert(lambda: self.assertTrue(results))
+        spawn.assert_not_called()
+        self.assertEqual(('ACTIVE', None), self.state())
+        self.assertEqual(built, self.admin_api.get_server(self.server['id']))
+        self.assertEqual(before, self.allocations())
 
     def claim(self):
         """Let the host claim the record, as the resource tracker does."""
