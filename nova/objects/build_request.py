@@ -28,7 +28,8 @@ _LEASE = '{"nova_pending": '
 # BuildRequest.before of a create, whose server had no record before.
 _NOTHING_BEFORE = {'vm_state': None, 'actions': [], 'reserve': False}
 
-# A build request makes up these attributes of its Instance at each load.
+# BuildRequest sets these attributes of its Instance at each load, so that they
+# never tell of a change.
 _NOT_COMPARED = ('created_at', 'updated_at', 'tags')
 
 
@@ -45,6 +46,10 @@ class Place(ty.NamedTuple):
 
     cell_uuid: str | None
     has_build_request: bool
+
+
+#: What place_of() returns of a server that is deleted.
+GONE = (None, Place(None, False))
 
 
 def place_of(
@@ -66,10 +71,17 @@ def place_of(
     return found and Place(found[0], found[1] is not None)
 
 
-def _is_rebuild(row):
+def _has_lease(row):
     """Return the condition that a row has a lease."""
     return sa.func.coalesce(
         row.tags.startswith(_LEASE, autoescape=True), sa.false())
+
+
+def _was_create(row):
+    """Return the condition that a row with a lease was that of a create."""
+    return ~sa.func.coalesce(
+        row.block_device_mappings.startswith(_LEASE, autoescape=True),
+        sa.false())
 
 
 def interrupted(
@@ -83,16 +95,19 @@ def interrupted(
     :param context: the request context
     :param rebuilds_before: when the lease of a rebuild must have been renewed
         last, None for no rebuilds
-    :param creates_before: when a create must have been asked for, None for no
-        creates
+    :param creates_before: when a create must have been asked for, or the lease
+        of a create that recovery has taken must have been renewed last, None
+        for no creates
     :param limit: how many are returned at most
     """
     row = api_models.BuildRequest
     found = sa.false()
     if rebuilds_before is not None:
-        found |= _is_rebuild(row) & (row.updated_at < rebuilds_before)
+        found |= _has_lease(row) & (row.updated_at < rebuilds_before)
     if creates_before is not None:
-        found |= ~_is_rebuild(row) & (row.created_at < creates_before)
+        found |= ~_has_lease(row) & (row.created_at < creates_before)
+        found |= _has_lease(row) & _was_create(row) & (
+            row.updated_at < creates_before)
     with api_db_api.context_manager.reader.using(context) as session:
         return [uuid for uuid, in session.query(row.instance_uuid).filter(
             found).order_by(row.id).limit(limit)]
@@ -153,7 +168,7 @@ class BuildRequest:
         # The holder of the lease has the server: no other process deletes the
         # row.
         if not context.session.query(row).filter(
-                row.instance_uuid == instance_uuid, ~_is_rebuild(row)).delete(
+                row.instance_uuid == instance_uuid, ~_has_lease(row)).delete(
                     synchronize_session=False):
             raise exception.BuildRequestNotFound(uuid=instance_uuid)
 
@@ -190,8 +205,8 @@ class BuildRequest:
             row = released.BuildRequest._get_by_instance_uuid_from_db(
                 context, instance_uuid)
         except exception.BuildRequestNotFound:
-            if mine is not None and place_of(context, instance_uuid) not in (
-                    None, Place(None, False)):
+            if mine is not None and (
+                    place_of(context, instance_uuid) not in GONE):
                 raise LeaseLost(instance_uuid=instance_uuid)
             raise
         if mine is not None and (

@@ -158,7 +158,7 @@ def purge(
     archive_deleted_rows would take the request spec of the living server.
 
     :param row_id: the ID of the row, None for whatever row the server has
-    :returns: False if a host has claimed room for that record
+    :returns: False if a host has set itself as the host of that record
     """
     row = main_models.Instance
     with nova_context.target_cell(context, cell) as cctxt:

@@ -106,7 +106,7 @@ class RebuildInCell0Task(base.TaskBase):
             LOG.info('The server was deleted, or its build was taken over.',
                      instance=self.instance)
             # A nova-api that dies as it deletes the server leaves a hold.
-            self._delete_lost_allocations()
+            self._delete_what_is_lost()
             return
         self.build_request = current
         self._notify()
@@ -190,7 +190,7 @@ class RebuildInCell0Task(base.TaskBase):
         exc = ex.args[0] if isinstance(ex, NotBuilt) else ex
         try:
             if isinstance(exc, build_request_module.LeaseLost):
-                self._delete_lost_allocations()
+                self._delete_what_is_lost()
             elif self.build_request.cell is not None:
                 self._set_error(exc)
             elif (_may_still_claim(exc) and
@@ -203,7 +203,7 @@ class RebuildInCell0Task(base.TaskBase):
                     self.context, self.manager.report_client,
                     self.build_request, exc, self.manager.host)
         except build_request_module.LeaseLost:
-            self._delete_lost_allocations()
+            self._delete_what_is_lost()
 
     def _set_error(self, exc: Exception) -> None:
         """Leave a server in ERROR whose host was not asked."""
@@ -218,6 +218,17 @@ class RebuildInCell0Task(base.TaskBase):
                 self.context, self.build_request.cell, self.instance.uuid,
                 exc, updates=updates)
 
-    def _delete_lost_allocations(self) -> None:
+    def _delete_what_is_lost(self) -> None:
+        """Delete what this build has left of a server that it has lost.
+
+        Whoever has the server now deletes the record of this build, unless
+        the owner has deleted the server before that record was created.
+        """
+        if self.is_mine and build_request_module.place_of(
+                self.context, self.instance.uuid) in build_request_module.GONE:
+            unbuilt_instance.purge(
+                self.context, objects.CellMapping.get_by_uuid(
+                    self.context, self.build_request.lease['cell']),
+                self.instance.uuid)
         lost_claims.delete(
             self.context, self.manager.report_client, self.instance.uuid)

@@ -68,6 +68,17 @@ class Result(ty.NamedTuple):
     failed: int
 
 
+class _NotBegun(ty.NamedTuple):
+    """The record of a server that is on no host.
+
+    The task state is None if a host has begun to build the server, and has not
+    set itself as the host of the record.
+    """
+
+    row_id: int
+    task_state: str | None
+
+
 def is_pinned() -> bool:
     """Whether older conductors may be running beside this one.
 
@@ -127,7 +138,8 @@ def recover(
 ) -> Result:
     """Bring servers out of BUILD whose build was asked for too long ago.
 
-    Nothing is returned to cell0 while [upgrade_levels] conductor is set.
+    While [upgrade_levels] conductor is set, no server is returned to cell0;
+    servers in their cells go to ERROR all the same.
 
     :param context: an administrator's context
     :param report_client: the client of the placement service
@@ -192,7 +204,9 @@ def _recover(context, report_client, instance_uuid, rebuilds, creates) -> bool:
             context, instance_uuid)
     except exception.BuildRequestNotFound:
         return False
-    before = creates if build_request.lease is None else rebuilds
+    before = rebuilds
+    if build_request.lease is None or before is None:
+        before = creates
     if before is None or not build_request.take(before):
         return False
     if build_request.lease['cell'] is None:
@@ -251,35 +265,38 @@ def _give_up_in_cells(context, before: datetime.datetime) -> Result:
     return Result(recovered, failed)
 
 
-def _give_up(context, cell_uuid: str, servers: dict[str, str | None],
+def _give_up(context, cell_uuid: str, servers: dict[str, _NotBegun],
              instance_uuid: str) -> bool:
     """Set a server to ERROR, if no host has begun to build it.
 
+    The record of a server that was deleted, or is in another cell, is deleted:
+    its conductor created the record too late for whoever moved the server.
+
     :param servers: what _not_begun() has returned for the cell
     """
-    # A build request makes up for what is in the cell.
-    if build_request_module.place_of(context, instance_uuid) != (
-            build_request_module.Place(cell_uuid, False)):
+    place = build_request_module.place_of(context, instance_uuid)
+    if place is not None and place.has_build_request:
+        # Recovery returns the server to cell0, and purges this record.
         return False
-    task_state = servers[instance_uuid]
+    cell = objects.CellMapping.get_by_uuid(context, cell_uuid)
+    record = servers[instance_uuid]
+    if place is None or place.cell_uuid != cell_uuid:
+        return unbuilt_instance.purge(
+            context, cell, instance_uuid, record.row_id)
     return return_to_cell0.leave_in_error(
-        context, objects.CellMapping.get_by_uuid(context, cell_uuid),
-        instance_uuid, NoHostBegan() if task_state else BuildInterrupted(),
-        task_state)
+        context, cell, instance_uuid,
+        NoHostBegan() if record.task_state else BuildInterrupted(),
+        record.task_state)
 
 
 def _not_begun(
     cctxt: nova_context.RequestContext, before: datetime.datetime,
-) -> dict[str, str | None]:
-    """Return the servers of a cell that are built, and on no host.
-
-    :returns: the task state by the UUID; None if a host has begun, and has not
-        got as far as its claim
-    """
+) -> dict[str, _NotBegun]:
+    """Return the servers of a cell that are built, and on no host, by UUID."""
     row, action = main_models.Instance, main_models.InstanceAction
     with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
-        return {uuid: task_state for uuid, task_state in session.query(
-            row.uuid, row.task_state).filter(
+        return {uuid: _NotBegun(*record) for uuid, *record in session.query(
+            row.uuid, row.id, row.task_state).filter(
             row.host.is_(None), row.deleted == 0,
             row.vm_state == vm_states.BUILDING,
             row.task_state.is_(None) |

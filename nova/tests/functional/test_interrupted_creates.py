@@ -4,6 +4,7 @@
 
 from unittest import mock
 
+from nova.compute import api as compute_api
 from nova.conductor import manager
 from nova.conductor.tasks import recover_builds
 from nova.conductor.tasks import return_to_cell0
@@ -70,7 +71,16 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
     def test_deleted(self):
         self.stopped(_Manager, '_create_tags', self.create().arrives,
                      after=True)
-        self.api.delete_server(self.server['id'])
+        # nova-api looks into its own database, which is that of cell0.
+        with mock.patch.object(compute_api.API, '_lookup_instance',
+                               return_value=(None, None)):
+            self.api.delete_server(self.server['id'])
+        self.assertTrue(self.in_cell(
+            self.cell_mappings['cell1'].uuid, self.server))
+        self.assertEqual((0, 0), self.recover(creates=60))
+        self.assertEqual((1, 0), self.recover(creates=-1))
+        self.assertFalse(self.in_cell(
+            self.cell_mappings['cell1'].uuid, self.server))
         self.is_gone()
 
     def test_cell_is_down(self):
@@ -83,7 +93,9 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
             # The cell cannot be asked, and the server not be returned.
             self.assertEqual((0, 2), self.recover(creates=-1))
         self.assertEqual('BUILD', self.state()[0])
-        self.assertEqual((1, 0), self.recover(creates=-1))
+        # The lease of a create has no time of its own.
+        self.assertEqual((0, 0), self.recover(None, creates=60))
+        self.assertEqual((1, 0), self.recover(None, creates=-1))
         self.is_back()
 
     def test_one_of_several_that_were_asked_for_together(self):

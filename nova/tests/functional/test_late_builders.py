@@ -132,6 +132,16 @@ class LateBuildersTestCase(stopped_builds.StoppedBuildsBase,
                        after=True)
         self.is_gone()
 
+    def test_deleted_before_it_has_a_record(self):
+        self.make_room()
+        with self.no_host_is_asked():
+            self.meets(objects.Instance, 'create',
+                       self.ask_for_rebuild().arrives, lambda: (
+                           self.api.delete_server(self.server['id'])))
+        self.assertFalse(self.in_cell(
+            self.cell_mappings['cell1'].uuid, self.server))
+        self.is_gone()
+
     def test_deleted_as_it_is_mapped(self):
         self.make_room()
         with self.no_host_is_asked():

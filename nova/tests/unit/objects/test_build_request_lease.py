@@ -163,6 +163,14 @@ class BuildRequestTestCase(test.TestCase):
         self.assertEqual([], self.interrupted(
             creates=datetime.datetime(2000, 1, 1)))
 
+    def test_interrupted_recovery_of_a_create(self):
+        self.made().create()
+        self.assertTrue(self.stored().take(datetime.datetime(2100, 1, 1)))
+        self.assertEqual([], self.interrupted(creates=self.now))
+        before = self.passes(seconds=61)
+        self.assertEqual([uuids.instance], self.interrupted(creates=before))
+        self.assertEqual([uuids.instance], self.interrupted(rebuilds=before))
+
     # Into a cell.
 
     def convert(self, rebuild):
