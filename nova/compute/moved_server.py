@@ -75,15 +75,18 @@ def delete(
     :param instance: the Instance as it was read
     :param do: deletes an Instance
     """
+    has_failed = False
     while True:
         is_record = 'id' in instance
         try:
             do(context, instance)
         except Exception:
             # A delete takes for granted that the server stays where it is.
+            # A server that is back by now is deleted once more.
             with excutils.save_and_reraise_exception() as raised:
-                found = _elsewhere(api, context, instance)
+                found = _elsewhere(api, context, instance, has_failed)
                 raised.reraise = found is None
+            has_failed = True
         else:
             # The record has no ID any more if this request has destroyed the
             # record. If another process had, destroy() did nothing and raised
@@ -120,9 +123,10 @@ def update(
         context, instance = found
 
 
-def _elsewhere(api, context, instance):
+def _elsewhere(api, context, instance, is_moved=True):
     """Look for a server that is not where it was read.
 
+    :param is_moved: whether the server must be elsewhere
     :returns: a context and the Instance, or None if the server is gone or
         still there
     """
@@ -136,7 +140,9 @@ def _elsewhere(api, context, instance):
                       expected_attrs=list(_ATTRIBUTES))
     except exception.InstanceNotFound:
         return None
-    return None if _place(now) == _place(instance) else (context, now)
+    if is_moved and _place(now) == _place(instance):
+        return None
+    return context, now
 
 
 def _place(instance: 'objects.Instance') -> tuple | None:
