@@ -25,7 +25,7 @@ class RequestContext:
     hold = nova_pending.new(None)
 
     #: The hold that no usage counts (nova.scheduler.held_room.uncounted).
-    uncounted_hold = nova_pending.new(None)
+    uncounted = nova_pending.new(None)
 
     #: The nova.compute.rebuild_in_cell0.Asked of a request for a rebuild.
     rebuild = nova_pending.new(None)

@@ -79,7 +79,7 @@ class OfOtherProject(exception.Forbidden):
 
 
 class Request:
-    """The request for a server, made again from its record in cell0.
+    """The request for a server, made again from its record in a cell.
 
     After check() it has what a create hands to the conductor: instance (for
     the build request), request_spec, image, networks and bdms.
@@ -364,7 +364,7 @@ class Request:
             if bdm.volume_id:
                 volumes.append(self.check_volume(bdm))
                 bdm = unbuilt_instance.copy_of_mapping(bdm)
-                # Or it would be reserved once more.
+                # _validate_bdm() reserves each volume that it sees.
                 bdm.volume_id = None
             checked.append(bdm)
         self.correction.check_volumes(self.api, volumes)
@@ -453,25 +453,26 @@ class Request:
     def check_quota(self) -> None:
         """Check what is not counted yet of what the rebuild asks for.
 
-        A server in cell0 is an instance, and where cores and RAM are counted
-        in the cells they are counted in cell0 too, with the flavor that it
-        has. Placement knows nothing of it, but for room that is held for it.
+        A server in a cell is an instance, and where cores and RAM are counted
+        in the cells, those of its flavor are counted. Placement counts what is
+        allocated to the server: room that is held for it, or what an
+        interrupted build has left.
 
         :raises: OverQuota
         """
-        self.owner.uncounted_hold = self._find_hold()
+        self.owner.uncounted = self._find_allocations()
         try:
             self._check_usage()
         finally:
-            self.owner.uncounted_hold = None
+            self.owner.uncounted = None
 
-    def _find_hold(self) -> dict[str, ty.Any] | None:
-        """Return the room that is held for the server, if usage counts it."""
+    def _find_allocations(self) -> dict[str, ty.Any] | None:
+        """Return what is allocated to the server, if usage counts it."""
         if not (CONF.quota.count_usage_from_placement or
                 limit_utils.use_unified_limits()):
             return None
         try:
-            return held_room.find(
+            return held_room.get_allocations(
                 self.context, self.api.placementclient, self.record.uuid)
         except ks_exc.ClientException:
             # Who counts the usage says so.

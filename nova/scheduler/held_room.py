@@ -214,23 +214,27 @@ def uncounted(
 ) -> collections.Counter[str]:
     """Return what is left out of the usage that placement reports for quotas.
 
-    That is the hold of a server (RequestContext.uncounted_hold) that is
-    counted by whoever checks whether it may be built. Whose the hold is, is up
-    to who wrote it.
+    That is what is allocated to a server (RequestContext.uncounted) that is
+    counted by whoever checks whether it may be built. The writer of a hold
+    says whose the hold is.
 
     :param project_id: the project whose usage it is
     :param user_id: the user in it whose usage it is, None for all users
     :returns: a collections.Counter of amounts by resource class
     """
-    hold = context.uncounted_hold
-    if hold is None or hold['project_id'] != project_id or (
-            user_id not in (None, hold['user_id'])):
+    found = context.uncounted
+    if not found or not found['allocations'] or (
+            found['project_id'] != project_id) or (
+            user_id not in (None, found['user_id'])):
         return collections.Counter()
-    return amounts(hold)
+    return amounts(found)
 
 
 def amounts(hold: dict[str, ty.Any]) -> collections.Counter[str]:
-    """Return what is held of each resource class, a collections.Counter."""
+    """Return what is held of each resource class, a collections.Counter.
+
+    :param hold: what find() or get_allocations() has returned
+    """
     total: collections.Counter[str] = collections.Counter()
     for allocation in hold['allocations'].values():
         total.update(allocation['resources'])

@@ -49,6 +49,17 @@ class QuotaTestCase(held_room_base.HeldRoomBase):
             self.server = self.create_waiting()
             self.placement.delete('/allocations/%s' % uuids.filler)
 
+    def test_placement_and_what_a_build_has_left(self):
+        self.count(cores=1, ram=128, instances=1)
+        self.assertEqual(204, self.placement.put(
+            '/allocations/%s' % self.server['id'], {
+                'allocations': {self.provider('roomy'): {
+                    'resources': self.RESOURCES}},
+                'consumer_generation': None, 'consumer_type': 'INSTANCE',
+                **self.own()}, version='1.38').status)
+        self.rebuild(self.server)
+        self.wait_for(self.server, 'ACTIVE')
+
     def test_placement_and_another_server(self):
         self._create_server(flavor_id=self.small, networks='none')
         self.count(cores=1)

@@ -189,7 +189,7 @@ class HoldTestCase(HeldRoomBase):
 
     def test_uncounted(self):
         self.assertEqual({}, held_room.uncounted(self.context, 'reaper'))
-        self.context.uncounted_hold = self.hold
+        self.context.uncounted = self.hold
         for whose in ('reaper', ), ('reaper', 'reaper'):
             self.assertEqual(
                 RESOURCES, held_room.uncounted(self.context, *whose))
