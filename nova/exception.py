@@ -13,8 +13,3 @@ class InstanceInvalidState:
         if kwargs.get('attr') == 'vm_state':
             kwargs['state'] = pending.shown(kwargs.get('state'))
         released.InstanceInvalidState.__init__(self, message, **kwargs)
-
-
-class BuildFailed(NovaException):  # noqa: F821
-    msg_fmt = _("The server could not be built on a host: "  # noqa: F821
-                "%(reason)s")

@@ -101,7 +101,7 @@ def unpack(
 
 
 def _ids_of(session, instance_uuid: str) -> dict[tuple, int]:
-    """Return the row IDs of the actions of a server, by what tells them."""
+    """Return the row IDs of the actions of a server, by _key()."""
     model = models.InstanceAction
     return {_key(row): row.id for row in session.query(
         model.id, model.request_id, model.start_time).filter_by(

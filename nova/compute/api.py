@@ -60,8 +60,8 @@ def _taken_out_if_unbuilt(method):
         if asked is not None:
             rebuild_in_cell0.refuse_correction(asked, instance)
         if image_href is None:
-            # Or a server that is being built is refused for having no volume
-            # yet: its image is asked for before.
+            # The state is checked first: the look for the image would fail
+            # for a server in BUILD, whose volume is not made yet.
             _refused_as_in_error(_check_lock_and_state)(
                 self, context, instance)
             image_href = rebuild_image.current_image(self, context, instance)

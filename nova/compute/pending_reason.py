@@ -296,8 +296,7 @@ def _reason_of(message: str) -> str:
         return REFUSED
     if message.startswith(found_none('')):
         return NO_ROOM
-    if message.startswith(tuple(
-            failed(reason='').format_message().strip() for failed in
-            (exception.BuildFailed, exception.MaxRetriesExceeded))):
+    if message.startswith(exception.MaxRetriesExceeded(
+            reason='').format_message().strip()):
         return BUILD_FAILED
     return UNKNOWN

@@ -22,7 +22,7 @@ class ComputeTaskAPI:
                                   image, admin_password, injected_files,
                                   requested_networks, block_device_mapping,
                                   tags):
-        """Cast the build of a server that the API has taken out of cell0.
+        """Cast the build of a server that the API has taken out of its cell.
 
         While [upgrade_levels] conductor is set there may be conductors that
         do not know the method. Each knows how to build a build request, but

@@ -13,7 +13,7 @@ ALL_OPTS = released.ALL_OPTS + [
         min=0,
         mutable=True,
         help="""
-Seconds after which an interrupted rebuild of a server in cell0 is undone.
+Seconds after which an interrupted rebuild of an unbuilt server is undone.
 
 A rebuild takes the server out of its cell and has it scheduled. If the
 nova-api or the nova-conductor that does so dies, or loses a database or the
@@ -25,7 +25,8 @@ answers.
 A rebuild that is merely slow is undone too, so the value should be longer
 than ``[DEFAULT] rpc_response_timeout`` and than a build request can wait for
 a conductor. One worker of all nova-conductors looks for interrupted rebuilds
-once a minute. Nothing is done while ``[upgrade_levels] conductor`` is set.
+once a minute. No server is put into cell0 while ``[upgrade_levels] conductor``
+is set.
 
 Possible values:
 
@@ -58,7 +59,10 @@ administrator has to reset the state of that server before it can be rebuilt.
 A create that is merely slow ends so too, and a host that its scheduler
 selects later is not asked to build it. So the value should be many times
 ``[DEFAULT] rpc_response_timeout``, and longer than a create can wait for a
-conductor. Nothing is done while ``[upgrade_levels] conductor`` is set.
+conductor, or for its turn on a host that builds ``[DEFAULT]
+max_concurrent_builds`` servers already: such a server is in ``ERROR`` until
+its host builds it. No server is put into cell0 while ``[upgrade_levels]
+conductor`` is set; servers in their cells go to ``ERROR`` all the same.
 
 Possible values:
 

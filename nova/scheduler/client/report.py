@@ -16,7 +16,7 @@ def drop_held_room(context, instance_uuid):
 
     A failure is logged only: whoever has written the hold can delete it.
 
-    :returns: whether nothing is held for the server any more
+    :returns: True if nothing is held for the server any more
     """
     try:
         client = report_client_singleton()  # noqa: F821

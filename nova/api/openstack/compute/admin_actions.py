@@ -18,8 +18,9 @@ class AdminActionsController:
             self, req=req, id=id, body=body)
         context = req.environ['nova.context']
         # The server does not wait any more, so no room is held for it. The
-        # look-up of the server has targeted the context at its cell; room is
-        # held for servers in cell0 only.
+        # look-up of the server has targeted the context at its cell. A server
+        # in another cell has hardly ever room that is held: whoever holds such
+        # room gives it back.
         if context.cell_uuid == objects.CellMapping.CELL0_UUID:
             report.drop_held_room(context, id)
         return answer
