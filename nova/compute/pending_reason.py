@@ -60,6 +60,12 @@ class InstanceNotPending(exception.InstanceInvalidState):
                 "in vm_state %(vm_state)s, task_state %(task_state)s.")
 
 
+class ServersNotOnHost(exception.NovaException):
+    msg_fmt = _("The servers %(servers)s are not on host %(host)s, or are "
+                "about to change: leave out those that are gone or elsewhere, "
+                "and ask again.")
+
+
 class Page(ty.NamedTuple):
     """The hosts that an administrator or a service asks for."""
     #: Names of hosts, None for all.
@@ -67,6 +73,8 @@ class Page(ty.NamedTuple):
     limit: int
     #: The provider UUID of the last host of the page before, or None.
     marker: str | None
+    #: UUIDs of servers without which the host is judged, None for none.
+    without: list[str] | None = None
 
 
 class PendingReason:
@@ -89,7 +97,8 @@ class PendingReason:
             no hosts
         :returns: the body of GET /servers/{id}/pending (see its schema),
             without hosts_links
-        :raises: InstanceNotPending (409), MarkerNotFound (400)
+        :raises: InstanceNotPending (409), ServersNotOnHost (409),
+            MarkerNotFound (400)
         """
         if (instance.vm_state != vm_states.PENDING or
                 instance.task_state is not None):
@@ -114,6 +123,9 @@ class PendingReason:
             if verdict is None:
                 unavailable = _('No scheduler tells which hosts refuse the '
                                 'server.')
+            elif page is not None and verdict.get('absent'):
+                raise ServersNotOnHost(host=', '.join(page.hosts or ()),
+                                       servers=', '.join(verdict['absent']))
             else:
                 fits = _apply(verdict, answer, page is not None)
         if page is not None and unavailable is not None:

@@ -22,7 +22,7 @@ def _is_move(spec_obj):
 @nova_pending.over(released.SchedulerManager)
 class SchedulerManager:
 
-    target = messaging.Target(version='4.6')
+    target = messaging.Target(version='4.7')
 
     def _schedule(
         self, context, spec_obj, instance_uuids, alloc_reqs_by_rp_uuid,
@@ -55,7 +55,7 @@ class SchedulerManager:
     def get_pending_verdict(self, context, spec_obj, **options):
         """Tell why a request waits; schedule nothing.
 
-        :param options: hosts, marker, limit, reason and is_tenant of
+        :param options: hosts, marker, limit, reason, is_tenant and without of
             pending_verdict.find()
         :returns: what that returned
         """

@@ -29,6 +29,7 @@ from nova.scheduler import host_manager as manager
 from nova.scheduler import host_refusals
 from nova.scheduler import request_filter
 from nova.scheduler import utils
+from nova.scheduler import without_servers
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -96,7 +97,8 @@ def find(context: nova_context.RequestContext, spec: 'objects.RequestSpec',
          client: report.SchedulerReportClient,
          hosts: list[str] | None = None, marker: str | None = None,
          limit: int | None = None, reason: bool = True,
-         is_tenant: bool = False) -> dict[str, ty.Any]:
+         is_tenant: bool = False,
+         without: ty.Collection[str] = ()) -> dict[str, ty.Any]:
     """Find out why a request waits.
 
     :param context: an administrator's context
@@ -105,19 +107,22 @@ def find(context: nova_context.RequestContext, spec: 'objects.RequestSpec',
     :param limit: how many hosts to tell of, 0 for none
     :param reason: whether to look for the reason, which is the costly part
     :param is_tenant: whether a tenant asks, for whom there is an allowance
+    :param without: UUIDs of servers; the hosts are told of as they would be
+        without these
     :returns: a dict of reason (None if it was not found out), filter (the one
         that refused the last hosts, or None), requests (a list of query
-        strings of GET /allocation_candidates) and hosts (a list of dicts of
-        host, uuid and refused_by)
+        strings of GET /allocation_candidates), hosts (a list of dicts of
+        host, uuid and refused_by) and absent (those of without that are not on
+        one of the hosts)
     :raises: MarkerNotFound
     """
     with (_allowance.spend() if is_tenant else
           contextlib.nullcontext(True)) as allowed:
         if not allowed:
             return {'reason': None, 'filter': None, 'requests': [],
-                    'hosts': []}
+                    'hosts': [], 'absent': []}
         return _Verdict(context, spec, host_manager, client).find(
-            hosts, marker, limit, reason)
+            hosts, marker, limit, reason, without)
 
 
 class _Verdict:
@@ -129,7 +134,8 @@ class _Verdict:
         self.client = client
         self.hosts = host_refusals.Hosts(context, spec, host_manager)
 
-    def find(self, hosts, marker, limit, reason) -> dict[str, ty.Any]:
+    def find(self, hosts, marker, limit, reason,
+             without) -> dict[str, ty.Any]:
         verdict: dict[str, ty.Any] = {
             'reason': None, 'filter': None, 'requests': []}
         utils.setup_instance_group(self.context, self.spec)
@@ -150,7 +156,8 @@ class _Verdict:
             # Placement does not answer, most of the time.
             LOG.warning('Why server %s waits is not known: %s',
                         self.spec.instance_uuid, exc)
-        verdict['hosts'] = self._find_hosts(hosts, marker, limit)
+        verdict['hosts'], verdict['absent'] = self._find_hosts(
+            hosts, marker, limit, without)
         return verdict
 
     # The request, as SchedulerManager.select_destinations() makes it.
@@ -287,9 +294,11 @@ class _Verdict:
 
     # The hosts.
 
-    def _find_hosts(self, names, marker, limit) -> list[dict]:
+    def _find_hosts(
+        self, names, marker, limit, without,
+    ) -> tuple[list[dict], list[str]]:
         if limit == 0:
-            return []
+            return [], []
         nodes = self.hosts.get_nodes(names)
         if marker is not None:
             uuids = [node.uuid for node in nodes]
@@ -297,11 +306,25 @@ class _Verdict:
                 raise exception.MarkerNotFound(marker=marker)
             nodes = nodes[uuids.index(marker) + 1:]
         nodes = nodes[:limit]
-        refused, _left = self.hosts.filter(self.hosts.get_states(
-            [node.uuid for node in nodes]))
+        states = self.hosts.get_states([node.uuid for node in nodes])
+        absent = self._take_out(states, without)
+        refused, _left = self.hosts.filter(states)
         return [{'host': node.host, 'uuid': node.uuid,
                  'refused_by': refused.get(node.uuid)}
-                for node in nodes]
+                for node in nodes], sorted(absent)
+
+    def _take_out(self, states, without) -> set[str]:
+        """Take servers out of their hosts, and return those not found there.
+
+        A host in a cell that does not answer is not told of, and no server is
+        said to be elsewhere then.
+        """
+        absent = set(without)
+        for state in states if absent else ():
+            cell = self.host_manager.cells[state.cell_uuid]
+            with nova_context.target_cell(self.context, cell) as cctxt:
+                absent -= without_servers.take_out(cctxt, state, without)
+        return absent if states or self.hosts.are_known else set()
 
 
 def _without_limit(request: utils.ResourceRequest) -> str:

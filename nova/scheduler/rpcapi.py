@@ -17,6 +17,7 @@ _UNKNOWN = ('UnsupportedVersion', 'NoSuchMethod')
 class SchedulerAPI:
     '''
         * 4.6 - Added select_held_destination() and get_pending_verdict()
+        * 4.7 - get_pending_verdict() takes without
     '''  # noqa: H404
 
     @nova_pending.new
@@ -45,15 +46,19 @@ class SchedulerAPI:
             return None
 
     @nova_pending.new
-    def get_pending_verdict(self, ctxt, spec_obj, **options):
+    def get_pending_verdict(self, ctxt, spec_obj, without=None, **options):
         """Call get_pending_verdict() of a scheduler.
 
+        :param without: UUIDs of servers without which hosts are judged
         :param options: as of SchedulerManager.get_pending_verdict()
         :returns: what that returned, None if [upgrade_levels] scheduler says
             that there may be schedulers that do not know it
         :raises: what oslo.messaging raises if none answers in time
         """
         version = '4.6'
+        if without:
+            version = '4.7'
+            options['without'] = without
         if not self.client.can_send_version(version):
             return None
         return self.client.prepare(

@@ -17,6 +17,10 @@ from nova import exception
 from nova.i18n import _
 from nova.policies import server_pending as policies
 
+# Servers without which a host is judged. Their IDs fit into the URL that
+# servers of WSGI take.
+_MAX_WITHOUT = 80
+
 
 class ViewBuilder(common.ViewBuilder):
 
@@ -68,13 +72,18 @@ class ServerPendingController(wsgi.Controller):
         """Show why a server waits for a host."""
         context = req.environ['nova.context']
         limit, marker = common.get_limit_and_marker(req)
+        hosts, without = req.GET.getall('host'), req.GET.getall('without')
+        if without and (len(hosts) != 1 or len(without) > _MAX_WITHOUT):
+            raise webob.exc.HTTPBadRequest(explanation=_(
+                'Name one host, and at most %d servers to judge it without: '
+                '?host=HOST&without=ID&without=ID') % _MAX_WITHOUT)
         page = None
         if context.can(policies.BASE_POLICY_NAME % 'hosts:show', target={},
-                       fatal=False):
+                       fatal=bool(without)):
             # A service is not of the project of the server.
             context = context.elevated()
             page = pending_reason.Page(
-                req.GET.getall('host') or None, limit, marker)
+                hosts or None, limit, marker, without)
         try:
             instance = self._get_instance(context, server_id, page)
             if page is None:
@@ -87,7 +96,8 @@ class ServerPendingController(wsgi.Controller):
         except (exception.InstanceNotFound,
                 exception.RequestSpecNotFound) as exc:
             raise webob.exc.HTTPNotFound(explanation=exc.format_message())
-        except pending_reason.InstanceNotPending as exc:
+        except (pending_reason.InstanceNotPending,
+                pending_reason.ServersNotOnHost) as exc:
             raise webob.exc.HTTPConflict(explanation=exc.format_message())
         except db_exc.DBConnectionError:
             raise _unreachable()

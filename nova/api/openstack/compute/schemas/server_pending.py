@@ -39,6 +39,8 @@ show_query = {
             parameter_types.non_negative_integer),
         'marker': parameter_types.single_param(
             {'type': 'string', 'format': 'uuid'}),
+        'without': parameter_types.multi_params(
+            {'type': 'string', 'format': 'uuid'}),
     },
     'additionalProperties': False,
 }

@@ -1,0 +1,591 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""A host that is judged as it would be without some of its servers.
+
+The hosts, their devices and their topologies are the fakes of the release.
+Each judgement is compared with what happens: the servers are deleted, and the
+one that waits is rebuilt.
+"""
+
+from unittest import mock
+
+from oslo_utils.fixture import uuidsentinel as uuids
+
+import nova.conf
+from nova import context as nova_context
+from nova.db.main import api as main_db_api
+from nova.db.main import models
+from nova import objects
+from nova.scheduler import rpcapi
+from nova.tests.fixtures import libvirt as fakelibvirt
+from nova.tests.functional.libvirt import base
+from nova.tests.functional.libvirt import test_pci_in_placement
+from nova.tests.functional.libvirt import test_pci_sriov_servers
+from nova.tests.functional.libvirt import test_vgpu
+from nova.tests.functional import test_pending_reason
+
+CONF = nova.conf.CONF
+
+NOWHERE = 'are not on host'
+
+
+def query_of(host, servers):
+    return '?host=%s' % host + ''.join(
+        '&without=' + (server if isinstance(server, str) else server['id'])
+        for server in servers)
+
+
+class JudgedMixin:
+    """Hosts of libvirt, for servers without networks."""
+
+    microversion = 'latest'
+
+    def setUp(self):
+        super().setUp()
+        self.flags(use_pending_state=True)
+
+    def create(self, flavor, state='ACTIVE', **kwargs):
+        return self._create_server(
+            flavor_id=flavor, networks=kwargs.pop('networks', 'none'),
+            expected_state=state, **kwargs)
+
+    def refused_by(self, waiting, *without, host='compute1'):
+        """Return what refuses a host without some of its servers."""
+        # What a nova-scheduler does not have in its configuration.
+        device_spec = CONF.pci.device_spec
+        self.flags(device_spec=[], group='pci')
+        try:
+            answer = self.admin_api.api_get('/servers/%s/pending%s' % (
+                waiting['id'], query_of(host, without))).body['pending']
+        finally:
+            self.flags(device_spec=device_spec, group='pci')
+        self.assertNotIn('unavailable', answer)
+        (judged, ) = answer['hosts']
+        self.assertEqual(host, judged['host'])
+        return judged['refused_by']
+
+    def assertFits(self, waiting, *without):
+        """End servers; the one that waits fits as it was judged to do."""
+        self.assertIsNone(self.refused_by(waiting, *without))
+        for server in without:
+            self._delete_server(server)
+        self.assertIsNone(self.refused_by(waiting))
+        self.api.post_server_action(waiting['id'], {'rebuild': {}})
+        self._wait_for_state_change(waiting, 'ACTIVE')
+
+    def assertDoesNotFit(self, waiting, *without):
+        """End servers; the one that waits does not fit, as it was judged."""
+        refused_by = self.refused_by(waiting, *without)
+        self.assertIsNotNone(refused_by)
+        for server in without:
+            self._delete_server(server)
+        self.assertEqual(refused_by, self.refused_by(waiting))
+        self.api.post_server_action(waiting['id'], {'rebuild': {}})
+        self._wait_for_server_parameter(waiting, {
+            'status': 'PENDING', 'OS-EXT-STS:task_state': None})
+
+
+class NUMATestCase(JudgedMixin, base.ServersTestBase):
+
+    ADDITIONAL_FILTERS = ['NUMATopologyFilter']
+    FILTER = 'NUMATopologyFilter'
+
+    def start(self):
+        """Start a host of two NUMA nodes, of 4 CPUs each, all to be pinned."""
+        self.flags(cpu_dedicated_set='0-7', cpu_shared_set=None,
+                   group='compute')
+        self.flags(vcpu_pin_set=None)
+        self.start_compute(host_info=fakelibvirt.HostInfo(
+            cpu_nodes=2, cpu_sockets=1, cpu_cores=2, cpu_threads=2))
+
+    def flavor(self, vcpu, **extra_spec):
+        return self._create_flavor(
+            vcpu=vcpu, memory_mb=512, disk=1, extra_spec={
+                'hw:cpu_policy': 'dedicated', **{
+                    name.replace('__', ':'): value
+                    for name, value in extra_spec.items()}})
+
+    def node_of(self, server):
+        context = nova_context.get_admin_context()
+        with nova_context.target_cell(
+                context, self.cell_mappings['cell1']) as cctxt:
+            (cell, ) = objects.Instance.get_by_uuid(
+                cctxt, server['id']).numa_topology.cells
+            return cell.id
+
+    def fill(self, vcpu):
+        """Fill the host with pinned servers, and return those of each node."""
+        nodes = {0: [], 1: []}
+        for _number in range(8 // vcpu):
+            server = self.create(self.flavor(vcpu))
+            nodes[self.node_of(server)].append(server)
+        return nodes
+
+    def test_pinned(self):
+        self.start()
+        nodes = self.fill(2)
+        waiting = self.create(self.flavor(4), 'PENDING')
+        (a, b), (c, d) = nodes.values()
+        self.assertEqual(self.FILTER, self.refused_by(waiting))
+        self.assertEqual(self.FILTER, self.refused_by(waiting, a))
+        # Placement has room in both cases: the nodes of the host tell.
+        self.assertEqual(self.FILTER, self.refused_by(waiting, a, c))
+        self.assertEqual(self.FILTER, self.refused_by(waiting, d, b))
+        self.assertIsNone(self.refused_by(waiting, c, d))
+        self.assertFits(waiting, a, b)
+
+    def test_pinned_to_the_wrong_nodes(self):
+        self.start()
+        nodes = self.fill(2)
+        waiting = self.create(self.flavor(4), 'PENDING')
+        self.assertDoesNotFit(waiting, nodes[0][0], nodes[1][0])
+
+    def test_threads(self):
+        self.start()
+        nodes = self.fill(2)
+        waiting = self.create(self.flavor(
+            2, hw__cpu_thread_policy='isolate', hw__numa_nodes='2'), 'PENDING')
+        self.assertEqual(self.FILTER, self.refused_by(waiting, *nodes[0]))
+        self.assertIsNone(
+            self.refused_by(waiting, nodes[0][0], nodes[1][0]))
+
+    def test_huge_pages(self):
+        self.flags(vcpu_pin_set=None)
+        host_info = fakelibvirt.HostInfo(
+            cpu_nodes=2, cpu_sockets=1, cpu_cores=2, cpu_threads=2)
+        for cell in host_info.numa_topology.cells:
+            cell.mempages = fakelibvirt.create_mempages([
+                (4, (host_info.kB_mem - 2048 * 1024) // 4), (2048, 1024)])
+        self.start_compute(host_info=host_info)
+        flavor = self._create_flavor(
+            vcpu=1, memory_mb=2048, disk=1,
+            extra_spec={'hw:mem_page_size': 'large'})
+        small = self.create(self._create_flavor(
+            vcpu=1, memory_mb=2048, disk=1))
+        servers = [self.create(flavor) for _node in range(2)]
+        waiting = self.create(flavor, 'PENDING')
+        self.assertEqual(self.FILTER, self.refused_by(waiting))
+        self.assertEqual(self.FILTER, self.refused_by(waiting, small))
+        self.assertIsNone(self.refused_by(waiting, servers[1]))
+        self.assertFits(waiting, servers[0])
+
+    def test_nothing_is_claimed_written_or_kept(self):
+        self.start()
+        servers = sum(self.fill(4).values(), [])
+        waiting = self.create(self.flavor(4), 'PENDING')
+        host_manager = self.scheduler.manager.host_manager
+        known = dict(host_manager._instance_info['compute1']['instances'])
+        before = self.rows()
+        self.notifier.reset()
+        with mock.patch('nova.scheduler.client.report.SchedulerReportClient.'
+                        'put', side_effect=AssertionError):
+            self.assertIsNone(self.refused_by(waiting, *servers))
+        self.assertEqual(before, self.rows())
+        self.assertEqual(
+            known, host_manager._instance_info['compute1']['instances'])
+        self.assertEqual([], self.notifier.versioned_notifications)
+        self.assertEqual(self.FILTER, self.refused_by(waiting))
+
+    def rows(self):
+        context = nova_context.get_admin_context()
+        with nova_context.target_cell(
+                context, self.cell_mappings['cell1']) as cctxt:
+            with main_db_api.get_context_manager(cctxt).reader.using(cctxt):
+                return [
+                    {column.name: getattr(row, column.name)
+                     for column in model.__table__.columns
+                     # The host reports now and then.
+                     if column.name != 'updated_at'}
+                    for model in (models.ComputeNode, models.Instance,
+                                  models.InstanceExtra)
+                    for row in cctxt.session.query(model)]
+
+    def test_host_has_not_reported_yet(self):
+        self.start()
+        servers = sum(self.fill(4).values(), [])
+        waiting = self.create(self.flavor(4), 'PENDING')
+        context = nova_context.get_admin_context()
+        with nova_context.target_cell(
+                context, self.cell_mappings['cell1']) as cctxt:
+            node = objects.ComputeNode.get_by_nodename(cctxt, 'compute1')
+            topology = objects.NUMATopology.obj_from_db_obj(
+                node.numa_topology)
+            for cell in topology.cells:
+                cell.pinned_cpus = set()
+            node.numa_topology = topology._to_json()
+            node.save()
+        response = self.admin_api.api_request(
+            'servers/%s/pending%s' % (
+                waiting['id'], query_of('compute1', servers)),
+            check_response_status=[409])
+        self.assertIn('about to change', response.text)
+
+
+class _PciBase(JudgedMixin, test_pci_in_placement.PlacementPCIReportingTests):
+    """One host with two devices, which two servers have."""
+
+    in_placement = False
+    FILTER = 'PciPassthroughFilter'
+    pci_info = {'num_pci': 2, 'num_pfs': 0, 'num_vfs': 0}
+    product = fakelibvirt.PCI_PROD_ID
+
+    def setUp(self):
+        super().setUp()
+        self.flags(group='filter_scheduler',
+                   pci_in_placement=self.in_placement)
+        self.flags(group='pci', report_in_placement=self.in_placement,
+                   device_spec=self._to_list_of_json_str([{
+                       'vendor_id': fakelibvirt.PCI_VEND_ID,
+                       'product_id': product} for product in (
+                           fakelibvirt.PCI_PROD_ID, fakelibvirt.PF_PROD_ID,
+                           fakelibvirt.VF_PROD_ID)]))
+        self.start_compute(
+            pci_info=fakelibvirt.HostPCIDevicesInfo(**self.pci_info))
+
+    def flavor(self, alias, **extra_spec):
+        return self._create_flavor(vcpu=1, memory_mb=512, disk=1, extra_spec={
+            'pci_passthrough:alias': alias, **extra_spec})
+
+
+class PciOutsidePlacementTestCase(_PciBase):
+
+    def test_devices(self):
+        flavor = self.flavor('a-pci-dev:1')
+        servers = [self.create(flavor) for _device in range(2)]
+        waiting = self.create(flavor, 'PENDING')
+        both = self.create(self.flavor('a-pci-dev:2'), 'PENDING')
+        self.assertEqual(self.FILTER, self.refused_by(waiting))
+        self.assertEqual(self.FILTER, self.refused_by(both, servers[0]))
+        self.assertIsNone(self.refused_by(both, *servers))
+        self.assertFits(waiting, servers[1])
+
+    def test_pools_that_the_host_has_dropped(self):
+        """A host that starts again drops the pools that are empty."""
+        flavor = self.flavor('a-pci-dev:1')
+        servers = [self.create(flavor) for _device in range(2)]
+        waiting = self.create(flavor, 'PENDING')
+        both = self.create(self.flavor('a-pci-dev:2'), 'PENDING')
+        self.restart_compute_service('compute1')
+        self.assertEqual([], self.pools())
+        self.assertEqual(self.FILTER, self.refused_by(waiting))
+        self.assertEqual(self.FILTER, self.refused_by(both, servers[0]))
+        self.assertIsNone(self.refused_by(both, *servers))
+        self.assertFits(waiting, servers[0])
+
+    def pools(self):
+        return objects.ComputeNode.get_by_nodename(
+            self.ctxt, 'compute1').pci_device_pools.objects
+
+    def test_server_without_a_device(self):
+        flavor = self.flavor('a-pci-dev:1')
+        other = self.create(self._create_flavor(
+            vcpu=1, memory_mb=512, disk=1))
+        for _device in range(2):
+            self.create(flavor)
+        waiting = self.create(flavor, 'PENDING')
+        self.assertDoesNotFit(waiting, other)
+
+
+class PciInPlacementTestCase(PciOutsidePlacementTestCase):
+
+    in_placement = True
+
+
+class VirtualFunctionsTestCase(_PciBase):
+    """A physical function and its two virtual functions."""
+
+    pci_info = {'num_pci': 0, 'num_pfs': 1, 'num_vfs': 2}
+
+    def test_physical_function(self):
+        servers = [self.create(self.flavor('a-vf:1')) for _vf in range(2)]
+        waiting = self.create(self.flavor('a-pf:1'), 'PENDING')
+        for server in servers:
+            self.assertEqual(self.FILTER, self.refused_by(waiting, server))
+        self.assertFits(waiting, *servers)
+
+    def test_virtual_functions(self):
+        server = self.create(self.flavor('a-pf:1'))
+        waiting = self.create(self.flavor('a-vf:2'), 'PENDING')
+        other = self.create(self.flavor('a-pci-dev:1'), 'PENDING')
+        self.assertEqual(self.FILTER, self.refused_by(waiting))
+        self.assertEqual(self.FILTER, self.refused_by(other, server))
+        self.assertFits(waiting, server)
+
+
+class VirtualFunctionsInPlacementTestCase(VirtualFunctionsTestCase):
+
+    in_placement = True
+
+
+class PciAffinityTestCase(_PciBase):
+    """Each NUMA node has two processors to be pinned, and one device."""
+
+    def setUp(self):
+        self.flags(cpu_dedicated_set='2-3,6-7', cpu_shared_set='0-1,4-5',
+                   group='compute')
+        super().setUp()
+
+    def test_device_and_processors_of_one_node(self):
+        devices, pinned = {}, {}
+        for _node in range(2):
+            server = self.create(self.flavor('a-pci-dev:1'))
+            (device, ) = objects.PciDeviceList.get_by_instance_uuid(
+                self.ctxt, server['id'])
+            devices[device.numa_node] = server
+            server = self.create(self._create_flavor(
+                vcpu=2, memory_mb=512, disk=1,
+                extra_spec={'hw:cpu_policy': 'dedicated'}))
+            (cell, ) = objects.Instance.get_by_uuid(
+                self.ctxt, server['id']).numa_topology.cells
+            pinned[cell.id] = server
+        waiting = self.create(self._create_flavor(
+            vcpu=2, memory_mb=512, disk=1, extra_spec={
+                'hw:cpu_policy': 'dedicated',
+                'pci_passthrough:alias': 'a-pci-dev:1'}), 'PENDING')
+        for one, other in (0, 1), (1, 0):
+            self.assertEqual('NUMATopologyFilter', self.refused_by(
+                waiting, devices[one], pinned[other]))
+        self.assertIsNone(self.refused_by(waiting, devices[0], pinned[0]))
+        self.assertFits(waiting, devices[1], pinned[1])
+
+
+class PciAffinityInPlacementTestCase(PciAffinityTestCase):
+
+    in_placement = True
+
+
+class NetworksTestCase(JudgedMixin,
+                       test_pci_sriov_servers._PCIServersTestBase):
+    """A virtual function for a port, whose network the host alone knows."""
+
+    PCI_ALIAS = []
+    PCI_DEVICE_SPEC = test_pci_sriov_servers.SRIOVServersTest.PCI_DEVICE_SPEC
+
+    def test_port(self):
+        self.neutron = self.useFixture(base.LibvirtNeutronFixture(self))
+        self.start_compute(pci_info=fakelibvirt.HostPCIDevicesInfo(
+            num_pfs=1, num_vfs=1))
+        flavor = self._create_flavor(vcpu=1, memory_mb=512, disk=1)
+        ports = [base.LibvirtNeutronFixture.network_4_port_1,
+                 base.LibvirtNeutronFixture.network_4_port_2]
+        for port in ports:
+            self.neutron.create_port({'port': port})
+        server = self.create(flavor, networks=[{'port': ports[0]['id']}])
+        waiting = self.create(
+            flavor, 'PENDING', networks=[{'port': ports[1]['id']}])
+        self.restart_compute_service('compute1')
+        self.assertEqual('PciPassthroughFilter', self.refused_by(waiting))
+        self.assertFits(waiting, server)
+
+
+class VGPUTestCase(JudgedMixin, test_vgpu.VGPUTestBase):
+    """VGPUs are for Placement to judge; no filter looks at them."""
+
+    def test_vgpu(self):
+        self.flags(enabled_mdev_types=fakelibvirt.NVIDIA_11_VGPU_TYPE,
+                   group='devices')
+        self.start_compute_with_vgpu('compute1')
+        flavor = self._create_flavor(
+            vcpu=1, memory_mb=512, disk=1,
+            extra_spec={'resources:VGPU': '16'})
+        servers = [self.create(flavor) for _gpu in range(2)]
+        waiting = self.create(flavor, 'PENDING')
+        self.assertIsNone(self.refused_by(waiting))
+        self.assertEqual([], self.candidates(waiting))
+        self.assertFits(waiting, servers[0])
+
+    def candidates(self, waiting):
+        """Return what Placement has for a server on the host."""
+        (request, ) = self.admin_api.api_get(
+            '/servers/%s/pending' % waiting['id']).body['pending']['requests']
+        return self.placement.get(
+            '/allocation_candidates?%s&in_tree=%s' % (
+                request, self.compute_rp_uuids['compute1']),
+            version='1.36').body['allocation_requests']
+
+
+class _FakesBase(test_pending_reason.PendingReasonBase):
+
+    FILTERS = ('NumInstancesFilter', 'IoOpsFilter')
+
+    def _setup_scheduler_service(self):
+        self.flags(enabled_filters=CONF.filter_scheduler.enabled_filters + [
+            *self.FILTERS], group='filter_scheduler')
+        return super()._setup_scheduler_service()
+
+    def running(self, **kwargs):
+        return self._create_server(
+            flavor_id=self.small, networks='none', **kwargs)
+
+    def refused_by(self, waiting, *without, host='compute'):
+        (judged, ) = self.pending(
+            waiting, self.admin_api, query_of(host, without))['hosts']
+        return judged['refused_by']
+
+
+class UsageTestCase(_FakesBase):
+    """Filters that look at the servers of a host."""
+
+    def test_number_of_servers(self):
+        servers = [self.running() for _number in range(2)]
+        self.flags(max_instances_per_host=1, group='filter_scheduler')
+        waiting = self.waiting()
+        self.assertEqual('NumInstancesFilter', self.refused_by(waiting))
+        self.assertEqual(
+            'NumInstancesFilter', self.refused_by(waiting, servers[0]))
+        self.assertIsNone(self.refused_by(waiting, *servers))
+        # A server that is named twice is one server.
+        self.assertEqual('NumInstancesFilter', self.refused_by(
+            waiting, servers[0], servers[0]))
+
+    def test_servers_that_write_and_read_much(self):
+        calm, busy = self.running(), self.running()
+        context = nova_context.get_admin_context()
+        with nova_context.target_cell(
+                context, self.cell_mappings['cell1']) as cctxt:
+            node = objects.ComputeNode.get_by_nodename(cctxt, 'compute')
+            instance = objects.Instance.get_by_uuid(cctxt, busy['id'])
+            instance.task_state = 'image_snapshot'
+            instance.save()
+            node.stats['io_workload'] = '1'
+            node.stats = dict(node.stats)
+            node.save()
+        self.flags(max_io_ops_per_host=1, group='filter_scheduler')
+        waiting = self.waiting()
+        self.assertEqual('IoOpsFilter', self.refused_by(waiting, calm))
+        self.assertIsNone(self.refused_by(waiting, busy))
+
+    def test_members_of_its_group(self):
+        group = self.api.post_server_groups(
+            {'name': 'apart', 'policy': 'anti-affinity'})['id']
+        member, waiting = (self.wait_for(self.api.post_server({
+            'server': self._build_server(
+                flavor_id=self.small, networks='none'),
+            'os:scheduler_hints': {'group': group}}), status)
+            for status in ('ACTIVE', 'PENDING'))
+        other = self.running()
+        self.assertEqual('ServerGroupAntiAffinityFilter',
+                         self.refused_by(waiting, other))
+        self.assertIsNone(self.refused_by(waiting, member))
+
+
+class RequestTestCase(_FakesBase):
+    """Who may ask for what."""
+
+    NUMBER_OF_CELLS = 2
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.running()
+        self.server2 = self.running()
+        self.waiter = self.waiting()
+
+    def refused(self, status, query, api=None, waiting=None):
+        return self.refusal(
+            status, waiting or self.waiter, api or self.admin_api, query=query)
+
+    def test_owners_may_not(self):
+        for server in self.server['id'], uuids.unknown:
+            self.assertIn('compute:server:pending:hosts:show', self.refused(
+                403, query_of('compute', [server]), self.api))
+        # Whether there is a server to ask for is not told.
+        self.assertIn('compute:server:pending:hosts:show', self.refused(
+            403, query_of('compute', [self.server]), self.api,
+            uuids.unknown))
+
+    def test_malformed(self):
+        for query in query_of('compute', ['malformed']), query_of(
+                'compute', ['']), '?host=compute&without':
+            for api in self.api, self.admin_api:
+                self.assertIn('uuid', self.refused(400, query, api))
+
+    def test_one_host_and_not_too_many_servers(self):
+        many = [self.server] * 80
+        self.assertEqual(
+            'compute', self.pending(
+                self.waiter, self.admin_api,
+                query=query_of('compute', many))['hosts'][0]['host'])
+        for query in (query_of('compute', many + [self.server]),
+                      query_of('compute', [self.server])[len('?host=compute'):]
+                      .replace('&', '?'),
+                      query_of('compute&host=b', [self.server])):
+            self.assertEqual(
+                'Name one host, and at most 80 servers to judge it without: '
+                '?host=HOST&without=ID&without=ID', self.refused(400, query))
+
+    def test_not_on_the_host(self):
+        self._start_compute('second', cell_name='cell2')
+        elsewhere = self.admin_api.post_server({'server': {
+            **self._build_server(flavor_id=self.small, networks='none'),
+            'host': 'second'}})
+        self.wait_for(elsewhere, 'ACTIVE')
+        for server in elsewhere, self.waiter, {'id': uuids.unknown}:
+            message = self.refused(
+                409, query_of('compute', [self.server, server]))
+            self.assertEqual(
+                'The servers %s are not on host compute, or are about to '
+                'change: leave out those that are gone or elsewhere, and ask '
+                'again.' % server['id'], message)
+        self.assertIsNone(
+            self.refused_by(self.waiter, elsewhere, host='second'))
+        for host in 'second', 'unknown':
+            self.assertIn('not on host ' + host, self.refused(
+                409, query_of(host, [self.server])))
+
+    def test_gone_meanwhile(self):
+        query = query_of('compute', [self.server, self.server2])
+        self.pending(self.waiter, self.admin_api, query=query)
+        self._delete_server(self.server)
+        message = self.refused(409, query)
+        self.assertIn(self.server['id'], message)
+        self.assertNotIn(self.server2['id'], message)
+        self.assertIsNone(self.refused_by(self.waiter, self.server2))
+
+    def test_not_waiting(self):
+        self.assertIn('does not wait', self.refused(
+            409, query_of('compute', [self.server]), waiting=self.server2))
+
+    def test_service(self):
+        service = test_pending_reason.RouteTestCase.client_of(
+            self, uuids.service, roles=['service'])
+        self.assertEqual(
+            'compute', self.pending(
+                self.waiter, service, query=query_of(
+                    'compute', [self.server]))['hosts'][0]['host'])
+
+    def test_cell_that_does_not_answer(self):
+        with mock.patch('nova.context.scatter_gather_cells',
+                        side_effect=lambda _context, cells, *_args: {
+                            cell.uuid: nova_context.did_not_respond_sentinel
+                            for cell in cells}):
+            self.assertEqual([], self.pending(
+                self.waiter, self.admin_api,
+                query=query_of('compute', [self.server]))['hosts'])
+
+    def assertUnavailable(self):
+        shown = self.pending(self.waiter, self.admin_api,
+                             query=query_of('compute', [self.server]))
+        self.assertIsNone(shown['hosts'])
+        self.assertIn('No scheduler', shown['unavailable'])
+
+    def test_older_schedulers(self):
+        """Of a scheduler that takes no servers nothing is asked."""
+        self.flags(scheduler='4.6', group='upgrade_levels')
+        self.assertUnavailable()
+        self.assertIsNone(self.refused_by(self.waiter))
+
+    def test_older_scheduler_is_asked(self):
+        target = self.scheduler.manager.target
+        with mock.patch.object(target, 'version', '4.6'):
+            self.assertUnavailable()
+            self.assertIsNone(self.refused_by(self.waiter))
+
+    def test_asks_newer_schedulers_only_if_it_must(self):
+        with mock.patch.object(
+                rpcapi.SchedulerAPI, 'get_pending_verdict', autospec=True,
+                side_effect=rpcapi.SchedulerAPI.get_pending_verdict) as asked:
+            self.refused_by(self.waiter)
+            self.refused_by(self.waiter, self.server)
+        self.assertEqual(
+            [[], [self.server['id']]],
+            [call.kwargs['without'] for call in asked.call_args_list])
