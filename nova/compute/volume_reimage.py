@@ -97,7 +97,7 @@ def check_host(context: nova_context.RequestContext,
         return
     service = objects.Service.get_by_host_and_binary(
         context, instance.host, 'nova-compute')
-    if service is None or service.version < service_obj.KNOWS_PENDING:
+    if service is None or service.version < service_obj.UNDOES_REIMAGE:
         raise HostTooOld(instance_uuid=instance.uuid)
 
 

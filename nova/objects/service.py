@@ -5,11 +5,15 @@ import nova_pending
 
 released = nova_pending.released(__name__)
 
-#: The first service version whose service knows PENDING, the rebuild of
-#: servers that were never built, and that of root volumes.
-KNOWS_PENDING = released.SERVICE_VERSION + 1
+#: The first service version whose nova-compute undoes a re-image of a root
+#: volume that Cinder refuses.
+UNDOES_REIMAGE = released.SERVICE_VERSION + 1
 
-SERVICE_VERSION = KNOWS_PENDING
+#: The first service version whose service knows PENDING, and the rebuild of
+#: servers that were never built.
+KNOWS_PENDING = UNDOES_REIMAGE
+
+SERVICE_VERSION = UNDOES_REIMAGE
 
 SERVICE_VERSION_HISTORY = released.SERVICE_VERSION_HISTORY + (
     # Version 75: Compute RPC v6.5:

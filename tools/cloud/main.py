@@ -31,6 +31,9 @@ from tools.cloud import stack
 # than this tool is for.
 _MOST = 8
 
+# What tox -e in-tree-wheel makes.
+_IN_TREE = str(pathlib.Path(__file__).parents[2] / '.tox/in-tree')
+
 _EPILOG = """\
 exit codes: 0 everything was as it should be; 1 a server that the cloud needs
 is not there, nothing was started; 2 wrong arguments; 3 the cloud, or a service
@@ -81,9 +84,11 @@ def _parse(argv):
     up = add('up', _up, 'bring a cloud up', 'One that is there already is '
              'started as it was made, with all that is in it.')
     _add_choices(up)
-    up.add_argument(
+    nova = up.add_mutually_exclusive_group()
+    nova.add_argument(
         '--stock', action='store_const', const=True,
         help='with Nova as it was released, without nova-pending')
+    add_in_tree(nova)
     down = add('down', _down, 'end a cloud and remove all that it made')
     down.add_argument(
         '--keep-data', action='store_true',
@@ -117,6 +122,15 @@ def _parse(argv):
     restart.add_argument('service', nargs='?', metavar='SERVICE',
                          help='one service (all of them)')
     return parser.parse_args(argv)
+
+
+def add_in_tree(parser):
+    """Add the option that names an environment with the branch of Nova."""
+    parser.add_argument(
+        '--in-tree', metavar='ENV', nargs='?', const=_IN_TREE,
+        type=lambda path: str(pathlib.Path(path).absolute()),
+        help='with the branch of Nova that is installed, without '
+        'nova-pending, in another Python environment (%(const)s)')
 
 
 def _add_choices(parser):
@@ -166,8 +180,8 @@ def _add_choices(parser):
 
 def _choices(args):
     """Return what of settings.Settings was chosen on the command line."""
-    names = ('libvirt', 'cinder', 'dashboard', 'reaper', 'stock', 'workers',
-             'conductors', 'cells')
+    names = ('libvirt', 'cinder', 'dashboard', 'reaper', 'stock', 'in_tree',
+             'workers', 'conductors', 'cells')
     return {name: getattr(args, name) for name in names
             if getattr(args, name, None) is not None}
 
@@ -206,7 +220,8 @@ def _new(args, state, **others):
 
     :param others: of what settings.Settings has, what is not for the user
     """
-    if not nova_pending.laid() and not getattr(args, 'stock', False):
+    if not nova_pending.laid() and not (
+            getattr(args, 'stock', None) or getattr(args, 'in_tree', None)):
         raise errors.CloudError(
             'nova-pending is not active in this environment: see '
             'nova-pending status.')

@@ -5,6 +5,7 @@
 import datetime
 import os
 import pathlib
+import subprocess
 import sys
 import time
 import urllib.error
@@ -23,24 +24,47 @@ _THREADS = 8
 _STAND_INS = pathlib.Path(__file__).with_name('stand_ins')
 _NEUTRON_SCHEMA = pathlib.Path(__file__).parent / 'embedded/neutron_schema.py'
 
+_NOVA = ('nova-manage', 'nova-conductor', 'nova-scheduler', 'nova-compute')
 _PROGRAMS = (
     'uwsgi', 'openstack', 'keystone-manage', 'placement-manage',
-    'glance-manage', 'neutron-db-manage', 'neutron-rpc-server', 'nova-manage',
-    'nova-conductor', 'nova-scheduler', 'nova-compute', 'cinder-manage',
-    'cinder-scheduler', 'cinder-volume')
+    'glance-manage', 'neutron-db-manage', 'neutron-rpc-server', *_NOVA,
+    'cinder-manage', 'cinder-scheduler', 'cinder-volume')
+
+# Fails where nova-pending is installed, and where Nova is as released.
+_IS_BRANCH = ('import importlib.util as u, sys; sys.exit('
+              'u.find_spec("nova_pending") is not None or '
+              'u.find_spec("nova.compute.pending") is None)')
 
 # What the root of an API answers, by its service and by its middleware.
 _ANSWERS = (200, 300, 401)
 
 
-def check():
-    """Raise CloudError if this environment lacks a program of the cloud."""
+def check(in_tree=None):
+    """See that all programs of the cloud are there.
+
+    :param in_tree: the environment with the branch of Nova, or None
+    :raises: CloudError if this environment lacks one, or if the other one has
+        another Nova
+    """
     missing = [name for name in _PROGRAMS if not _program(name).exists()]
     if missing:
         raise errors.CloudError(
             'The environment %s has no %s: pip install -r '
             'tools/cloud/requirements.txt there.'
             % (settings.PREFIX, ', '.join(missing)))
+    if in_tree and not _has_branch(in_tree):
+        raise errors.CloudError(
+            'The environment %s has not the branch of Nova, without '
+            'nova-pending: tox -e in-tree-wheel makes one that has.' % in_tree)
+
+
+def _has_branch(in_tree):
+    try:
+        return not subprocess.run(
+            [_python(in_tree), '-I', '-c', _IS_BRANCH],
+            stderr=subprocess.DEVNULL).returncode
+    except OSError:
+        return False
 
 
 class Services:
@@ -120,13 +144,12 @@ class Services:
             *self._arguments(api),
         ]
 
-    @staticmethod
-    def _uwsgi(name, port, module):
+    def _uwsgi(self, name, port, module):
         return [
             _program('uwsgi'),
             '--http-socket', '%s:%d' % (ports.HOST, port),
             '--module', module + ':application',
-            '--virtualenv', settings.PREFIX,
+            '--virtualenv', self.prefix(name),
             '--procname-prefix-spaced', name,
             '--master', '--die-on-term', '--need-app', '--lazy-apps',
             '--threads', _THREADS, '--enable-threads',
@@ -146,7 +169,7 @@ class Services:
             before this returns; calls sent earlier would be lost
         :param cell: the cell whose bus that is
         """
-        argv = ([sys.executable, '-P', program]
+        argv = ([self.python(name), '-P', program]
                 if isinstance(program, pathlib.Path)
                 else self.program(program))
         for path in config_files:
@@ -189,7 +212,20 @@ class Services:
         if name == 'neutron-db-manage' and (
                 not self._cloud.databases.neutron_migrates):
             return [sys.executable, '-P', _NEUTRON_SCHEMA]
-        return [_program(name)]
+        return [self.prefix(name) / 'bin' / name]
+
+    def prefix(self, name):
+        """Return the Python environment that a service is started from.
+
+        :param name: a command, or the name of a process
+        """
+        return (pathlib.Path(self._cloud.in_tree) if self._cloud.in_tree and
+                name.partition('@')[0] in ('nova-api', *_NOVA) else
+                settings.PREFIX)
+
+    def python(self, name):
+        """Return the Python that a process of that name is started with."""
+        return _python(self.prefix(name))
 
     def wait_for_agents(self):
         """Wait until Neutron has a living agent on every host."""
@@ -265,6 +301,10 @@ def _label(api):
 
 def _program(name):
     return settings.PREFIX / 'bin' / name
+
+
+def _python(prefix):
+    return pathlib.Path(prefix, 'bin/python')
 
 
 def _list(session, url, path, key):

@@ -47,6 +47,8 @@ class Settings:
     :ivar dashboard: whether there is a Horizon with our panels
     :ivar reaper: whether there is a nova-reaper
     :ivar stock: whether nova-pending is left off
+    :ivar in_tree: the Python environment with the branch of Nova, whose
+        services run in place of those of this environment, or None
     :ivar owner: whether the cloud comes up with a user who owns servers
     :ivar workers: how many processes each API and each conductor has
     :ivar conductors: how many conductors work for the whole cloud
@@ -67,6 +69,7 @@ class Settings:
     dashboard: bool = False
     reaper: bool = False
     stock: bool = False
+    in_tree: str = None
     owner: bool = True
     workers: int = 1
     conductors: int = 1

@@ -165,7 +165,7 @@ class Stack:
 
         :raises: ServerMissing, CloudError
         """
-        services.check()
+        services.check(self._choices.get('in_tree'))
         if self._choices.get('dashboard'):
             dashboard.check()
         if self._choices.get('reaper'):

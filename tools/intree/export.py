@@ -96,11 +96,11 @@ def unpack(archive, place):
         raise ExportError('%s cannot be unpacked: %s' % (archive, exc))
     (place.parent / top.pop()).rename(place)
     try:
-        info = (place / 'PKG-INFO').read_text()
+        info = (place / 'PKG-INFO').read_text(errors='replace')
     except OSError:
         info = ''
     found = dict(re.findall(r'^(Name|Version): (.*)$', info, re.M))
-    if found.get('Name') != 'nova':
+    if found.get('Name') != 'nova' or 'Version' not in found:
         raise ExportError('%s is no source archive of Nova: its PKG-INFO '
                           'does not say so.' % archive)
     return check_version(found['Version'], archive)
@@ -163,7 +163,7 @@ class Series:
                 'it' if len(missing) == 1 else 'them'))
         self.features = everything[:last]
         self.names = document['names']
-        self._layer = set(document['layer'])
+        self._layer = document['layer']
         self._owners = {}
         for feature in everything:
             for entry in feature['code']:
@@ -171,7 +171,8 @@ class Series:
                     raise ExportError('%s belongs to two features.' % entry)
 
     def is_of_layer(self, path):
-        return path in self._layer
+        return any(path == entry or path.startswith(entry + '/')
+                   for entry in self._layer)
 
     def find(self, path, name=None):
         """Return the feature of a file, or of a name in it, or None.
@@ -217,22 +218,16 @@ class Tree:
         return sorted((self._here / 'edits' / feature['name']).glob('*.patch'))
 
     def others(self, feature):
-        """Return the paths that the patterns of a feature match.
-
-        What stands behind an exclamation mark is left out.
-        """
-        found, left_out = [], set()
+        """Return the paths that the patterns of a feature match."""
+        found = set()
         for pattern in feature.get('files', ()):
-            if pattern.startswith('!'):
-                left_out.add(pattern[1:])
-                continue
             paths = [path for path in self.root.glob(pattern)
                      if path.is_file()]
             if not paths:
                 raise ExportError('%s, of the feature %s, matches no file.'
                                   % (pattern, feature['name']))
-            found += [str(path.relative_to(self.root)) for path in paths]
-        return sorted(set(found) - left_out)
+            found |= {str(path.relative_to(self.root)) for path in paths}
+        return sorted(found)
 
 
 def check_names(git, names):
@@ -341,6 +336,8 @@ def write(tree, series, git, release_of):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(made)
         for path in tree.others(feature):
+            if series.is_of_layer(path):
+                continue
             target = git.path / path
             data = (tree.root / path).read_bytes()
             if path.endswith('.py') and re.search(
@@ -443,7 +440,7 @@ def main(arguments=None):
     try:
         git, branch = export(arguments.release, arguments.onto,
                              arguments.output, arguments.feature)
-    except (ExportError, translate.Refused) as exc:
+    except (ExportError, translate.Refused, OSError) as exc:
         print('nova-pending export: %s' % exc, file=sys.stderr)
         return 2
     print('%s, on the branch %s:' % (git.path, branch))

@@ -378,7 +378,7 @@ class _Edit:
         if members:
             where.setdefault(name, []).extend(
                 x for x in members if not syntax.is_docstring(x))
-            self._items.append(('over', name, statement))
+            self._items.append(('over', name, cst.IndentedBlock(members)))
 
     def _comes_later(self, decorator):
         """Whether a decorator names what is not taken."""
@@ -895,11 +895,12 @@ class _Edit:
             new_body += before.get(index, [])
             if index < len(body):
                 new_body += body[index]
-        wanted = set()
         changed = [s for part in before.values() for s in part] + [
             s for index, part in enumerate(body) for s in part
             if s is not self._release.body[index]]
-        wanted = syntax.uses(*changed).names if changed else set()
+        # The release may have a variable of the name of a module of ours.
+        wanted = syntax.uses(*changed).names & syntax.uses(
+            *(node for _, _, node in self._items)).names
         new_body = self._with_imports(new_body, wanted)
         return self._release.with_changes(body=layout.spaced(new_body)).code
 

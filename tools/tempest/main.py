@@ -13,6 +13,7 @@ import time
 
 from tools.cloud import configuration as cloud_configuration
 from tools.cloud import errors
+from tools.cloud import main as cloud_main
 from tools.cloud import ports
 from tools.cloud import reaper
 from tools.cloud import settings
@@ -119,15 +120,15 @@ class Results:
     def differences(self, others):
         """Return a sentence for each test that ended otherwise elsewhere.
 
-        :param others: the outcomes of another run, in which our tests count
-            as not run
+        :param others: the outcomes of another run; our tests are compared if
+            both runs have them
         """
         sentences = []
         for test in sorted(set(self.outcomes) | set(others)):
-            if re.search(OURS.strip('^'), test):
-                continue
             here, there = self.outcomes.get(test), others.get(test)
-            if here != there:
+            if here != there and (
+                    None not in (here, there) or
+                    not re.search(OURS.strip('^'), test)):
                 sentences.append('%s: %s, and %s in the other run' % (
                     test, here or 'not run', there or 'not run'))
         return sentences
@@ -163,6 +164,7 @@ def _parse(argv):
     parser.add_argument(
         '--stock', action='store_true',
         help='leave nova-pending, and our tests, off')
+    cloud_main.add_in_tree(parser)
     parser.add_argument(
         '--workers', type=int, default=0, metavar='N',
         help='how many processes run tests (one for each core)')
@@ -187,8 +189,9 @@ def _parse(argv):
     parser.add_argument(
         '--keep', action='store_true', help='let the directory stay')
     args = parser.parse_args(argv)
-    if args.ours and args.stock:
-        parser.error('without nova-pending none of our tests can run')
+    if args.stock and (args.ours or args.in_tree):
+        parser.error('as released Nova passes none of our tests, and is no '
+                     'branch')
     return args
 
 
@@ -197,7 +200,7 @@ def _run(args):
     unsupported = configuration.Unsupported.read()
     cloud = Cloud(args.database_url, args.bus_url, args.state_dir, args.keep,
                   stock=args.stock, reaper=not args.stock,
-                  host_vcpus=_HOST_VCPUS)
+                  in_tree=args.in_tree, host_vcpus=_HOST_VCPUS)
     if not _TEMPEST:
         raise errors.CloudError(
             'The environment %s has no Tempest: pip install -r '

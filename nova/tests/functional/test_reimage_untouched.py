@@ -280,11 +280,11 @@ class OldHostTestCase(volume_reimage_base.VolumeReimageBase):
         self.assertAttached()
 
     def test_too_old(self):
-        self.set_version(service_obj.KNOWS_PENDING - 1)
+        self.set_version(service_obj.UNDOES_REIMAGE - 1)
         for microversion in ('2.93', 'latest'):
             self.api.microversion = microversion
             self.refused()
-        self.set_version(service_obj.KNOWS_PENDING)
+        self.set_version(service_obj.UNDOES_REIMAGE)
         self.rebuild()
         self.assertRebuilt()
 
@@ -297,18 +297,18 @@ class OldHostTestCase(volume_reimage_base.VolumeReimageBase):
         """The host was downgraded since: the owner can wait for it."""
         self.cinder.outcome = 'error'
         self.assertEqual('ERROR', self.rebuild()['status'])
-        self.set_version(service_obj.KNOWS_PENDING - 1)
+        self.set_version(service_obj.UNDOES_REIMAGE - 1)
         exc = self.assertRaises(
             api_client.OpenStackApiException, self.api.post_server_action,
             self.server['id'], {'rebuild': {'imageRef': OTHER_IMAGE}})
         self.assertEqual(409, exc.response.status_code)
         self.assertReserved(self.root, self.data)
-        self.set_version(service_obj.KNOWS_PENDING)
+        self.set_version(service_obj.UNDOES_REIMAGE)
         self.retried()
 
     def test_other_rebuilds(self):
         """What writes to no volume goes to any host."""
-        self.set_version(service_obj.KNOWS_PENDING - 1)
+        self.set_version(service_obj.UNDOES_REIMAGE - 1)
         self.api.microversion = '2.92'
         self.rebuild(IMAGE)
         self.assertAttached()

@@ -3,7 +3,6 @@
 """How the services of an embedded cloud are started."""
 
 import pathlib
-import sys
 
 from tools.cloud import services
 
@@ -29,6 +28,7 @@ class Services(services.Services):
             return self._module('neutron_schema')
         return super().program(name)
 
-    @staticmethod
-    def _module(name, *args):
-        return [sys.executable, '-P', _RUN, name, *args]
+    def _module(self, name, *args):
+        # Nova is not always that of this environment.
+        service = 'nova-api' if name == 'nova_process' else name
+        return [self.python(service), '-P', _RUN, name, *args]

@@ -214,6 +214,18 @@ class MainTestCase(testtools.TestCase):
             self.assertEqual(0, main.main(['up', '--stock']))
             self.assertEqual(3, main.main(['up']))
 
+    def test_cloud_of_the_branch_needs_no_layer(self):
+        with mock.patch('nova_pending.laid', return_value=False):
+            for words, path in ((['x'], os.path.abspath('x')),
+                                ([], str(ROOT / '.tox/in-tree'))):
+                self.assertEqual(0, main.main(['up', '--in-tree', *words]))
+                self.assertEqual(
+                    {'in_tree': path, 'given_ports': {}},
+                    self.stack.call_args.kwargs)
+        error = self.assertRaises(
+            SystemExit, main.main, ['up', '--stock', '--in-tree'])
+        self.assertEqual(2, error.code)
+
     def test_wrong_choices(self):
         for words in (['--workers', '0'], ['--workers', 'x'],
                       ['--cells', '99'], ['--port', 'nova'],

@@ -4,6 +4,9 @@ import dataclasses
 import http.server
 import pathlib
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 from unittest import mock
 
@@ -83,6 +86,60 @@ class ServicesTestCase(base.CloudTestCase):
         error = self.assertRaises(errors.CloudError, services.check)
         self.assertIn('nova-compute', str(error))
         self.assertNotIn('uwsgi', str(error))
+
+    def test_environment_without_the_branch_is_named(self):
+        for name in services._PROGRAMS:
+            self.program(name, '')
+        services.check()
+        self.program('python', 'test "$2" = -c\n')
+        services.check(str(self.state))
+        for answer in 'exit 1', 'exit 2':
+            self.program('python', answer + '\n')
+            error = self.assertRaises(
+                errors.CloudError, services.check, str(self.state))
+            self.assertIn('%s has not the branch of Nova' % self.state,
+                          str(error))
+        self.assertRaises(errors.CloudError, services.check, '/nowhere')
+
+    def test_what_is_the_branch(self):
+        """Neither the release nor nova-pending over it is taken for it."""
+        branch = {'nova/__init__.py', 'nova/compute/__init__.py',
+                  'nova/compute/pending.py'}
+        for files, is_branch in (
+                (branch, True), (branch - {'nova/compute/pending.py'}, False),
+                (branch | {'nova_pending.py'}, False), (set(), False)):
+            with tempfile.TemporaryDirectory() as place:
+                for name in files:
+                    path = pathlib.Path(place, name)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.touch()
+                self.assertEqual(is_branch, not subprocess.run(
+                    [sys.executable, '-I', '-S', '-c',
+                     'import sys; sys.path.insert(0, %r); %s' % (
+                         place, services._IS_BRANCH)],
+                    stderr=subprocess.DEVNULL).returncode, files)
+
+    def test_branch_has_the_services_of_nova_and_no_others(self):
+        self.services._cloud = dataclasses.replace(
+            self.cloud, in_tree='/in-tree')
+        for name in services._PROGRAMS:
+            if name in services._NOVA:
+                self.assertEqual([pathlib.Path('/in-tree/bin', name)],
+                                 self.services.program(name))
+            else:
+                self.assertEqual([self.state / 'bin' / name],
+                                 self.services.program(name))
+        self.assertEqual(pathlib.Path('/in-tree/bin/python'),
+                         self.services.python('nova-compute@compute3'))
+        for name in 'l2agent', 'nova-reaper':
+            self.assertEqual(self.state / 'bin/python',
+                             self.services.python(name))
+        for api in settings.APIS:
+            program = self.services.api_program(api, 1)
+            self.assertEqual(self.state / 'bin/uwsgi', program[0])
+            self.assertEqual(
+                pathlib.Path('/in-tree') if api == 'nova' else self.state,
+                program[program.index('--virtualenv') + 1])
 
     def test_command_that_fails_is_told_with_the_end_of_its_log(self):
         self.program('nova-manage', 'echo "$@"; echo broken >&2; exit 2\n')

@@ -237,6 +237,8 @@ class RefusedTestCase(ExportTestCase):
     def test_another_archive(self):
         self.assertRefused('is no source archive of Nova', self.archive(
             'other', **{'PKG-INFO': 'Name: other\nVersion: 34.0.0\n'}))
+        self.assertRefused('is no source archive of Nova', self.archive(
+            'unnumbered', **{'PKG-INFO': 'Name: nova\n'}))
         (self.home / 'text').write_text('text')
         self.assertRefused('cannot be unpacked', self.home / 'text')
         self.assertRefused('cannot be unpacked', self.home / 'missing')
@@ -297,12 +299,26 @@ class RefusedTestCase(ExportTestCase):
                            names=['twice'])
 
     def test_command(self):
-        errors = io.StringIO()
-        with contextlib.redirect_stderr(errors):
-            code = export.main(['--release', str(self.home / 'missing'),
-                                '--output', str(self.output)])
-        self.assertEqual(2, code)
-        self.assertIn('nova-pending export: ', errors.getvalue())
+        archive, checkout = self.archive(), self.checkout(tag=None)
+        (self.home / 'there').mkdir()
+        (self.home / 'file').touch()
+        before = sorted(os.listdir(self.home))
+        for option, source, output, path in (
+                ('--release', self.home / 'missing', self.output, None),
+                ('--release', archive, self.home / 'there', None),
+                ('--release', archive, self.home / 'none' / 'output', None),
+                ('--release', archive, self.home / 'file' / 'output', None),
+                ('--onto', checkout, self.output, None),
+                ('--onto', checkout, self.output, str(self.home))):
+            errors = io.StringIO()
+            with contextlib.redirect_stderr(errors), mock.patch.dict(
+                    os.environ, {'PATH': path} if path else {}):
+                code = export.main([
+                    option, str(source), '--output', str(output)])
+            self.assertEqual(2, code)
+            self.assertRegex(errors.getvalue(),
+                             r'\Anova-pending export: .+\n\Z')
+            self.assertEqual(before, sorted(os.listdir(self.home)))
 
 
 class SeriesTestCase(testtools.TestCase):
@@ -318,6 +334,17 @@ class SeriesTestCase(testtools.TestCase):
                     entry == path or entry.startswith(path + ':')
                     for feature in series.features
                     for entry in feature['code']), path)
+
+    def test_every_test_belongs_to_a_feature_or_to_the_layer(self):
+        tree, document = export.Tree(), export.read_series()
+        series = export.Series(document)
+        exported = {path for feature in document['features']
+                    for path in tree.others(feature)}
+        for path in subprocess.run(
+                ['git', 'ls-files', 'nova/tests/*/test_*.py'], cwd=tree.root,
+                text=True, capture_output=True, check=True).stdout.split():
+            self.assertTrue(path in exported or series.is_of_layer(path),
+                            path)
 
     def test_what_it_names_is_there(self):
         tree, document = export.Tree(), export.read_series()

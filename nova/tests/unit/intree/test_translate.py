@@ -197,6 +197,21 @@ from nova import exception
     def test_import_that_nothing_uses(self):
         self.assertNotIn('pending', self.translate('ADDED = 1\n'))
 
+    def test_import_of_a_later_member(self):
+        """The release has variables of the name that is imported."""
+        made = self.translate('''\
+            @nova_pending.over(released.Thing)
+            class Thing:
+                VERSION = '1.1'
+
+                @nova_pending.new
+                def later(self):
+                    return first.shown(self)
+            ''', header=HEADER.replace('import pending', 'import first'),
+            selected=lambda name, path=None: name != 'Thing.later')
+        self.assertIn("VERSION = '1.1'", made)
+        self.assertNotIn('import first', made)
+
     def test_import_under_a_name_of_the_release(self):
         self.assertRefused(
             -5, 'utils is something else in the released module', '''\

@@ -81,6 +81,9 @@ class ResultsTestCase(testtools.TestCase):
             self.results.differences({
                 'tempest.a': 'success', 'tempest.b': 'success',
                 'tempest.d': 'success'}))
+        self.assertEqual(
+            [ours + ': success, and fail in the other run'],
+            self.results.differences({**self.results.outcomes, ours: 'fail'}))
 
 
 class UnsupportedTestCase(testtools.TestCase):
@@ -206,6 +209,12 @@ class MainTestCase(testtools.TestCase):
         self.assertRegex('tempest.api.compute.A.test_b', last)
         self.assertRegex(name % 'reaper', main.REAPER)
 
+    def test_on_the_branch(self):
+        self.assertEqual(0, main.main(['--ours', '--in-tree', '/in-tree']))
+        self.assertEqual('/in-tree', self.cloud.call_args.kwargs['in_tree'])
+        self.assertIs(True, self.cloud.call_args.kwargs['reaper'])
+        self.assertEqual(['observe', 'preempt'], self.modes)
+
     def test_cloud_goes_down_where_it_does_not_come_up(self):
         self.useFixture(fixtures.MonkeyPatch('sys.stderr', io.StringIO()))
         cloud = self.cloud.return_value
@@ -215,6 +224,6 @@ class MainTestCase(testtools.TestCase):
 
     def test_none_of_our_tests_runs_without_the_layer(self):
         self.useFixture(fixtures.MonkeyPatch('sys.stderr', io.StringIO()))
-        error = self.assertRaises(
-            SystemExit, main.main, ['--ours', '--stock'])
-        self.assertEqual(2, error.code)
+        for words in (['--ours', '--stock'], ['--in-tree', '--stock']):
+            error = self.assertRaises(SystemExit, main.main, words)
+            self.assertEqual(2, error.code)

@@ -2,6 +2,7 @@
 
 """What an embedded cloud starts."""
 
+import dataclasses
 import pathlib
 import subprocess
 import sys
@@ -29,11 +30,20 @@ class TestServices(base.CloudTestCase):
         for api in settings.APIS:
             python, _, run, module, *args = map(
                 str, self.services.api_program(api, 20000))
-            self.assertEqual(sys.executable, python)
+            self.assertEqual(str(settings.PREFIX / 'bin/python'), python)
             self.assertTrue(pathlib.Path(run).exists())
             self.assertTrue(pathlib.Path(run).with_name(
                 module + '.py').exists(), module)
             self.assertIn('20000', args)
+
+    def test_branch_of_nova(self):
+        self.services._cloud = dataclasses.replace(
+            self.cloud, in_tree='/in-tree')
+        for api in settings.APIS:
+            self.assertEqual(
+                pathlib.Path('/in-tree' if api == 'nova' else settings.PREFIX,
+                             'bin/python'),
+                self.services.api_program(api, 20000)[0])
 
     def test_computes_share_the_process_of_the_api(self):
         program = self.services.api_program('nova', 20000)
