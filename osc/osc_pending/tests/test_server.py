@@ -169,6 +169,13 @@ class CreateTestCase(base.TestCase):
         self.assertEqual(1, len(cloud.sent('POST', '/servers')))
         self.assertEqual('', err)
 
+    def test_is_the_stock_create_where_nova_refuses_the_numbers(self):
+        cloud = self.use_cloud()
+        cloud.refusal = 503
+        _row, err = self._create()
+        self.assertEqual(1, len(cloud.sent('POST', '/servers')))
+        self.assertEqual('', err)
+
     def test_wait_active(self):
         cloud = self.use_cloud()
         cloud.after_build = lambda server: server.update(status='ACTIVE')

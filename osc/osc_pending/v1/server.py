@@ -62,6 +62,17 @@ class ListServer(stock.ListServer):
             return headers, list(rows)
 
 
+def _shows_pending(compute):
+    """Whether requests can be sent at a microversion that shows PENDING.
+
+    It is False where Nova cannot say so: the stock command does without.
+    """
+    try:
+        return microversions.knows(compute, microversions.PENDING)
+    except sdk_exceptions.HttpException:
+        return False
+
+
 def _count_waiting(compute, all_projects, in_error):
     """Return how many of the servers that are shown in ERROR wait.
 
@@ -69,10 +80,9 @@ def _count_waiting(compute, all_projects, in_error):
     :param all_projects: whether the servers are those of all projects
     :param in_error: their IDs
     """
+    if not in_error or not _shows_pending(compute):
+        return 0
     try:
-        if not in_error or not microversions.knows(
-                compute, microversions.PENDING):
-            return 0
         with microversions.used(compute, microversions.highest(compute)):
             return len({server.id for server in compute.servers(
                 details=False, status='PENDING', all_projects=all_projects)
@@ -122,8 +132,7 @@ class CreateServer(_EndsOnPending, stock.CreateServer):
 
     def take_action(self, parsed_args):
         compute = self.app.client_manager.compute
-        if microversions.given(compute) or not microversions.knows(
-                compute, microversions.PENDING):
+        if microversions.given(compute) or not _shows_pending(compute):
             return super().take_action(parsed_args)
         # By a microversion that knows PENDING an owner asks to wait.
         with microversions.used(compute, microversions.highest(compute)):
