@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Puts the catalogues into a wheel as Django reads them, which git has not."""
+"""Gives the distribution the version of the tree that it is made from.
 
+The catalogues of the wheel are compiled here; git does not have them so.
+"""
+
+import email
 import pathlib
+import sys
 
 from babel.messages import mofile
 from babel.messages import pofile
@@ -23,4 +28,14 @@ class BuildPy(build_py.build_py):
                 mofile.write_mo(file, catalogue)
 
 
-setuptools.setup(cmdclass={'build_py': BuildPy})
+def find_version():
+    """Return the version of an sdist, or that of the tree around this one."""
+    info = pathlib.Path('PKG-INFO')
+    if info.exists():
+        return email.message_from_string(info.read_text('utf-8'))['Version']
+    sys.path.insert(0, '../tools')
+    import nova_pending_version
+    return nova_pending_version.find()
+
+
+setuptools.setup(version=find_version(), cmdclass={'build_py': BuildPy})

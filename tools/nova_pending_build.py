@@ -14,33 +14,14 @@ import hashlib
 import io
 import os
 import pathlib
-import subprocess
 import zipfile
 
+import nova_pending_version
 from pbr import build
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 START_FILES = ('nova_pending.pth', 'nova_pending.start')
 TREE = '_nova_pending_tree'
-
-# A source tree that git does not know and that is no sdist has no version
-# that pbr could find.
-FALLBACK_VERSION = '34.0.0.dev0'
-
-
-def _has_version():
-    """Whether pbr will find a version: in an sdist, or from git."""
-    if (ROOT / 'PKG-INFO').exists():
-        return True
-    # A repository around a tree that is none itself tells nothing about it.
-    if not (ROOT / '.git').exists():
-        return False
-    try:
-        subprocess.run(['git', 'rev-parse', '--verify', 'HEAD'], cwd=ROOT,
-                       check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        return False
-    return True
 
 
 def _versioned(function):
@@ -48,8 +29,7 @@ def _versioned(function):
     def call(*args, **kwargs):
         os.environ.setdefault('SKIP_GENERATE_AUTHORS', '1')
         os.environ.setdefault('SKIP_WRITE_GIT_CHANGELOG', '1')
-        if not _has_version():
-            os.environ.setdefault('PBR_VERSION', FALLBACK_VERSION)
+        os.environ.setdefault('PBR_VERSION', nova_pending_version.find())
         return function(*args, **kwargs)
     return call
 

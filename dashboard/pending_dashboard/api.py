@@ -86,6 +86,7 @@ class Notice:
 class Record:
     """What nova-reaper has done to a server, as the table shows it.
 
+    :ivar server: the ID of the server, None for a pause
     :ivar own: whether it was done for a server of the same project
     """
 
@@ -98,6 +99,7 @@ class Record:
     for_server: str | None
     own: bool | None
     host: str | None
+    server: str | None = None
 
 
 @dataclasses.dataclass
@@ -112,6 +114,7 @@ class Overview:
     by_reason: dict | None = None
     holds: int | None = None
     oldest_hold: int | None = None
+    paused: bool = False
 
 
 def _compute(request):
@@ -173,16 +176,35 @@ def list_servers(request, limit, marker=None, backwards=False,
     return servers, len(found) > limit
 
 
-def rebuild(request, server_id):
-    """Ask Nova to build a server that waits, as it is.
+def show_server(request, server_id):
+    """Return the WaitingServer of an ID, with all that is known of it.
 
     :raises: NotSupported, keystoneauth1's exceptions
     """
     compute, versions = _compute(request)
-    if REBUILT not in versions:
+    server = _waiting(_get(compute, '/servers/%s' % server_id,
+                           versions[SHOWN])['server'])
+    answer = _ask_reaper(request, '/v1/pending/%s' % server_id)
+    if answer is not None:
+        _take(server, answer.json()['pending'])
+    if EXPLAINED in versions:
+        _ask_nova(compute, versions, server)
+    return server
+
+
+def rebuild(request, server_id, flavor=None):
+    """Ask Nova to build a server that waits.
+
+    :param flavor: the ID of another flavor, None or '' for its own
+    :raises: NotSupported, keystoneauth1's exceptions
+    """
+    compute, versions = _compute(request)
+    needed = EXPLAINED if flavor else REBUILT
+    if needed not in versions:
         raise NotSupported()
-    compute.post('/servers/%s/action' % server_id, json={'rebuild': {}},
-                 microversion=versions[REBUILT], raise_exc=True)
+    compute.post('/servers/%s/action' % server_id,
+                 json={'rebuild': {'flavorRef': flavor} if flavor else {}},
+                 microversion=versions[needed], raise_exc=True)
 
 
 def show_waiting(request, servers):
@@ -244,7 +266,8 @@ def list_history(request, all_projects=False):
                record['name'] or record['server'] or '-',
                record['project_id'], record['result'] or record['action'],
                record['for'] if record['for'] != record['server'] else None,
-               record['for_own_project'], record.get('host'))
+               record['for_own_project'], record.get('host'),
+               record['server'])
         for record in answer.json()['history']]
 
 
@@ -258,12 +281,25 @@ def overview(request):
         status=said['status'], mode=said.get('mode'),
         configured_mode=said.get('configured_mode'),
         safeguard=said.get('safeguard'),
+        paused=any(check['name'] == 'pause'
+                   for check in said.get('checks', ())),
         problems=[check['detail'] for check in said.get('checks', ())
                   if check['status'] != 'ok'])
     metrics = _ask_reaper(request, '/metrics')
     if metrics is not None:
         _count(found, metrics.text)
     return found
+
+
+def set_pause(request, paused):
+    """Pause nova-reaper, or have it go on.
+
+    :param paused: whether it is to be paused
+    :raises: keystoneauth1's exceptions, ServiceCatalogException
+    """
+    _nova.computeclient(request).session.request(
+        base.url_for(request, REAPER).rstrip('/') + '/v1/pause',
+        'PUT' if paused else 'DELETE', timeout=_REAPER_TIMEOUT)
 
 
 def _count(found, text):
@@ -298,7 +334,10 @@ def _waiting(server):
 
 
 def _explain(request, compute, versions, servers, all_projects=False):
-    """Add to servers why they wait and what is done for them."""
+    """Add to servers why they wait and what is done for them.
+
+    Nova is asked about each server that the reaper does not explain.
+    """
     known = {}
     if servers:
         # The queue of one project is short, that of a cloud may be not.
@@ -307,33 +346,41 @@ def _explain(request, compute, versions, servers, all_projects=False):
             known = {entry['server']: entry
                      for entry in answer.json()['pending']}
     for server in servers:
-        entry = known.get(server.id)
-        if entry:
-            server.message = entry['detail'] or server.message
-            for name in ('since', 'reason', 'hindrance', 'attempts',
-                         'last_attempt', 'next_attempt', 'position',
-                         'queue_length', 'advice', 'automatic'):
-                setattr(server, name, entry.get(name))
-    if EXPLAINED not in versions:
+        if server.id in known:
+            _take(server, known[server.id])
+    if EXPLAINED in versions:
+        _in_threads(
+            lambda server: _ask_nova(compute, versions, server),
+            [server for server in servers if server.reason is None])
+
+
+def _take(server, entry):
+    """Add to a server what the reaper says of it."""
+    server.message = entry['detail'] or server.message
+    for name in ('since', 'reason', 'hindrance', 'next_attempt', 'position',
+                 'queue_length', 'advice', 'automatic'):
+        setattr(server, name, entry.get(name))
+
+
+def _ask_nova(compute, versions, server):
+    """Add to a server what Nova says of it and the reaper does not."""
+    try:
+        # An administrator would get all hosts.
+        said = _get(compute, '/servers/%s/pending' % server.id,
+                    versions[EXPLAINED], params={'limit': 0})['pending']
+    except exceptions.ClientException as error:
+        # It does not wait any more, or Nova is busy: the rest is shown.
+        LOG.info('Why server %s waits is not known: %s', server.id, error)
         return
-
-    def ask(server):
-        try:
-            said = _get(compute, '/servers/%s/pending' % server.id,
-                        versions[EXPLAINED])['pending']
-        except exceptions.ClientException as error:
-            # It does not wait any more, or Nova is busy: the rest is shown.
-            LOG.info('Why server %s waits is not known: %s',
-                     server.id, error)
-            return
-        # The reaper may not have heard of the last ones yet.
-        for name in ('attempts', 'last_attempt'):
+    # The reaper counts its own attempts only.
+    server.attempts = said['attempts']
+    server.last_attempt = said['last_attempt']
+    if server.automatic is None:
+        server.since = said['since']
+        server.message = said['message']
+    for name in ('reason', 'advice'):
+        if getattr(server, name) is None:
             setattr(server, name, said[name])
-        for name in ('since', 'reason', 'message', 'advice'):
-            if getattr(server, name) is None or server.id not in known:
-                setattr(server, name, said[name])
-
-    _in_threads(ask, servers)
 
 
 def _of(all_projects):

@@ -14,6 +14,7 @@ from horizon.utils import filters
 from openstack_dashboard import api as horizon_api
 
 from pending_dashboard import api
+from pending_dashboard import sentences
 
 REASONS = {
     'no_room': _('No host has room'),
@@ -61,6 +62,21 @@ class RebuildServer(tables.BatchAction):
         api.rebuild(request, obj_id)
 
 
+class RebuildOtherwise(tables.LinkAction):
+    name = 'rebuild_otherwise'
+    verbose_name = _('Rebuild with Another Flavor')
+    icon = 'refresh'
+    classes = ('ajax-modal',)
+    url = 'horizon:project:waiting_servers:rebuild'
+    policy_rules = (('compute', 'os_compute_api:servers:rebuild'),
+                    ('compute', 'os_compute_api:servers:create'),
+                    ('compute', 'os_compute_api:servers:resize'))
+
+
+class AdminRebuildOtherwise(RebuildOtherwise):
+    url = 'horizon:admin:waiting_servers:rebuild'
+
+
 class DeleteServer(tables.DeleteAction):
     policy_rules = (('compute', 'os_compute_api:servers:delete'),)
 
@@ -85,19 +101,22 @@ def _admin_link(server):
     return urls.reverse('horizon:admin:instances:detail', args=[server.id])
 
 
-def _reason(server):
+def reason_of(server):
+    """Return why a server waits in few words, None if that is not known."""
     if server.reason is None and server.hindrance is None:
         return None
     word = server.hindrance or server.reason
     return REASONS.get(word, word)
 
 
-def _why(server):
-    return ' '.join(filter(None, (
-        server.message, server.advice, server.automatic))) or None
+def why(server):
+    """Return the sentences that say why, what helps and what is done."""
+    return sentences.translate(' '.join(filter(None, (
+        server.message, server.advice, server.automatic)))) or None
 
 
-def _position(server):
+def position_of(server):
+    """Return the place of a server in the queue, None if it has none."""
     if server.position is None:
         return None
     if server.queue_length is None:
@@ -112,15 +131,14 @@ class WaitingTable(tables.DataTable):
         'status', verbose_name=_('Status'),
         display_choices=STATUS_DISPLAY_CHOICES)
     flavor = tables.Column('flavor', verbose_name=_('Flavor'))
-    reason = tables.Column(_reason, verbose_name=_('Reason'))
+    reason = tables.Column(reason_of, verbose_name=_('Reason'))
     # A WrappingColumn breaks sentences within words.
-    why = tables.Column(_why, verbose_name=_('Why it waits'))
+    why = tables.Column(why, verbose_name=_('Why it waits'))
     since = tables.Column(
         'since', verbose_name=_('Waiting for'),
         filters=(filters.parse_isotime, filters.timesince_sortable),
         attrs={'data-type': 'timesince'})
-    attempts = tables.Column('attempts', verbose_name=_('Attempts'))
-    position = tables.Column(_position, verbose_name=_('Position'))
+    position = tables.Column(position_of, verbose_name=_('Position'))
     next_attempt = tables.Column(
         'next_attempt', verbose_name=_('Next attempt not before'),
         filters=(filters.parse_isotime,))
@@ -142,8 +160,8 @@ class WaitingTable(tables.DataTable):
     class Meta:
         name = 'waiting'
         verbose_name = _('Waiting Servers')
-        table_actions = (RebuildServer, DeleteServer)
-        row_actions = (RebuildServer, DeleteServer)
+        table_actions = (tables.NameFilterAction, RebuildServer, DeleteServer)
+        row_actions = (RebuildServer, RebuildOtherwise, DeleteServer)
 
 
 class AdminWaitingTable(WaitingTable):
@@ -155,9 +173,9 @@ class AdminWaitingTable(WaitingTable):
         name = 'waiting'
         verbose_name = _('Waiting Servers')
         columns = ('project', 'name', 'status', 'flavor', 'reason', 'why',
-                   'since', 'attempts', 'position', 'next_attempt')
-        table_actions = (RebuildServer, DeleteServer)
-        row_actions = (RebuildServer, DeleteServer)
+                   'since', 'position', 'next_attempt')
+        table_actions = (tables.NameFilterAction, RebuildServer, DeleteServer)
+        row_actions = (RebuildServer, AdminRebuildOtherwise, DeleteServer)
 
 
 KINDS = (

@@ -2,13 +2,16 @@
 
 """What the two panels of servers that wait have in common."""
 
+from django import urls
 from django.utils.translation import gettext_lazy as _
 
 from horizon import exceptions
+from horizon import forms
 from horizon import tables
 from openstack_dashboard.utils import settings as utils
 
 from pending_dashboard import api
+from pending_dashboard import forms as pending_forms
 
 
 class WaitingMixin(tables.PagedTableMixin):
@@ -56,6 +59,15 @@ class WaitingMixin(tables.PagedTableMixin):
         context = super().get_context_data(**kwargs)
         context['notices_known'] = self._notices_known
         context['history_known'] = self._history_known
+        notices = context['notices_table'].data
+        history = context['history_table'].data
+        # A server that is in neither table has no name here.
+        names = {record.server: record.name for record in history}
+        names.update((server.id, server.name)
+                     for server in context['waiting_table'].data)
+        names.pop(None, None)
+        for thing in (*notices, *history):
+            thing.for_server = names.get(thing.for_server, thing.for_server)
         return context
 
     def get_waiting(self):
@@ -83,3 +95,28 @@ class WaitingMixin(tables.PagedTableMixin):
         # The page in the order of the queue; the oldest of no place come last.
         return sorted(servers, key=lambda server: (
             server.position is None, server.position))
+
+
+class RebuildView(forms.ModalFormView):
+    """Asks with which flavor a server is to be rebuilt."""
+
+    form_class = pending_forms.RebuildForm
+    form_id = 'rebuild_waiting_server'
+    template_name = 'pending_dashboard/rebuild.html'
+    page_title = modal_header = _('Rebuild a Waiting Server')
+    submit_label = _('Rebuild a Waiting Server')
+    #: of the panel, whose URLs begin with it
+    panel = 'horizon:project:waiting_servers:'
+
+    def get_success_url(self):
+        return urls.reverse(self.panel + 'index')
+
+    def get_initial(self):
+        return {'server': self.kwargs['server_id']}
+
+    def get_context_data(self, **kwargs):
+        context = super().get_context_data(**kwargs)
+        context['submit_url'] = urls.reverse(
+            self.panel + 'rebuild', args=[self.kwargs['server_id']])
+        context['cancel_url'] = self.get_success_url()
+        return context

@@ -3,7 +3,9 @@
 import os
 import sys
 
-sys.path.insert(0, os.path.abspath('../ext'))
+sys.path[:0] = [os.path.abspath(path) for path in ('../ext', '../../tools')]
+
+import nova_pending_version  # noqa: E402
 
 extensions = [
     'openstackdocstheme',
@@ -15,6 +17,7 @@ extensions = [
 project = 'nova-pending'
 copyright = 'nova-pending maintainers'
 author = 'nova-pending maintainers'
+release = nova_pending_version.find()
 
 language = 'en'
 root_doc = 'index'

@@ -15,6 +15,8 @@ from osc_pending import microversions
 #: The type of nova-reaper in the catalog.
 SERVICE_TYPE = 'compute-pending'
 
+_PLACEMENT = 'placement'
+
 # The most that nova-reaper gives at once.
 _PAGE = 1000
 
@@ -42,10 +44,14 @@ class Client:
         self.compute = manager.compute
         endpoint = self._find_reaper()
         self.has_reaper = endpoint is not None
-        self._reaper = self.has_reaper and adapter.Adapter(
-            manager.session, service_type=SERVICE_TYPE,
-            region_name=manager.region_name, interface=manager.interface,
-            endpoint_override=endpoint)
+        self._reaper = self.has_reaper and self._adapter(
+            SERVICE_TYPE, endpoint)
+
+    def _adapter(self, service_type, endpoint=None):
+        return adapter.Adapter(
+            self._manager.session, service_type=service_type,
+            region_name=self._manager.region_name,
+            interface=self._manager.interface, endpoint_override=endpoint)
 
     def _find_reaper(self):
         where = (SERVICE_TYPE, self._manager.region_name,
@@ -58,15 +64,15 @@ class Client:
             # A service whose endpoints are elsewhere, or disabled.
             return None
 
-    def find(self, name_or_id, purpose, feature=microversions.PENDING,
-             everywhere=False):
+    def find(self, name_or_id, purpose, feature=microversions.PENDING):
         """Find a server.
+
+        An administrator finds a server of another project by its name if no
+        server of the administrator's own project has that name.
 
         :param name_or_id: its name or ID
         :param purpose: for what it is looked for, as an error says it
         :param feature: what the purpose needs (microversions)
-        :param everywhere: whether to look for the name in all projects if no
-            server of one's own has it
         :returns: the openstack.compute.v2.server.Server, and the microversion
             for requests about it
         :raises: CommandError where there is no such microversion,
@@ -74,8 +80,7 @@ class Client:
         """
         version = microversions.choose(self.compute, feature, purpose)
         with microversions.used(self.compute, version):
-            found = self.compute.find_server(
-                name_or_id, ignore_missing=everywhere)
+            found = self.compute.find_server(name_or_id, ignore_missing=True)
             return found or self._find_everywhere(name_or_id), version
 
     def _find_everywhere(self, name_or_id):
@@ -139,6 +144,43 @@ class Client:
             return None
         return '%s?%s' % (url.partition('?')[0],
                           urllib.parse.urlsplit(links['next']).query)
+
+    def lacking(self, server, asked, providers):
+        """Return what hosts lack for a server, as Placement counts it.
+
+        Room that is held for the server counts as free. A resource class of
+        which the host's own provider has no inventory is left out: a nested
+        or shared provider may have it.
+
+        :param server: its ID
+        :param asked: the amounts that it asks for, by resource class
+        :param providers: UUIDs of the resource providers of the hosts
+        :returns: for each provider a dictionary of the lacking amounts by
+            resource class, in units of Placement
+        :raises: keystoneauth1's ClientException
+        """
+        placement = self._adapter(_PLACEMENT)
+
+        def get(path, key):
+            return placement.get(path).json()[key]
+
+        held = get('/allocations/%s' % server, 'allocations')
+        found = {}
+        for uuid in providers:
+            url = '/resource_providers/%s/' % uuid
+            usages = get(url + 'usages', 'usages')
+            own = held.get(uuid, {}).get('resources', {})
+            inventories = get(url + 'inventories', 'inventories')
+            found[uuid] = {}
+            for name in asked.keys() & inventories:
+                has = inventories[name]
+                free = int((has['total'] - has['reserved']) *
+                           has['allocation_ratio']) - usages.get(
+                               name, 0) + own.get(name, 0)
+                lack = asked[name] - min(free, has['max_unit'])
+                if lack > 0:
+                    found[uuid][name] = lack
+        return found
 
     def reaper_all(self, all_projects=False, project_id=None):
         """Return what nova-reaper says of all that wait, by ID.

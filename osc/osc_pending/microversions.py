@@ -70,9 +70,9 @@ def choose(compute, feature, purpose):
     least = _numbers(compute).get(feature)
     if least is not None:
         raise exceptions.CommandError(_(
-            '%(purpose)s needs --os-compute-api-version %(least)s or later; '
-            '%(given)s was asked for there, in OS_COMPUTE_API_VERSION or in '
-            'clouds.yaml. Without any, the client takes what the cloud has.'
+            '%(purpose)s needs --os-compute-api-version %(least)s or later. '
+            'The command line, OS_COMPUTE_API_VERSION or clouds.yaml names '
+            '%(given)s; without that the client takes what the cloud has.'
         ) % {'purpose': purpose, 'least': text(least),
              'given': text(given(compute))})
     if _numbers(compute):
@@ -80,8 +80,8 @@ def choose(compute, feature, purpose):
             '%s needs a later nova-pending than that of this cloud.')
             % purpose)
     raise exceptions.CommandError(_(
-        '%(purpose)s needs nova-pending, and this cloud is without: a server '
-        'for which no host is found is in ERROR there. Its compute API has '
+        '%(purpose)s needs nova-pending, which this cloud does not have: a '
+        'server for which it finds no host is in ERROR. Its compute API has '
         'microversion %(offered)s at most.') % {
             'purpose': purpose, 'offered': text(_offered(compute))})
 

@@ -68,8 +68,8 @@ How far the reaper may go.
 Begin with ``observe`` and read for some days what the reaper says that it
 would do. ``fill`` needs the right to rebuild servers and to write allocations;
 ``preempt`` also the right to stop, delete and shelve servers. A change takes
-effect on SIGHUP: what has been begun is brought to its end, or undone if
-nobody has been ended yet.
+effect on SIGHUP: the reaper finishes each attempt that has ended a server, and
+undoes the others.
 """),
     cfg.StrOpt(
         'wait', default=_CHOICE.wait.value, mutable=True,
@@ -85,16 +85,16 @@ the create. Clients that know nothing of ``PENDING`` see ``ERROR``, give up and
 try again: built later, their servers would run, and cost, without anybody
 knowing of them.
 
-The property ``reaper:wait`` of a flavor (an extra spec) or of a project,
-``asked``, ``all`` or ``never``, goes before the option, in this order; the
-metadata ``reaper:wait`` of a server, ``true`` or ``false``, goes before all of
-them. Servers that the reaper does not work for stay as they are;
-``pending_timeout`` counts for them, too. A server that the reaper has shelved
-always comes back.
+The extra spec ``reaper:wait`` of the flavor overrides the property
+``reaper:wait`` of the project, and that overrides this option; the values are
+``asked``, ``all`` and ``never``. The metadata ``reaper:wait`` of a server,
+``true`` or ``false``, override all of them. Servers that the reaper does not
+work for stay as they are; ``pending_timeout`` applies to them, too. A server
+that the reaper has shelved always comes back.
 """),
     _seconds('min_run_time', min=0, help="""
-Seconds for which a preemptible server is safe after its launch. Tell the
-tenants: it is what they can count on.
+Seconds for which a preemptible server is safe after its launch. Tell your
+tenants this time, for which they can rely on a server.
 """),
     _count('max_ends_per_project_hour', default=20, min=0, help="""
 At most so many preemptible servers of one project are ended within an hour.
@@ -111,31 +111,32 @@ Seconds for which a server is safe that was shelved for another and has come
 back.
 """),
     _seconds('pending_timeout', min=0, help="""
-Seconds after which a server that waits is given up and set to ERROR. 0 is
-never. The extra spec ``reaper:pending_timeout`` of a flavor and the property
-of the same name of a project go before the option, in this order.
+Seconds after which the reaper gives a server up that waits, and sets it to
+ERROR. 0 is never. The extra spec ``reaper:pending_timeout`` of the flavor
+overrides the property of the same name of the project, and that overrides this
+option.
 """),
     _seconds('nothing_fits_timeout', default=0, min=0, help="""
-Seconds for which no host could ever have taken a server, were it empty, or the
-one that it was created for was not there, before it is given up and set to
-ERROR. 0 is never. They begin anew when the reaper is
-started. Hosts may be added, or be away for a moment, so leave some time.
+Seconds after which the reaper gives a server up, and sets it to ERROR, that no
+host could take even if the host were empty, or whose host does not exist. 0 is
+never. The time begins anew when the reaper is started. Hosts may be added, or
+be away for a moment, so leave some time.
 """),
     _seconds('retry_interval', min=1, help="""
-Seconds until a server is tried again for which a rebuild did not end with a
+Seconds until the reaper tries a server again whose rebuild did not end with a
 running server. Doubled with each attempt, up to ``max_retry_interval``.
 """),
     _seconds('max_retry_interval', min=1, help="""
-The longest interval in seconds between two attempts, or the first one, where
-that is longer.
+The longest interval in seconds between two attempts. If the first interval is
+longer, it is the longest.
 """),
     _seconds('build_failed_retry_interval', min=1, help="""
-The first interval in seconds where a host took the server and its build
-failed there. Such a failure is rarely cured by time.
+The first interval in seconds after a host took the server and could not build
+it. Time rarely cures such a failure.
 """),
     _seconds('fair_share_half_life', min=0, help="""
-Seconds after which what a project was given counts half as much when it is
-compared with what others were given. 0: it is never forgotten.
+Seconds after which the room that a project was given counts half as much in
+the comparison with other projects. 0: it always counts in full.
 """),
     cfg.BoolOpt('reserve', default=_CHOICE.reserve, mutable=True, help="""
 Whether the first server in the queue for which there is no room reserves a
@@ -153,82 +154,85 @@ the smaller value wins. ``priority`` is the highest priority in a set,
 ``count`` how many servers it has, ``deletes`` how many of them would be
 deleted and not shelved, ``priorities`` their priorities from the highest down,
 ``leftover`` what would be free beyond what is needed (RAM, then VCPUs, then
-disk), ``youngest`` how long its servers have run, all together. What is not
-named decides nothing. No set ever has a server that could be left out.
+disk), ``youngest`` how long its servers have run, all together. A scorer that
+is not named decides nothing. No set ever has a server that could be left out.
 
-A decision in a cloud of 10,000 hosts takes milliseconds where nothing stands
-before ``count`` but ``priority`` as the first. In another order sets of every
-size are compared, which may take seconds there.
+A decision in a cloud of 10,000 hosts takes milliseconds if ``count`` is first,
+or second after ``priority``. In another order the reaper compares sets of
+every size, which may take seconds.
 """),
     _seconds('grace_period', default=120, min=0, help="""
 Seconds between the notice to a preemptible server and its end. The guest sees
 the notice in its metadata within [api] metadata_cache_expiration of Nova, 15
-seconds unless configured. 0 ends servers at once: the notice is still written,
-and no guest has the time to read it.
+seconds unless configured. 0 ends servers at once: the reaper still writes the
+notice, and no guest has the time to read it.
 """),
     _seconds('stop_timeout', default=60, min=0, help="""
-Seconds that a guest is given to shut down (ACPI) before its server is
-deleted or shelved. 0 does not stop it first: a delete is then a power cut. A
-server that has a task when its notice is over, as a snapshot, is waited for so
-long, too; then it is left alone for ``stuck_exclusion``. While the owner
-rebuilds the server that waits, the notice stands for so long after its end.
+Seconds that a guest has to shut down (ACPI) before the reaper deletes or
+shelves its server. With 0 the reaper does not stop the server first, so a
+delete is a power cut. If a server has a task when its notice is over, such as
+a snapshot, the reaper also waits for so long, and then leaves the server alone
+for ``stuck_exclusion``. While the owner rebuilds the server that waits, the
+notice stands for so long after its end.
 """),
     _seconds('end_timeout', default=600, min=30, help="""
-Seconds in which a victim must have ended once it is told to. Then the room is
-given back to it, and it is left alone for ``stuck_exclusion``. A shelved
-server may have to upload its disk in this time.
+Seconds in which a victim has to end after the reaper has asked Nova for it.
+After that time the victim gets its room back, and the reaper leaves it alone
+for ``stuck_exclusion``. A shelved server may have to upload its disk in this
+time.
 """),
     _count('owner_shelve_max_gb', default=40, min=0, help="""
-Up to how many GB on the disk of its host a preemptible server is shelved and
-not deleted because its owner says so (metadata ``reaper:action``). A shelve
-uploads that disk to the image service: a large one takes longer than
-``end_timeout``, and the server would never end. The extra spec of the flavor
-counts for every size.
+The most GB that a preemptible server may have on the disk of its host if the
+reaper is to shelve it, and not delete it, because its owner says so (metadata
+``reaper:action``). A shelve uploads that disk to the image service: a large
+disk takes longer than ``end_timeout``, and the server would never end. The
+extra spec of the flavor counts for every size.
 """),
     _seconds('stuck_exclusion', default=3600, min=0, help="""
-Seconds for which a server that did not end in time is not chosen again. If its
-host has ended none of the servers that were to make room, none of the host's
-servers is chosen for that time.
+Seconds for which the reaper does not choose a server again that did not end in
+time. If its host has ended none of the servers that were to make room, the
+reaper chooses none of the host's servers for that time.
 """),
     _seconds('rebuild_timeout', default=1800, min=60, help="""
-Seconds in which a rebuild should lead to a running server. After them the
-reaper counts it as failed and watches it no longer; it cancels nothing.
+Seconds in which a rebuild should lead to a running server. After that time the
+reaper counts the rebuild as failed and watches it no longer. It cancels
+nothing.
 """),
     cfg.BoolOpt('strict_accounting', default=False, mutable=True, help="""
 Off, the room of the victims goes to the waiting server before they end, in one
-transaction: nobody else can take it, nobody is ended in vain, and for some
-moments a victim runs without an allocation. On, they keep theirs until they
-have ended: never a guest without an allocation, and a gap in which a third
-server may take the room.
+transaction: no other server can take the room, no victim is ended in vain, and
+for some moments a victim runs without an allocation. On, the victims keep
+their allocations until they have ended: no guest ever runs without an
+allocation, and a third server may take the room before the waiting server.
 """),
     _count('max_rebuilds', default=20, min=1, help="""
-At most so many servers are looked at, given room and handed to Nova at the
-same time. Servers that Nova has accepted, and that a host builds or Nova keeps
-in BUILD, do not count.
+The most servers that the reaper gives room and hands to Nova at the same time.
+Servers that Nova has accepted, and that a host builds or Nova keeps in BUILD,
+do not count.
 """),
     _count('max_rebuilds_per_project', default=10, min=1, help="""
-At most so many of ``max_rebuilds`` are of one project, so that no project
-holds the others up.
+The most of ``max_rebuilds`` that may be of the same project, so that no
+project holds the others up.
 """),
     _count('max_preemptions', default=5, min=1, help="""
-For at most so many waiting servers others are under notice, or being ended, at
-the same time.
+The most waiting servers for which other servers are under notice, or being
+ended, at the same time.
 """),
     _count('max_misses', default=3, min=1, help="""
-Nobody is ended for a kind of server (its flavor, image, zone and so on) of
-which so many did not run within the hour after others had been ended for them:
-Nova cannot foresee NUMA, huge pages and pinned CPUs of a host without its
-servers. What Nova refused and what a host could not build counts, for an hour;
-faults of services do not.
+The reaper ends nobody for a kind of server (flavor, image, zone and so on)
+after so many servers of that kind did not run although others had been ended
+for them: Nova cannot foresee NUMA, huge pages and pinned CPUs of a host
+without its servers. Refusals of Nova and failed builds count for an hour, and
+faults of services do not count.
 """),
     _seconds('hold_timeout', default=1800, min=60, help="""
-Seconds after which held room is given free that the reaper does not work with
-itself. Room whose server is in ERROR is given free by the next sweep; that of
-a server that was deleted has to be found first, and waits for this time.
+Seconds after which the reaper releases held room that it does not work with
+itself. The next sweep releases the room of a server that is in ERROR. The room
+of a server that was deleted has to be found first, and waits for this time.
 """),
     _seconds('pending_list_interval', default=60, min=5, help="""
-Seconds between two lists of the servers that wait. A list finds what no
-notification told. Without notifications the reaper finds everything by its
+Seconds between two lists of the servers that wait. A list finds the changes
+for which no notification came. Without notifications the reaper polls by these
 lists.
 """),
     _seconds('full_list_interval', default=600, min=5, help="""
@@ -238,18 +242,20 @@ allocations, preemptible servers, holds, notices.
     cfg.IntOpt(
         'safeguard_shrink_percent', default=30, min=1, max=100, mutable=True,
         help="""
-A full list of hosts that is empty, or has lost more than this share since the
-list before, is not believed: the reaper only observes until
-``safeguard_lists`` lists in a row agree. An empty one is never believed, nor
-one with more than this share of hosts of which Placement knows nothing, or no
-inventory; hosts that are disabled or down may have none.
+The reaper does not believe a full list of hosts that is empty, or has lost
+more than this share of hosts since the list before: it only observes until
+``safeguard_lists`` lists in a row agree. It never believes an empty list, nor
+a list in which Placement does not know more than this share of the hosts, or
+has no inventory of them. Hosts that are disabled or down may have no
+inventory.
 """),
     _count(
         'safeguard_lists', default=3, min=1,
-        help='How many full lists in a row have to agree to be believed.'),
+        help='How many full lists in a row have to agree until the reaper '
+             'believes them.'),
     _seconds('max_index_age', default=900, min=60, help="""
-Nobody is ended while the last full list is older than so many seconds, or
-than twice ``full_list_interval`` where that is longer.
+The reaper ends nobody while the last full list is older than so many seconds,
+or than twice ``full_list_interval`` where that is longer.
 """),
     cfg.IntOpt(
         'workers', default=16, min=1, max=256,
@@ -263,9 +269,9 @@ specification. A POST that fails is tried again for a quarter of an hour, with
 growing intervals; records that follow wait for it. Nothing else waits.
 """),
     cfg.StrOpt('hook_secret', secret=True, mutable=True, help="""
-With what the header ``webhook-signature`` of each POST is made (HMAC with
-SHA-256): ``whsec_`` and then 24 to 64 random bytes in Base64, as
-``echo whsec_$(openssl rand -base64 32)`` writes it. Without it nothing is
+The secret of the header ``webhook-signature`` of each POST (HMAC with
+SHA-256): ``whsec_`` and then 24 to 64 random bytes in Base64, as ``echo
+whsec_$(openssl rand -base64 32)`` writes it. Without the secret nothing is
 signed, and a receiver cannot tell the reaper from others.
 """),
 ]
@@ -276,13 +282,12 @@ Whether to listen to Nova's notifications. With the option off the reaper
 polls, and finds free room only with its next list.
 """),
     cfg.ListOpt('topics', default=['reaper_notifications'], help="""
-Topics to listen on. They must be the reaper's own: of each message on a
-topic one listener gets one copy, so a shared topic would take messages from
-others. In the nova.conf of every Nova service name it beside the default:
-``[notifications] versioned_notifications_topics``,
-``notification_format = versioned`` (or ``both``) and
-``notify_on_state_change = vm_state``; ``[oslo_messaging_notifications] driver
-= messagingv2``.
+Topics to listen on. They must be the reaper's own: the bus delivers each
+message of a topic to a single listener, so on a shared topic the reaper would
+take messages from others. Name the topic beside the default in the nova.conf
+of every Nova service: ``[notifications] versioned_notifications_topics``,
+``notification_format = versioned`` (or ``both``) and ``notify_on_state_change
+= vm_state``; ``[oslo_messaging_notifications] driver = messagingv2``.
 """),
     cfg.StrOpt('transport_url', secret=True, help="""
 Where the notifications are, as in ``[DEFAULT] transport_url``, which is used
@@ -290,13 +295,13 @@ if this is not set.
 """),
     cfg.IntOpt(
         'batch_size', default=100, min=1,
-        help='At most so many notifications are looked at in one go.'),
+        help='The most notifications that the reaper handles at once.'),
     cfg.FloatOpt(
         'batch_timeout', default=0.1, min=0.01, max=model.MAX_SECONDS,
         help='Seconds to wait until a batch is full.'),
     cfg.IntOpt('silence', default=900, min=60, max=model.MAX_SECONDS, help="""
-Seconds without any notification after which /healthz and the log say that it
-is degraded.
+Seconds without any notification after which /healthz and the log say that the
+reaper is degraded.
 """),
 ]
 
@@ -304,12 +309,13 @@ coordination_opts = [
     cfg.StrOpt('backend_url', secret=True, help="""
 Where the reapers of a cloud find out which of them is the active one, as a
 tooz URL: ``redis://host:6379``, ``etcd3+http://host:2379`` or, for reapers on
-one machine, ``file:///var/lib/nova-reaper/lock``. Not set for a single reaper.
-Two active ones do no harm; they do work twice.
+the same machine, ``file:///var/lib/nova-reaper/lock``. Leave it out for a
+single reaper. Two active reapers do no harm, but do the same work twice.
 """),
     cfg.StrOpt(
         'lock_name', default='nova-reaper',
-        help='The name of the lock; another one for each cloud of a backend.'),
+        help='The name of the lock. Each cloud that shares the backend needs '
+             'a name of its own.'),
     cfg.FloatOpt(
         'check_interval', default=2.0, min=0.1, max=model.MAX_SECONDS,
         help='Seconds between two heartbeats or tries to become active.'),
@@ -342,14 +348,15 @@ journal_opts = [
 Days after which a record of the journal is deleted. 0 keeps all records.
 """),
     cfg.IntOpt('purge_batch', default=500, min=1, max=10000, help="""
-Old records are deleted in transactions of at most so many. The next
-transaction follows some seconds later.
+The most old records that one transaction deletes. The next transaction follows
+some seconds later.
 """),
     cfg.BoolOpt('required', default=False, help="""
 Whether the reaper ends servers only while the journal can be written and read.
 Off, the reaper goes on without its database: records wait in memory until the
-database is back. A reaper that is started without it knows neither of a pause
-nor whom was ended before. On, it then builds servers in free room only.
+database is back. A reaper that starts without its database knows neither of a
+pause nor of earlier ends. On, the reaper only builds servers in free room
+while the database is away.
 """),
 ]
 

@@ -121,7 +121,7 @@ class ReaperTestCase(base.BrowserTestCase):
             self.assertIn(text, shown)
         self.assertNotIn('configured', shown)
         notice = self.row_of(self.spot).text
-        for text in (configuration.OWNER, 'spot', 'Shelved', self.web.id):
+        for text in (configuration.OWNER, 'spot', 'Shelved', 'web'):
             self.assertIn(text, notice)
         self.assertRegex(self._text('pending-by-reason'),
                          r'No host has room\s+1')

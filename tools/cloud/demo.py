@@ -88,6 +88,18 @@ class Demo:
             self._processes.check()
             raise
 
+    def make_samples(self):
+        """Leave what a user tries the cloud with: the last server waits.
+
+        :raises: StepFailed if a server is not as it should be
+        """
+        self._prepare()
+        self._fill()
+        self._client.run(
+            '%s server create --image cirros --flavor whole-host --network '
+            'net web -c name -c status' % PENDING)
+        self._wait_for(self._find()['web']['id'], 'PENDING')
+
     def _run_steps(self):
         with self._step('A tenant, and a reaper that only looks on'):
             self._let_reaper('observe')

@@ -89,6 +89,9 @@ def _parse(argv):
         '--stock', action='store_const', const=True,
         help='with Nova as it was released, without nova-pending')
     add_in_tree(nova)
+    up.add_argument(
+        '--with-samples', action='store_true', help='with an image, flavors, '
+        'a network, and servers that fill the hosts while another waits')
     down = add('down', _down, 'end a cloud and remove all that it made')
     down.add_argument(
         '--keep-data', action='store_true',
@@ -248,7 +251,7 @@ def _up(args):
     state, start, show = _state(args), time.monotonic(), screen.Screen()
     if record.Record(state).read() is not None:
         if any((_choices(args), args.profile, args.port, args.database_url,
-                args.bus_url, args.private_servers)):
+                args.bus_url, args.private_servers, args.with_samples)):
             raise errors.BadArgument(
                 'There is a cloud in %s already, and what it is made of '
                 'cannot be changed: take it down, or give another '
@@ -256,9 +259,15 @@ def _up(args):
         cloud = _load(args)
         _start(cloud, show, cloud.start)
     else:
+        if args.stock and args.with_samples:
+            raise errors.BadArgument(
+                'No server waits with --stock: leave out --with-samples.')
         cloud = _new(args, state)
         show.write('A cloud comes up in %s' % state)
         _bring_up(cloud, show)
+        if args.with_samples:
+            samples = demo.Demo(cloud.settings, cloud.processes, show.write)
+            _run_steps(samples.make_samples, samples.stop)
     show.write()
     show.services(cloud)
     show.write('\nUp in %.1f s. To go on:\n' % (time.monotonic() - start))
@@ -432,11 +441,19 @@ def _demo(args):
 def _show_steps(cloud, show, timeline):
     shown = (demo_libvirt if cloud.settings.libvirt else demo).Demo(
         cloud.settings, cloud.processes, show.write)
-    # A signal is not to wait for the end of a step.
-    steps = plan.Plan()
-    steps.add('demonstration', shown.run)
-    steps.run(lambda *_: None, shown.stop)
+    _run_steps(shown.run, shown.stop)
     timeline += shown.timeline
+
+
+def _run_steps(run, stop):
+    """Run steps in a thread: a signal is not to wait for the end of a step.
+
+    :param run: runs them
+    :param stop: ends them while they run
+    """
+    steps = plan.Plan()
+    steps.add('demonstration', run)
+    steps.run(lambda *_: None, stop)
 
 
 def _take_down(cloud):

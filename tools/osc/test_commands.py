@@ -136,7 +136,12 @@ class CommandsTestCase(base.ClientTestCase):
         self.assertEqual(
             {('compute1', None), ('compute2', None)},
             {(host['host'], host['refused_by']) for host in row['hosts']})
-        self.assertIn('VCPU', row['requests'][0])
+        self.assertTrue(all(
+            host['lacks']['VCPU'] > 0 for host in row['hosts']), row['hosts'])
+        self.assertIn('VCPU:', row['requests'][0])
+        _out, err = self.client('pending', 'explain', 'web', '--host', 'none',
+                                user='admin', code=1)
+        self.assertIn('There is no compute host "none"', err)
         _out, err = self.client('pending', 'explain', 'web', code=1)
         self.assertIn('Only administrators', err)
 

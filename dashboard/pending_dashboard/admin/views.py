@@ -2,9 +2,12 @@
 
 import collections
 
+from django import shortcuts
 from django.utils.translation import gettext_lazy as _
+from django.views import generic
 
 from horizon import exceptions
+from horizon import messages
 from horizon import tables
 from openstack_dashboard import api as horizon_api
 
@@ -66,3 +69,23 @@ class IndexView(views.WaitingMixin, tables.MultiTableView):
             thing.project_name = self._projects.get(
                 thing.project_id, thing.project_id)
         return things
+
+
+class RebuildView(views.RebuildView):
+    panel = 'horizon:admin:waiting_servers:'
+
+
+class PauseView(generic.View):
+    """Pauses nova-reaper, or has it go on."""
+
+    def post(self, request):
+        paused = request.POST.get('paused') == 'yes'
+        try:
+            api.set_pause(request, paused)
+        except Exception:
+            exceptions.handle(
+                request, _('nova-reaper does not take the request.'))
+        else:
+            messages.success(request, _('nova-reaper is paused.') if paused
+                             else _('nova-reaper goes on.'))
+        return shortcuts.redirect('horizon:admin:waiting_servers:index')

@@ -3,7 +3,10 @@
 from django.urls import re_path
 
 from pending_dashboard.project import views
+from pending_dashboard import views as pending_views
 
 urlpatterns = [
     re_path(r'^$', views.IndexView.as_view(), name='index'),
+    re_path(r'^(?P<server_id>[^/]+)/rebuild$',
+            pending_views.RebuildView.as_view(), name='rebuild'),
 ]

@@ -164,7 +164,7 @@ class APITestCase(helpers.TestCase):
     def test_order_from_the_reaper(self):
         self.reaper = REAPER + '/'
         self.lists(server(0))
-        self.explains(0)
+        explained = self.explains(0)
         asked = self.http.get(REAPER + '/v1/pending', json={'pending': [{
             'server': SERVERS[0], 'detail': '812 of 1000 hosts.',
             'since': '2026-11-22T11:30:00Z', 'reason': 'no_room',
@@ -177,14 +177,60 @@ class APITestCase(helpers.TestCase):
             self.request, 20, all_projects=True)
         self.assertEqual(
             ('no_room', 'protected', '812 of 1000 hosts.',
-             'Nothing has to be done.', 2, 12, 40),
+             'Nothing has to be done.', 12, 40),
             (found.reason, found.hindrance, found.message, found.advice,
-             found.attempts, found.position, found.queue_length))
-        # Of the attempts Nova knows more.
-        self.assertEqual('2026-11-22T11:50:00Z', found.last_attempt)
+             found.position, found.queue_length))
+        self.assertEqual(0, explained.call_count)
         self.assertEqual(['true'], asked.last_request.qs['all_projects'])
         self.assertEqual(self.request.user.token.id,
                          asked.last_request.headers['X-Auth-Token'])
+
+    def test_reaper_has_not_looked_yet(self):
+        self.reaper = REAPER
+        self.lists(server(0))
+        explained = self.explains(0)
+        self.http.get(REAPER + '/v1/pending', json={'pending': [{
+            'server': SERVERS[0], 'detail': '', 'position': 12,
+            'reason': None, 'advice': None,
+            'automatic': 'It is built as soon as there is room.'}]})
+        [found], _more = api.list_servers(self.request, 20)
+        self.assertEqual(
+            ('no_room', 'Wait.', 'No valid host was found.', 12),
+            (found.reason, found.advice, found.message, found.position))
+        # An administrator would get all hosts.
+        self.assertEqual(['0'], explained.last_request.qs['limit'])
+
+    def test_show_server(self):
+        self.reaper = REAPER
+        self.http.get('%s/servers/%s' % (self.nova, SERVERS[0]),
+                      json={'server': server(0)})
+        self.explains(0)
+        self.http.get('%s/v1/pending/%s' % (REAPER, SERVERS[0]), json={
+            'pending': {
+                'server': SERVERS[0], 'detail': 'No host has room.',
+                'since': '2026-11-22T11:30:00Z', 'reason': 'no_room',
+                'advice': 'Nothing has to be done.', 'attempts': 1,
+                'automatic': 'It is built as soon as there is room.',
+                'position': 12}})
+        found = api.show_server(self.request, SERVERS[0])
+        # The reaper counts its own attempts, and Nova those of everybody.
+        self.assertEqual(
+            ('no_room', 'Nothing has to be done.', 12, 2,
+             '2026-11-22T11:50:00Z', '2026-11-22T11:30:00Z'),
+            (found.reason, found.advice, found.position, found.attempts,
+             found.last_attempt, found.since))
+
+    def test_show_server_that_the_reaper_does_not_know(self):
+        self.reaper = REAPER
+        self.http.get('%s/servers/%s' % (self.nova, SERVERS[0]),
+                      json={'server': server(0)})
+        self.explains(0)
+        self.http.get('%s/v1/pending/%s' % (REAPER, SERVERS[0]),
+                      status_code=404, json={})
+        with self.assertLogs(api.LOG, 'WARNING'):
+            found = api.show_server(self.request, SERVERS[0])
+        self.assertEqual(('no_room', 'Wait.', 2),
+                         (found.reason, found.advice, found.attempts))
 
     def test_reaper_is_down(self):
         self.reaper = REAPER
@@ -223,6 +269,38 @@ class APITestCase(helpers.TestCase):
         self.assertEqual({'rebuild': {}}, asked.last_request.json())
         self.assertEqual('compute 2.106', asked.last_request.headers[
             'OpenStack-API-Version'])
+
+    def test_rebuild_with_a_flavor(self):
+        asked = self.http.post(
+            '%s/servers/%s/action' % (self.nova, SERVERS[0]),
+            status_code=202, json={})
+        api.rebuild(self.request, SERVERS[0], 'small')
+        self.assertEqual({'rebuild': {'flavorRef': 'small'}},
+                         asked.last_request.json())
+        self.assertEqual('compute 2.107', asked.last_request.headers[
+            'OpenStack-API-Version'])
+
+    def test_rebuild_with_a_flavor_is_not_known(self):
+        self.versions('2.106')
+        asked = self.http.post(
+            '%s/servers/%s/action' % (self.nova, SERVERS[0]))
+        self.assertRaises(api.NotSupported, api.rebuild, self.request,
+                          SERVERS[0], 'small')
+        self.assertEqual(0, asked.call_count)
+
+    def test_pause(self):
+        self.reaper = REAPER
+        asked = self.http.register_uri(
+            requests_mock.ANY, REAPER + '/v1/pause', json={})
+        for paused, method in ((True, 'PUT'), (False, 'DELETE')):
+            api.set_pause(self.request, paused)
+            self.assertEqual(method, asked.last_request.method)
+
+    def test_pause_is_refused(self):
+        self.reaper = REAPER
+        self.http.put(REAPER + '/v1/pause', status_code=403, json={})
+        self.assertRaises(exceptions.Forbidden, api.set_pause, self.request,
+                          True)
 
     def test_rebuild_is_refused(self):
         self.http.post('%s/servers/%s/action' % (self.nova, SERVERS[0]),
@@ -307,9 +385,9 @@ class APITestCase(helpers.TestCase):
              'host': 'compute1'}]})
         self.assertEqual([
             api.Record('r1', '2026-11-22T11:56:00Z', 'notice', 'v', 'p',
-                       'shelve', None, False, None),
+                       'shelve', None, False, None, 'v'),
             api.Record('r2', '2026-11-22T11:57:00Z', 'build', 'web', 'p',
-                       'active', None, True, 'compute1')],
+                       'active', None, True, 'compute1', 'w')],
             api.list_history(self.request))
         self.assertNotIn('all_projects', asked.last_request.qs)
         api.list_history(self.request, True)
@@ -333,3 +411,12 @@ class APITestCase(helpers.TestCase):
         self.assertEqual(api.Overview(
             'failed', 'observe', 'fill', 'The list shrank.', ['No answer.'],
             {'no_room': 3}, 2, 31), api.overview(self.request))
+
+    def test_overview_of_a_paused_reaper(self):
+        self.reaper = REAPER
+        self.http.get(REAPER + '/healthz', json={
+            'status': 'degraded', 'checks': [{
+                'name': 'pause', 'status': 'degraded',
+                'detail': 'an administrator has paused the reaper'}]})
+        self.http.get(REAPER + '/metrics', text='')
+        self.assertTrue(api.overview(self.request).paused)

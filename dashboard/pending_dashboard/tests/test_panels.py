@@ -3,7 +3,10 @@
 from unittest import mock
 
 from django import urls
+from keystoneauth1 import exceptions
 from openstack_dashboard import api as horizon_api
+from openstack_dashboard.dashboards.project.instances import (
+    utils as instance_utils)
 from openstack_dashboard.test import helpers
 
 from pending_dashboard import api
@@ -19,7 +22,7 @@ def waiting(number=0, **values):
         'since': '2026-11-22T11:30:00Z', 'flavor': 'm1.large',
         'reason': 'no_room',
         'message': 'No host has <b>room</b>.', 'advice': 'Wait.',
-        'attempts': 3, **values})
+        **values})
 
 
 def record(number='r1', **values):
@@ -38,6 +41,7 @@ class ProjectTestCase(helpers.TestCase):
         self.assertTemplateUsed(answer, 'pending_dashboard/project.html')
         self.assertNotContains(answer, 'What nova-reaper Did Last')
         for text in ('web-0', 'Waiting for room', 'No host has room',
+                     'Rebuild with Another Flavor', 'location.reload()',
                      'No host has &lt;b&gt;room&lt;/b&gt;. Wait.', '2 of 7',
                      'm1.large',
                      urls.reverse('horizon:project:instances:detail',
@@ -162,6 +166,19 @@ class ProjectTestCase(helpers.TestCase):
         self.assertMessageCount(answer, error=1)
         self.assertNotContains(answer, 'What nova-reaper Did Last')
 
+    @mock.patch.object(api, 'list_history')
+    @mock.patch.object(api, 'list_servers')
+    def test_servers_have_their_names(self, listed, history):
+        listed.return_value = [waiting(position=1)], False
+        history.return_value = [
+            record(for_server='id-0'),
+            record('r2', server='gone-id', name='gone'),
+            record('r3', for_server='gone-id'),
+            record('r4', for_server='unknown-id')]
+        answer = self.client.get(PROJECT)
+        self.assertEqual(['web-0', None, 'gone', 'unknown-id'], [
+            each.for_server for each in answer.context['history_table'].data])
+
     def test_no_inline_script(self):
         with mock.patch.object(api, 'list_servers',
                                return_value=([waiting()], False)):
@@ -169,6 +186,51 @@ class ProjectTestCase(helpers.TestCase):
         table = answer.context['waiting_table'].render()
         self.assertNotIn('<script', table)
         self.assertNotIn('onclick', table)
+
+
+@mock.patch.object(instance_utils, 'sort_flavor_list', return_value=[
+    ('small-id', 'm1.small')])
+@mock.patch.object(instance_utils, 'flavor_list', return_value=[])
+@mock.patch.object(api, 'rebuild')
+class RebuildTestCase(helpers.TestCase):
+
+    url = urls.reverse('horizon:project:waiting_servers:rebuild',
+                       args=['id-0'])
+
+    def test_form(self, rebuild, *args):
+        answer = self.client.get(self.url)
+        for text in ('<title>Rebuild a Waiting Server - ',
+                     'The flavor that it has', 'm1.small', self.url,
+                     'counts against the quota'):
+            self.assertContains(answer, text)
+        rebuild.assert_not_called()
+
+    def test_rebuild(self, rebuild, *args):
+        for flavor in ('', 'small-id'):
+            answer = self.client.post(self.url, {'flavor': flavor})
+            self.assertRedirectsNoFollow(answer, PROJECT)
+            rebuild.assert_called_with(mock.ANY, 'id-0', flavor)
+
+    def test_no_such_flavor(self, rebuild, *args):
+        answer = self.client.post(self.url, {'flavor': 'large-id'})
+        self.assertContains(answer, 'm1.small')
+        rebuild.assert_not_called()
+
+    def test_what_nova_says_of_a_refusal(self, rebuild, *args):
+        class Refusal(exceptions.BadRequest):
+            """One whose text Horizon's test data do not replace."""
+
+            def __str__(self):
+                return 'The disk of the flavor is too small.'
+
+        rebuild.side_effect = Refusal()
+        answer = self.client.post(self.url, {'flavor': 'small-id'})
+        self.assertContains(answer, 'The disk of the flavor is too small.')
+
+    def test_cloud_that_takes_no_flavor(self, rebuild, *args):
+        rebuild.side_effect = api.NotSupported()
+        answer = self.client.post(self.url, {'flavor': 'small-id'})
+        self.assertContains(answer, 'with its own flavor only')
 
 
 class AdminTestCase(helpers.BaseAdminViewTests):
@@ -212,6 +274,41 @@ class AdminTestCase(helpers.BaseAdminViewTests):
             self.assertContains(answer, text)
         self.assertNotContains(answer, 'Of this page')
 
+    def test_pause_and_resume(self):
+        url = urls.reverse('horizon:admin:waiting_servers:pause')
+        for paused, text, value in ((False, 'Pause nova-reaper', 'yes'),
+                                    (True, 'Let nova-reaper Go On', 'no')):
+            self.overview.return_value = api.Overview(paused=paused)
+            answer = self.client.get(ADMIN)
+            for part in (url, text, 'value="%s"' % value):
+                self.assertContains(answer, part)
+            with mock.patch.object(api, 'set_pause') as set_pause:
+                answer = self.client.post(url, {'paused': value})
+            self.assertRedirectsNoFollow(answer, ADMIN)
+            set_pause.assert_called_once_with(mock.ANY, not paused)
+
+    def test_pause_is_refused(self):
+        url = urls.reverse('horizon:admin:waiting_servers:pause')
+        with mock.patch.object(api, 'set_pause', side_effect=ValueError):
+            self.client.post(url, {'paused': 'yes'})
+        self.assertMessageCount(error=1)
+
+    def test_pause_is_not_asked_for_by_a_link(self):
+        with mock.patch.object(api, 'set_pause') as set_pause:
+            answer = self.client.get(
+                urls.reverse('horizon:admin:waiting_servers:pause'))
+        self.assertEqual(405, answer.status_code)
+        set_pause.assert_not_called()
+
+    def test_rebuild_leads_back(self):
+        url = urls.reverse('horizon:admin:waiting_servers:rebuild',
+                           args=['id-0'])
+        self.assertContains(self.client.get(ADMIN), url)
+        with mock.patch.object(api, 'rebuild'), mock.patch.object(
+                instance_utils, 'flavor_list', return_value=[]):
+            answer = self.client.post(url, {'flavor': ''})
+        self.assertRedirectsNoFollow(answer, ADMIN)
+
     def test_reaper_has_not_looked_yet(self):
         self.overview.return_value = api.Overview(by_reason={'none': 2})
         self.assertContains(self.client.get(ADMIN), 'Not looked at yet')
@@ -237,3 +334,11 @@ class ForbiddenTestCase(helpers.TestCase):
 
     def test_admin_panel_is_not_for_tenants(self):
         self.assertEqual(403, self.client.get(ADMIN).status_code)
+
+    def test_pause_is_not_for_tenants(self):
+        with mock.patch.object(api, 'set_pause') as set_pause:
+            answer = self.client.post(
+                urls.reverse('horizon:admin:waiting_servers:pause'),
+                {'paused': 'yes'})
+        self.assertEqual(403, answer.status_code)
+        set_pause.assert_not_called()

@@ -22,6 +22,7 @@ PROJECT = uuidutils.generate_uuid(dashed=False)
 _KEYSTONE = 'http://keystone/v3'
 _NOVA = 'http://nova/v2.1'
 _GLANCE = 'http://glance'
+_PLACEMENT = 'http://placement'
 REAPER = 'http://reaper:8782'
 # What 8.0 says of every microversion.
 _WARNING = re.compile(
@@ -58,6 +59,8 @@ class Cloud(fixtures.Fixture):
         self.after_build = lambda server: server.update(status='BUILD')
         #: what GET /servers/{id}/pending answers, a status or a dictionary
         self.reasons = {}
+        #: what Placement answers, by path: a status and a dictionary
+        self.placement = {}
         #: what the reaper answers, by path: a status and a dictionary; None
         #: if it cannot be reached
         self.reaper = {}
@@ -82,6 +85,9 @@ class Cloud(fixtures.Fixture):
         any_path = re.compile('^%s(/.*)?$' % re.escape(_NOVA))
         self._http.register_uri('GET', any_path, json=self._get)
         self._http.register_uri('POST', any_path, json=self._post)
+        self._http.register_uri(
+            'GET', re.compile('^' + re.escape(_PLACEMENT)),
+            json=self._ask_placement)
         self._http.register_uri(
             requests_mock.ANY, re.compile('^' + re.escape(REAPER)),
             json=self._ask_reaper)
@@ -136,7 +142,7 @@ class Cloud(fixtures.Fixture):
         token = ksa_fixture.V3Token(
             user_name='tenant', project_id=PROJECT, project_name='project')
         services = [('compute', _NOVA), ('image', _GLANCE),
-                    ('identity', _KEYSTONE)]
+                    ('identity', _KEYSTONE), ('placement', _PLACEMENT)]
         if self._has_reaper:
             services.append(('compute-pending', REAPER))
         if self._disabled:
@@ -186,7 +192,7 @@ class Cloud(fixtures.Fixture):
             flavor = {'id': '2', 'name': 'm1.large', 'ram': 1, 'disk': 1,
                       'vcpus': 1}
             return {'flavors': [flavor], 'flavor': flavor}
-        if path == '/servers/detail':
+        if path in ('/servers', '/servers/detail'):
             return self._list(request, context, version)
         server_id, _, rest = path[len('/servers/'):].partition('/')
         if server_id not in self.servers:
@@ -250,6 +256,11 @@ class Cloud(fixtures.Fixture):
         answer = {'server': dict(self._seen(server, version),
                                  adminPass='pass')}
         self.after_build(server)
+        return answer
+
+    def _ask_placement(self, request, context):
+        path = urllib.parse.urlsplit(request.url).path
+        context.status_code, answer = self.placement.get(path, (404, {}))
         return answer
 
     def _ask_reaper(self, request, context):

@@ -13,6 +13,7 @@ from osc_pending.v1 import rebuild
 
 _HOSTS = [{'host': 'compute1', 'uuid': 'u1', 'refused_by': None},
           {'host': 'compute2', 'uuid': 'u2', 'refused_by': 'ComputeFilter'}]
+_SHOWN = [{**host, 'lacks': None} for host in _HOSTS]
 
 
 def _reason(**more):
@@ -46,9 +47,9 @@ class ListTestCase(base.TestCase):
         self.assertEqual([
             {'ID': db['id'], 'Name': 'db', 'Reason': None,
              'Hindrance': None, 'Since': '2026-11-22T11:30:00Z',
-             'Attempts': None, 'Position': None, 'Next Attempt': None},
+             'Position': None, 'Next Attempt': None},
             {'ID': web['id'], 'Name': 'web', 'Reason': 'no_room',
-             'Hindrance': None, 'Since': '2026-11-22T11:30:00Z', 'Attempts': 3,
+             'Hindrance': None, 'Since': '2026-11-22T11:30:00Z',
              'Position': None, 'Next Attempt': None}], rows)
         self.assertEqual('', err)
 
@@ -82,10 +83,10 @@ class ListTestCase(base.TestCase):
             'pending': [_answer(web)]})
         rows, _err = self.read('pending', 'list')
         self.assertEqual(
-            [('web', 'back_off', 12, '2026-11-22T11:54:00Z', 4),
-             ('db', 'back_off', 13, '2026-11-22T11:54:00Z', 4)],
+            [('web', 'back_off', 12, '2026-11-22T11:54:00Z'),
+             ('db', 'back_off', 13, '2026-11-22T11:54:00Z')],
             [(row['Name'], row['Hindrance'], row['Position'],
-              row['Next Attempt'], row['Attempts']) for row in rows])
+              row['Next Attempt']) for row in rows])
         # One request tells the reaper's part, one Nova's.
         self.assertEqual(['/servers/detail'],
                          [path for _m, path, _v, _b in cloud.requests])
@@ -167,8 +168,8 @@ class ListTestCase(base.TestCase):
     def test_released_cloud(self):
         self.use_cloud(offered='2.104')
         _out, err = self.run_client('pending', 'list', code=1)
-        self.assertIn('pending list needs nova-pending, and this cloud is '
-                      'without', err)
+        self.assertIn('pending list needs nova-pending, which this cloud '
+                      'does not have', err)
         self.assertIn('has microversion 2.104 at most', err)
 
     def test_release_where_the_numbers_mean_something_else(self):
@@ -204,7 +205,7 @@ class ListTestCase(base.TestCase):
         self.use_cloud()
         _out, err = self.run_client(
             '--os-compute-api-version', '2.90', 'pending', 'list', code=1)
-        self.assertIn('2.90 was asked for', err)
+        self.assertIn('names 2.90', err)
 
     def test_asked_for(self):
         cloud = self.use_cloud()
@@ -320,11 +321,93 @@ class ExplainTestCase(base.TestCase):
         cloud.reasons[web['id']] = _reason(
             requests=['resources=VCPU%3A2'], hosts=_HOSTS)
         row, _err = self.read('pending', 'explain', 'web')
-        self.assertEqual((_HOSTS, ['resources=VCPU%3A2']),
+        self.assertEqual((_SHOWN, ['resources=VCPU:2']),
                          (row['hosts'], row['requests']))
         self.assertNotIn('verdict', row)
         out, _err = self.run_client('pending', 'explain', 'web')
-        self.assertIn('compute2: ComputeFilter', out)
+        self.assertIn('compute1: no filter refuses it', out)
+        self.assertIn('compute2: refused by ComputeFilter', out)
+
+    def _add_host(self, uuid, **inventories):
+        """Add a resource provider.
+
+        :param inventories: of each resource class the total, the reserved
+            part, the allocation ratio, the most for a server, and what is used
+        """
+        keys = ('total', 'reserved', 'allocation_ratio', 'max_unit')
+        self.cloud.placement.update({
+            '/resource_providers/%s/inventories' % uuid: (200, {
+                'inventories': {name: dict(zip(keys, values))
+                                for name, values in inventories.items()}}),
+            '/resource_providers/%s/usages' % uuid: (200, {
+                'usages': {name: values[4]
+                           for name, values in inventories.items()}})})
+
+    def test_what_hosts_lack(self):
+        cloud = self.use_cloud()
+        web = cloud.add('web')
+        cloud.reasons[web['id']] = _reason(
+            requests=['resources=MEMORY_MB%3A1024%2CVCPU%3A4%2CVGPU%3A1',
+                      'resources=MEMORY_MB%3A1024'],
+            hosts=[{'host': name, 'uuid': uuid, 'refused_by': refused}
+                   for name, uuid, refused in (
+                       ('refused', 'u0', 'ComputeFilter'),
+                       ('far', 'u1', None), ('near', 'u2', None),
+                       ('held', 'u3', None), ('small', 'u4', None))])
+        # The ratio counts, the reserved part does not, and max_unit is the
+        # most that a single server may have.
+        self._add_host('u1', VCPU=(4, 0, 1.0, 4, 4),
+                       MEMORY_MB=(2048, 512, 1.0, 2048, 1024))
+        self._add_host('u2', VCPU=(4, 0, 2.0, 4, 5),
+                       MEMORY_MB=(4096, 0, 1.0, 4096, 0))
+        self._add_host('u3', VCPU=(4, 0, 1.0, 4, 4))
+        self._add_host('u4', VCPU=(8, 0, 1.0, 2, 0))
+        cloud.placement['/allocations/' + web['id']] = (200, {
+            'allocations': {'u3': {'resources': {'VCPU': 4}}}})
+        row, err = self.read('pending', 'explain', 'web')
+        self.assertEqual(
+            [('held', {}), ('near', {'VCPU': 1}), ('small', {'VCPU': 2}),
+             ('far', {'VCPU': 4, 'MEMORY_MB': 512}), ('refused', None)],
+            [(host['host'], host['lacks']) for host in row['hosts']])
+        self.assertEqual('', err)
+        out, _err = self.run_client('pending', 'explain', 'web')
+        for text in ('held: has room', 'near: lacks 1 VCPU'):
+            self.assertIn(text, out)
+
+    def test_placement_refuses(self):
+        cloud = self.use_cloud()
+        web = cloud.add('web')
+        cloud.reasons[web['id']] = _reason(
+            requests=['resources=VCPU%3A2'], hosts=_HOSTS)
+        cloud.placement['/allocations/' + web['id']] = (403, {})
+        row, err = self.read('pending', 'explain', 'web')
+        self.assertEqual(_SHOWN, row['hosts'])
+        self.assertIn('Placement does not say what hosts lack', err)
+
+    def test_many_hosts(self):
+        cloud = self.use_cloud()
+        web = cloud.add('web')
+        hosts = [{'host': 'compute%d' % number, 'uuid': 'u%d' % number,
+                  'refused_by': None} for number in range(21)]
+        cloud.reasons[web['id']] = _reason(
+            requests=['resources=VCPU%3A2'], hosts=hosts)
+        for host in hosts:
+            self._add_host(host['uuid'], VCPU=(2, 0, 1.0, 2, 2))
+        cloud.placement['/allocations/' + web['id']] = (
+            200, {'allocations': {}})
+        row, err = self.read('pending', 'explain', 'web')
+        self.assertEqual([{'VCPU': 2}] * 20 + [None],
+                         [host['lacks'] for host in row['hosts']])
+        self.assertIn('the first 20 hosts', err)
+
+    def test_no_such_host(self):
+        cloud = self.use_cloud()
+        cloud.reasons[cloud.add('web')['id']] = _reason(
+            requests=[], hosts=_HOSTS[:1])
+        out, err = self.run_client('pending', 'explain', 'web', '--host',
+                                   'compute1', '--host', 'nosuch', code=1)
+        self.assertEqual('', out)
+        self.assertIn('There is no compute host "nosuch".', err)
 
     def test_pages(self):
         cloud = self.use_cloud()
@@ -345,7 +428,7 @@ class ExplainTestCase(base.TestCase):
         cloud.reasons[web['id']] = answer
         row, _err = self.read('pending', 'explain', 'web', '--host',
                               'compute1', '--host', 'compute2')
-        self.assertEqual(_HOSTS, row['hosts'])
+        self.assertEqual(_SHOWN, row['hosts'])
         self.assertEqual(['host=compute1&host=compute2',
                           'host=compute1&host=compute2&marker=compute1'],
                          asked)
@@ -373,7 +456,7 @@ class ExplainTestCase(base.TestCase):
 
         cloud.reasons[web['id']] = answer
         row, err = self.read('pending', 'explain', 'web')
-        self.assertEqual((['q'], _HOSTS[:1]), (row['requests'], row['hosts']))
+        self.assertEqual((['q'], _SHOWN[:1]), (row['requests'], row['hosts']))
         self.assertEqual('No more.\n', err)
 
     def test_waits_no_more(self):
@@ -421,15 +504,17 @@ class ExplainTestCase(base.TestCase):
         cloud.add('web', tenant_id='another')
         for server in (db, web):
             cloud.reasons[server['id']] = _reason(requests=[], hosts=_HOSTS)
-            row, _err = self.read('pending', 'explain', server['name'])
-            self.assertEqual((server['id'], server['tenant_id']),
-                             (row['id'], row['project_id']))
+            for name in ('explain', 'show'):
+                row, _err = self.read('pending', name, server['name'])
+                self.assertEqual((server['id'], server['tenant_id']),
+                                 (row['id'], row['project_id']))
 
     def test_not_found_by_name(self):
         for admin in (True, False):
             self.use_cloud(admin=admin).add('db', tenant_id='another')
-            _out, err = self.run_client('pending', 'explain', 'web', code=1)
-            self.assertIn('No Server found for web', err)
+            for name in ('explain', 'show', 'rebuild', 'wait'):
+                _out, err = self.run_client('pending', name, 'web', code=1)
+                self.assertIn('No Server found for web', err)
 
     def test_owner(self):
         cloud = self.use_cloud(admin=False)

@@ -75,6 +75,46 @@ class ListTestCase(base.TestCase):
             '--os-compute-api-version', '2.105', 'server', 'list')
         self.assertEqual('PENDING', rows[0]['Status'])
 
+    def test_says_how_many_in_error_wait(self):
+        cloud = self.use_cloud()
+        cloud.add('web')
+        cloud.add('broken', 'ERROR')
+        cloud.add('other', tenant_id='another')
+        out, err = self.run_client('server', 'list')
+        self.assertNotIn('PENDING', out)
+        self.assertIn('Servers in ERROR that wait for room: 1.', err)
+        _out, err = self.run_client('server', 'list', '--all-projects')
+        self.assertIn('Servers in ERROR that wait for room: 2.', err)
+
+    def test_says_nothing_where_nobody_reads_it(self):
+        cloud = self.use_cloud()
+        cloud.add('web')
+        for words in (('server', 'list', '-f', 'value'),
+                      ('--os-compute-api-version', '2.104', 'server', 'list'),
+                      ('--os-compute-api-version', '2.105', 'server',
+                       'list')):
+            _out, err = self.run_client(*words)
+            self.assertEqual('', err)
+        self.assertEqual([], cloud.sent('GET', '/servers'))
+
+    def test_says_nothing_of_servers_that_do_not_wait(self):
+        cloud = self.use_cloud()
+        cloud.add('broken', 'ERROR')
+        self.assertEqual('', self.run_client('server', 'list')[1])
+        del cloud.servers[list(cloud.servers)[0]]
+        cloud.requests.clear()
+        cloud.add('other', 'ACTIVE')
+        self.assertEqual('', self.run_client('server', 'list')[1])
+        self.assertEqual([], cloud.sent('GET', '/servers'))
+
+    def test_is_the_stock_list_where_nova_refuses_the_numbers(self):
+        cloud = self.use_cloud()
+        cloud.add('web')
+        cloud.refusal = 503
+        out, err = self.run_client('server', 'list')
+        self.assertIn('web', out)
+        self.assertEqual('', err)
+
     def test_no_such_choice(self):
         self.use_cloud()
         _out, err = self.run_client(
@@ -114,6 +154,26 @@ class CreateTestCase(base.TestCase):
         cloud.after_build = lambda server: server.update(status='PENDING')
         _row, err = self._create(
             before=('--os-compute-api-version', '2.105'))
+        self.assertEqual('', err)
+
+    def test_asks_to_wait(self):
+        cloud = self.use_cloud()
+        self._create()
+        self._create(before=('--os-compute-api-version', '2.104'))
+        self.assertEqual(['2.107', '2.104'], [
+            version for version, _body in cloud.sent('POST', '/servers')])
+
+    def test_released_cloud(self):
+        cloud = self.use_cloud(offered='2.104')
+        _row, err = self._create()
+        self.assertEqual(1, len(cloud.sent('POST', '/servers')))
+        self.assertEqual('', err)
+
+    def test_is_the_stock_create_where_nova_refuses_the_numbers(self):
+        cloud = self.use_cloud()
+        cloud.refusal = 503
+        _row, err = self._create()
+        self.assertEqual(1, len(cloud.sent('POST', '/servers')))
         self.assertEqual('', err)
 
     def test_wait_active(self):

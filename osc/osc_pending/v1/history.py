@@ -20,7 +20,7 @@ class ListHistory(command.Lister):
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--server', metavar='<server-id>',
-            help=_('Only what was done to the server of this ID; for '
+            help=_('Only what was done to the server with this ID; for '
                    'administrators also what was done for it. The server may '
                    'be gone.'))
         parser.add_argument(
@@ -29,8 +29,8 @@ class ListHistory(command.Lister):
                    'several)') % ', '.join(_KINDS))
         parser.add_argument(
             '--since', metavar='<time>',
-            help=_('Only from this time on, like 2026-11-22T12:00:00Z, or of '
-                   'the last 90m, 12h, 7d'))
+            help=_('Only from this time on: 2026-11-22T12:00:00Z, or 90m, '
+                   '12h, 7d before now'))
         parser.add_argument(
             '--until', metavar='<time>', help=_('Only before this time'))
         parser.add_argument(
@@ -83,15 +83,15 @@ def _row(record):
 
 class PauseReaper(command.ShowOne):
     _description = _(
-        'Have nova-reaper do nothing any more until "openstack pending '
-        'resume" (admin only). Notices are withdrawn; servers that are being '
-        'ended already are ended.')
+        'Pause nova-reaper until "openstack pending resume" (admin only). '
+        'nova-reaper withdraws its notices, and finishes the ends that it has '
+        'begun.')
 
     def get_parser(self, prog_name):
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--reason', metavar='<text>', default='',
-            help=_('Why; the journal keeps it'))
+            help=_('Why nova-reaper is paused; the journal records the text'))
         return parser
 
     def take_action(self, parsed_args):
@@ -100,7 +100,7 @@ class PauseReaper(command.ShowOne):
 
 
 class ResumeReaper(command.ShowOne):
-    _description = _('Have nova-reaper go on after a pause (admin only).')
+    _description = _('Let nova-reaper go on after a pause (admin only).')
 
     def take_action(self, parsed_args):
         client = pending.client_of_reaper(self, _('nothing can be paused'))

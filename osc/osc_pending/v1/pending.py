@@ -3,8 +3,10 @@
 """Commands that show servers which wait, and why."""
 
 import argparse
+import urllib.parse
 
 from cliff import columns
+from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from osc_lib.cli import format_columns
 from osc_lib.command import command
@@ -17,23 +19,38 @@ from osc_pending import microversions
 # Nova is asked for the reason of each server by itself.
 _MOST_REASONS = 50
 
+# Placement is asked for the room of each host by itself.
+_MOST_HOSTS = 20
+
 _REASONS = _(
-    'Reasons: no_room (hosts could take it, none has room), refused (filters '
-    'of the scheduler refuse all hosts that have room), no_such_host (the '
-    'host that was asked for does not exist), nothing_fits (no host could '
-    'ever take it), build_failed (hosts took it, and its build failed there), '
-    'quota (its rebuild would be refused for the quota), unknown. Hindrances, '
-    'of nova-reaper alone: protected, back_off, reserved, mode, deadline, '
-    'needs_owner, not_asked (it waits for its owner to ask).')
+    'Reasons: no_room (hosts could take the server, and none has room), '
+    'refused (filters of the scheduler refuse all hosts that have room), '
+    'no_such_host (the host that the server was created for does not exist), '
+    'nothing_fits (no host could ever take the server), build_failed (hosts '
+    'took the server and could not build it), quota (the quota of the project '
+    'does not allow the server), unknown. Hindrances, which only nova-reaper '
+    'knows: protected, back_off, reserved, mode, deadline, needs_owner, '
+    'not_asked (the owner has not asked to wait).')
 
 
 class HostsColumn(columns.FormattableColumn):
-    """Hosts, and what refuses each."""
+    """Hosts, and what refuses or lacks each."""
 
     def human_readable(self):
-        return '\n'.join('%s: %s' % (
-            host['host'], host['refused_by'] or _('no filter refuses it')
-        ) for host in self._value)
+        return '\n'.join(
+            '%s: %s' % (host['host'], self._verdict(host))
+            for host in self._value)
+
+    @staticmethod
+    def _verdict(host):
+        if host['refused_by']:
+            return _('refused by %s') % host['refused_by']
+        if host['lacks'] is None:
+            return _('no filter refuses it')
+        return _('lacks %s') % ', '.join(
+            '%d %s' % (amount, name)
+            for name, amount in host['lacks'].items()
+        ) if host['lacks'] else _('has room')
 
 
 class LinesColumn(columns.FormattableColumn):
@@ -93,10 +110,12 @@ class ListPending(command.Lister):
         servers = client.waiting('pending list', **{
             key: value for key, value in query.items() if value is not None})
         known = self._known(client, servers, parsed_args, project)
-        names = ['id', 'name', 'reason', 'hindrance', 'since', 'attempts',
-                 'position', 'next_attempt']
-        headers = ['ID', 'Name', 'Reason', 'Hindrance', 'Since', 'Attempts',
-                   'Position', 'Next Attempt']
+        # Attempts are not here: Nova counts those of everybody, in an answer
+        # for each server. The count of nova-reaper has only its own.
+        names = ['id', 'name', 'reason', 'hindrance', 'since', 'position',
+                 'next_attempt']
+        headers = ['ID', 'Name', 'Reason', 'Hindrance', 'Since', 'Position',
+                   'Next Attempt']
         if parsed_args.long:
             names += ['last_attempt', 'message', 'flavor']
             headers += ['Last Attempt', 'Message', 'Flavor']
@@ -180,7 +199,8 @@ class ShowPending(command.ShowOne):
 class ExplainPending(command.ShowOne):
     _description = _(
         'Show what a waiting server asks for, which filter of the scheduler '
-        'refuses each host, and who would be ended for it (admin only).')
+        'refuses each host, what the other hosts lack, and which servers '
+        'would be ended for it (admin only).')
 
     def get_parser(self, prog_name):
         parser = super().get_parser(prog_name)
@@ -191,16 +211,15 @@ class ExplainPending(command.ShowOne):
             help=_('Only this host (repeat option for several)'))
         parser.add_argument(
             '--dry-run', action='store_true', default=False,
-            help=_('Ask nova-reaper what it would do for the server now, and '
-                   'which preemptible servers it would end. Nothing is '
-                   'changed.'))
+            help=_('Also show what nova-reaper would do for the server now, '
+                   'and which preemptible servers it would end. Nothing '
+                   'changes.'))
         return parser
 
     def take_action(self, parsed_args):
         client = self.app.client_manager.compute_pending
         server, _version = client.find(
-            parsed_args.server, 'pending explain', microversions.REASON,
-            everywhere=True)
+            parsed_args.server, 'pending explain', microversions.REASON)
         _check_waits(server)
         if parsed_args.dry_run and not client.has_reaper:
             raise exceptions.CommandError(_(
@@ -218,13 +237,23 @@ class ExplainPending(command.ShowOne):
                 'pending show %s" shows the rest.') % server.id)
         if 'unavailable' in reason:
             self.log.warning(reason['unavailable'])
+        else:
+            unknown = set(parsed_args.hosts).difference(
+                host['host'] for host in reason['hosts'])
+            if unknown:
+                raise exceptions.CommandError(
+                    _('There is no compute host %s.') % ', '.join(
+                        '"%s"' % host for host in sorted(unknown)))
+        requests = reason.get('requests') or []
+        self._add_lacks(client, server, requests, reason['hosts'])
         row = {
             'id': server.id,
             'name': server.name,
             'project_id': server.project_id,
             **{key: reason.get(key) for key in (
                 'reason', 'message', 'advice')},
-            'requests': LinesColumn(reason.get('requests') or []),
+            'requests': LinesColumn(
+                [urllib.parse.unquote_plus(request) for request in requests]),
             'hosts': HostsColumn(reason['hosts']),
         }
         if parsed_args.dry_run:
@@ -235,6 +264,40 @@ class ExplainPending(command.ShowOne):
                     answer.get('servers') or
                     [{'server': each} for each in answer['victims']]))
         return zip(*row.items())
+
+    def _add_lacks(self, client, server, requests, hosts):
+        """Add to hosts what each lacks, and put the nearest first, in place.
+
+        The nearest host lacks the smallest part of what the server asks for.
+        What a host lacks is None if Placement was not asked about the host;
+        these hosts come last, and those that a filter refuses after them.
+        """
+        asked = dict(
+            entry.split(':') for request in requests[:1]
+            for entry in urllib.parse.parse_qs(request).get(
+                'resources', [''])[0].split(',') if entry)
+        asked = {name: int(amount) for name, amount in asked.items()}
+        open_hosts = [host for host in hosts if not host['refused_by']]
+        if len(open_hosts) > _MOST_HOSTS:
+            self.log.warning(_(
+                'What a host lacks is shown for the first %d hosts that no '
+                'filter refuses; choose others with --host.') % _MOST_HOSTS)
+        lacks = {}
+        if asked and open_hosts:
+            try:
+                lacks = client.lacking(
+                    server.id, asked,
+                    [host['uuid'] for host in open_hosts[:_MOST_HOSTS]])
+            except ksa_exceptions.ClientException as error:
+                self.log.warning(
+                    _('Placement does not say what hosts lack: %s') % error)
+        for host in hosts:
+            host['lacks'] = lacks.get(host['uuid'])
+        hosts.sort(key=lambda host: (
+            bool(host['refused_by']), host['lacks'] is None,
+            max((lack / asked[name]
+                 for name, lack in (host['lacks'] or {}).items()),
+                default=0)))
 
 
 class ListNotice(command.Lister):

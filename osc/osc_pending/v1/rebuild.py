@@ -23,8 +23,8 @@ _UNDECIDED = ('PENDING', 'BUILD', 'REBUILD', 'UNKNOWN')
 
 class RebuildPending(errors.EndsOnPending, command.ShowOne):
     _description = _(
-        'Build a server that waits, or was never built, under its own ID. '
-        'What is not said here stays as it was created; "openstack server '
+        'Build a server under its own ID that waits or was never built. What '
+        'no option names stays as it was at the create. "openstack server '
         'rebuild" has more options.')
 
     def get_parser(self, prog_name):
@@ -42,8 +42,8 @@ class RebuildPending(errors.EndsOnPending, command.ShowOne):
             help=_('Another availability zone'))
         parser.add_argument(
             '--wait', action='store_true', default=False,
-            help=_('Wait until the server runs. The exit code is %d if it '
-                   'waits in PENDING again.') % errors.SERVER_WAITS)
+            help=_('Wait until the server runs. The exit code is %d if the '
+                   'server waits in PENDING again.') % errors.SERVER_WAITS)
         return parser
 
     def take_action(self, parsed_args):
@@ -90,9 +90,9 @@ class RebuildPending(errors.EndsOnPending, command.ShowOne):
 
 class WaitPending(command.Command):
     _description = _(
-        'Wait until a server that waits runs. Nothing is asked of the cloud '
-        'but the status: somebody else, nova-reaper for example, has to '
-        'rebuild it. The exit code is 0 if it runs, 1 if it is in ERROR or '
+        'Wait until a waiting server runs. The command only reads the status: '
+        'somebody else, nova-reaper for example, has to rebuild the server. '
+        'The exit code is 0 if the server runs, 1 if it is in ERROR or '
         'deleted, and %d if the time is over.') % errors.SERVER_WAITS
 
     def get_parser(self, prog_name):
@@ -101,7 +101,7 @@ class WaitPending(command.Command):
             'server', metavar='<server>', help=_('Server (name or ID)'))
         parser.add_argument(
             '--timeout', metavar='<seconds>', type=_seconds,
-            help=_('Wait so long at most'))
+            help=_('Wait at most so long, 0 or more'))
         return parser
 
     def take_action(self, parsed_args):

@@ -9,6 +9,7 @@ one.
 
 import contextlib
 
+from openstack import exceptions as sdk_exceptions
 from openstackclient.compute.v2 import server as stock
 
 from osc_pending import errors
@@ -27,17 +28,68 @@ class ListServer(stock.ListServer):
         _add_choice(parser, '--vm-state', 'pending')
         return parser
 
+    # How many of the servers that are shown in ERROR wait.
+    _waiting = 0
+
+    def run(self, parsed_args):
+        """Return the exit code."""
+        code = super().run(parsed_args)
+        if self._waiting:
+            self.app.stdout.flush()
+            self.log.warning(_(
+                'Servers in ERROR that wait for room: %d. "openstack pending '
+                'list" shows them, and why they wait.') % self._waiting)
+        return code
+
     def take_action(self, parsed_args):
+        compute = self.app.client_manager.compute
         if 'PENDING' not in (parsed_args.status,
                              (parsed_args.vm_state or '').upper()):
-            return super().take_action(parsed_args)
-        compute = self.app.client_manager.compute
+            headers, rows = super().take_action(parsed_args)
+            rows = list(rows)
+            if parsed_args.formatter == 'table' and not microversions.given(
+                    compute):
+                self._waiting = _count_waiting(
+                    compute,
+                    bool(parsed_args.all_projects or parsed_args.project),
+                    [row[0] for row in rows if 'ERROR' in row])
+            return headers, rows
         version = microversions.choose(
             compute, microversions.PENDING, _('A list of waiting servers'))
         with microversions.used(compute, version):
             headers, rows = super().take_action(parsed_args)
             # The stock command reads them as they are written.
             return headers, list(rows)
+
+
+def _shows_pending(compute):
+    """Whether requests can be sent at a microversion that shows PENDING.
+
+    It is False where Nova cannot say so: the stock command does without.
+    """
+    try:
+        return microversions.knows(compute, microversions.PENDING)
+    except sdk_exceptions.HttpException:
+        return False
+
+
+def _count_waiting(compute, all_projects, in_error):
+    """Return how many of the servers that are shown in ERROR wait.
+
+    :param compute: the SDK's compute proxy
+    :param all_projects: whether the servers are those of all projects
+    :param in_error: their IDs
+    """
+    if not in_error or not _shows_pending(compute):
+        return 0
+    try:
+        with microversions.used(compute, microversions.highest(compute)):
+            return len({server.id for server in compute.servers(
+                details=False, status='PENDING', all_projects=all_projects)
+            }.intersection(in_error))
+    except sdk_exceptions.HttpException:
+        # The list is the stock one, and is shown without this.
+        return 0
 
 
 class _EndsOnPending(errors.EndsOnPending):
@@ -77,7 +129,14 @@ class _EndsOnPending(errors.EndsOnPending):
 
 
 class CreateServer(_EndsOnPending, stock.CreateServer):
-    pass
+
+    def take_action(self, parsed_args):
+        compute = self.app.client_manager.compute
+        if microversions.given(compute) or not _shows_pending(compute):
+            return super().take_action(parsed_args)
+        # By a microversion that knows PENDING an owner asks to wait.
+        with microversions.used(compute, microversions.highest(compute)):
+            return super().take_action(parsed_args)
 
 
 class RebuildServer(_EndsOnPending, stock.RebuildServer):
@@ -106,8 +165,8 @@ def _add_choice(parser, option, choice):
     if action.choices is not None and choice not in action.choices:
         action.choices = (*action.choices, choice)
         action.help += _(
-            ' (%s where the cloud has nova-pending; no microversion need be '
-            'asked for)') % choice
+            ' (also %s where the cloud has nova-pending, without a '
+            'microversion)') % choice
 
 
 def _never_built(server):

@@ -200,10 +200,21 @@ class BuildTest(PackageTestCase):
              for name in entry_points.sections()})
 
     def test_version_is_that_of_git(self):
-        # Without a tag pbr counts the commits on the way to the version.
+        # Without a tag a version counts the commits, and names the last one.
+        commit = must('git', 'rev-parse', '--short=7', 'HEAD', cwd=self.clone)
         self.assertThat(
             self.version_of(self.wheel),
-            testtools.matchers.MatchesRegex(r'34\.0\.0\.dev[1-9]\d*$'))
+            testtools.matchers.MatchesRegex(
+                r'34\.0\.0\.dev[1-9]\d*\+g%s$' % commit.strip()))
+
+    def test_other_distributions_have_the_same_version(self):
+        for name in ('dashboard', 'osc', 'reaper'):
+            wheel = self.build(self.clone / name)
+            self.assertEqual(self.version_of(self.wheel),
+                             self.version_of(wheel))
+            # An sdist keeps the version, far from the clone.
+            unpacked = self.unpack(self.build(self.clone / name, 'sdist'))
+            self.assertEqual(wheel.name, self.build(unpacked).name)
 
     def test_version_of_a_tag(self):
         tagged = self.top / 'tagged'
@@ -216,11 +227,16 @@ class BuildTest(PackageTestCase):
         self.assertEqual(
             '', must('git', 'status', '--porcelain', cwd=self.clone))
 
-    def test_source_distribution(self):
-        source = self.build(self.clone, 'sdist')
+    def unpack(self, source):
+        """Unpack an sdist, and return the path of its tree."""
+        target = pathlib.Path(tempfile.mkdtemp(dir=self.top))
         with tarfile.open(source) as archive:
-            archive.extractall(self.top / 'unpacked', filter='data')
-        unpacked, = (self.top / 'unpacked').iterdir()
+            archive.extractall(target, filter='data')
+        unpacked, = target.iterdir()
+        return unpacked
+
+    def test_source_distribution(self):
+        unpacked = self.unpack(self.build(self.clone, 'sdist'))
         tracked = must('git', 'ls-files', cwd=self.clone).split('\n')[:-1]
         for name in tracked:
             if name not in ('.gitignore',):

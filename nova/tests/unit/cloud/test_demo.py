@@ -78,6 +78,15 @@ class DemoTestCase(base.CloudTestCase):
     def fails(self, function, *args):
         return str(self.assertRaises(errors.StepFailed, function, *args))
 
+    def test_samples(self):
+        with mock.patch.multiple(self.demo, _prepare=mock.DEFAULT,
+                                 _fill=mock.DEFAULT):
+            self.demo.make_samples()
+            self.assertIn('server create', self.demo._client.run.call_args[
+                0][0])
+            self.server['status'] = 'ACTIVE'
+            self.assertIn("'ACTIVE'", self.fails(self.demo.make_samples))
+
     def test_tenant_is_who_owns_the_servers(self):
         self.demo._make_tenant()
         made = self.demo._client.run_together.call_args.args

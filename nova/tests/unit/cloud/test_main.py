@@ -209,6 +209,22 @@ class MainTestCase(testtools.TestCase):
         self.cloud.down.assert_not_called()
         self.services.assert_called_once_with(self.cloud)
 
+    def test_samples(self):
+        self.assertEqual(0, main.main(['up']))
+        self.demo.make_samples.assert_not_called()
+        self.assertEqual(0, main.main(['up', '--with-samples']))
+        self.demo.make_samples.assert_called_once_with()
+
+    def test_samples_that_are_not_as_they_should_be(self):
+        self.demo.make_samples.side_effect = errors.StepFailed('ACTIVE')
+        self.assertEqual(4, main.main(['up', '--with-samples']))
+        # The cloud is there to be looked at.
+        self.cloud.down.assert_not_called()
+
+    def test_no_samples_of_servers_that_cannot_wait(self):
+        self.assertEqual(2, main.main(['up', '--with-samples', '--stock']))
+        self.cloud.up.assert_not_called()
+
     def test_stock_cloud_needs_no_layer(self):
         with mock.patch('nova_pending.laid', return_value=False):
             self.assertEqual(0, main.main(['up', '--stock']))
@@ -249,7 +265,8 @@ class MainTestCase(testtools.TestCase):
         self.cloud.lock.assert_called_once_with()
         self.cloud.start.assert_called_once_with(mock.ANY, mock.ANY)
         self.cloud.up.assert_not_called()
-        self.assertEqual(2, main.main(['up', '--cells', '2']))
+        for words in (('--cells', '2'), ('--with-samples',)):
+            self.assertEqual(2, main.main(['up', *words]))
         self.cloud.start.assert_called_once_with(mock.ANY, mock.ANY)
 
     def test_cloud_that_does_not_start_again_is_ended_and_keeps_its_data(self):

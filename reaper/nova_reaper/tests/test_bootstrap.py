@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The bootstrap, with a client that keeps what was made in a file."""
+
+import os
+import pathlib
+import subprocess
+
+import fixtures
+from oslotest import base
+
+BOOTSTRAP = (pathlib.Path(__file__).parents[2] / 'etc' / 'bootstrap' /
+             'bootstrap')
+
+# Answers a question by what the file has, and notes what is made there.
+CLIENT = r'''#!/usr/bin/env bash
+has() { grep -qxF -- "$1" "$CLOUD"; }
+case "$*" in
+  'token issue'*) has token ;;
+  'user list'*) has user && echo nova-reaper; true ;;
+  'role assignment list'*)
+    role=$(sed 's/.*--role \([a-z]*\) .*/\1/' <<<"$*")
+    has "role $role" && echo 0123; true ;;
+  'quota show'*)
+    echo cores 20
+    has quota && echo properties -1 || echo properties 128 ;;
+  'service list'*) echo compute; has service && echo compute-pending; true ;;
+  'endpoint list'*) has endpoint && echo https://reaper:8782; true ;;
+  'user create'*) echo user ;;&
+  'role add'*) echo "role ${*: -1}" ;;&
+  'quota set'*) echo quota ;;&
+  'service create'*) echo service ;;&
+  'endpoint create'*) echo endpoint ;;&
+  *) [[ $* != *list* && $* != *show* ]] ;;
+esac >"$OUT.new" || exit 1
+case "$*" in
+  *list* | *show* | 'token issue'*) cat "$OUT.new" ;;
+  *) cat "$OUT.new" >>"$CLOUD"; echo "$*" >>"$OUT" ;;
+esac
+'''
+
+
+class BootstrapTestCase(base.BaseTestCase):
+
+    def setUp(self):
+        super().setUp()
+        folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        client = folder / 'openstack'
+        client.write_text(CLIENT)
+        client.chmod(0o755)
+        self.cloud, self.asked = folder / 'cloud', folder / 'asked'
+        self.cloud.write_text('token\n')
+        self.environment = {
+            'PATH': f'{folder}:{os.environ["PATH"]}', 'OUT': str(self.asked),
+            'CLOUD': str(self.cloud), 'NOVA_REAPER_PASSWORD': 'secret'}
+
+    def run_it(self, *words, code=0):
+        done = subprocess.run(
+            [BOOTSTRAP, *words], env=self.environment, text=True,
+            capture_output=True)
+        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
+        return done.stdout
+
+    def made(self):
+        return (self.asked.read_text().splitlines()
+                if self.asked.exists() else [])
+
+    def test_all_is_made_once(self):
+        words = ('--url', 'https://reaper:8782', '--region', 'one',
+                 '--domain', 'customers')
+        out = self.run_it(*words)
+        self.assertNotIn('missing', out)
+        self.assertEqual([
+            'user create --domain default --password secret nova-reaper',
+            'role add --user nova-reaper --user-domain default --project '
+            'service --project-domain default admin',
+            'role add --user nova-reaper --user-domain default --project '
+            'service --project-domain default service',
+            'role add --user nova-reaper --user-domain default --domain '
+            'customers --inherited member',
+            'quota set --properties -1 service',
+            'service create --name reaper compute-pending',
+            'endpoint create --region one compute-pending public '
+            'https://reaper:8782'], self.made())
+        out = self.run_it(*words)
+        self.assertNotIn('made', out)
+        self.assertEqual(7, len(self.made()))
+        self.assertNotIn('missing', self.run_it(*words, '--check'))
+
+    def test_check_makes_nothing(self):
+        out = self.run_it('--check', '--url', 'https://reaper:8782', code=1)
+        for what in ('user nova-reaper', 'the roles', 'no limit',
+                     'service of type compute-pending', 'public endpoint'):
+            self.assertIn(f'missing: {what}', out)
+        self.assertEqual([], self.made())
+
+    def test_what_is_there_stays(self):
+        self.cloud.write_text('token\nuser\nrole admin\nquota\n')
+        self.run_it('--url', 'https://reaper:8782')
+        self.assertEqual(['role add', 'service create', 'endpoint create'],
+                         [' '.join(line.split()[:2]) for line in self.made()])
+
+    def test_no_token(self):
+        self.cloud.write_text('')
+        self.run_it('--url', 'https://reaper:8782', code=1)
+        self.assertEqual([], self.made())
+
+    def test_no_password_of_a_new_user(self):
+        del self.environment['NOVA_REAPER_PASSWORD']
+        self.run_it('--url', 'https://reaper:8782', code=1)
+        self.assertEqual([], self.made())
+
+    def test_wrong_arguments(self):
+        for words in ((), ('--check',), ('--url',), ('--what',)):
+            self.run_it(*words, code=2)
+        self.assertEqual([], self.made())
