@@ -75,18 +75,17 @@ def connect(conf: cfg.ConfigOpts, meters: health.Metrics) -> Services:
         Keystone refuses or does not answer
     """
     session = rest.load_session(conf)
-    client = functools.partial(rest.load_client, rest.Client, conf, session,
-                               observe=meters.observe_request)
     project, user = session.get_project_id() or '', session.get_user_id() or ''
+    observe = meters.observe_request
     compute = nova.Nova(rest.load_client(
-        nova.Client, conf, session, 'nova', oldest=nova.OLDEST,
-        newest=nova.NEWEST, observe=meters.observe_request))
+        nova.Client, conf, session, 'nova', observe))
     return Services(
         nova.Owners(compute, project, functools.partial(
             rest.log_in, conf, session)), compute,
-        placement.Placement(client(
-            'placement', oldest=placement.OLDEST, newest=placement.NEWEST)),
-        rest.Keystone(client('keystone')),
+        placement.Placement(rest.load_client(
+            placement.Client, conf, session, 'placement', observe)),
+        rest.Keystone(rest.load_client(
+            rest.Client, conf, session, 'keystone', observe)),
         project, user)
 
 
@@ -104,7 +103,7 @@ def build(conf: cfg.ConfigOpts, services: Services,
     forms = shapes.Shapes(services.nova)
     held = holds.Holds(services.placement, services.project, services.user)
     ends = ending.Victims(conf, services.nova, book, meters, source)
-    safe = health.Guard(conf, services.nova, held, meters, book)
+    safe = health.Guard(conf, services.nova, meters, book)
     known = world.World(reaper_conf.options(conf), source, forms, meters)
     actor = steps.Actor(conf, services.nova, services.placement, held, ends,
                         services.owners, meters, book, lambda: safe.mode)
