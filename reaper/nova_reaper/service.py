@@ -266,11 +266,9 @@ class Reaper:
                        self._readers, self._book)
         self._engine = engine
         self._shown.show(engine)
-        self._serve()
         while not self._stopping.is_set():
             try:
-                if self._server is None and time.monotonic() >= self._again:
-                    self._serve()
+                self._serve()
                 self._take_part(engine)
                 engine.turn()
             except Exception:
@@ -296,9 +294,10 @@ class Reaper:
         return None
 
     def _serve(self) -> None:
-        """Begin to answer, unless that has been done."""
+        """Begin to answer, unless that has been done or failed just now."""
         group = self._conf.http
-        if self._server or not group.enabled:
+        if self._server or not group.enabled or (
+                time.monotonic() < self._again):
             return
         try:
             self._server = http.Server(self._conf, http.application(
