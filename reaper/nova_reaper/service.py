@@ -75,18 +75,17 @@ def connect(conf: cfg.ConfigOpts, meters: health.Metrics) -> Services:
         Keystone refuses or does not answer
     """
     session = rest.load_session(conf)
-    client = functools.partial(rest.load_client, rest.Client, conf, session,
-                               observe=meters.observe_request)
     project, user = session.get_project_id() or '', session.get_user_id() or ''
+    observe = meters.observe_request
     compute = nova.Nova(rest.load_client(
-        nova.Client, conf, session, 'nova', oldest=nova.OLDEST,
-        newest=nova.NEWEST, observe=meters.observe_request))
+        nova.Client, conf, session, 'nova', observe))
     return Services(
         nova.Owners(compute, project, functools.partial(
             rest.log_in, conf, session)), compute,
-        placement.Placement(client(
-            'placement', oldest=placement.OLDEST, newest=placement.NEWEST)),
-        rest.Keystone(client('keystone')),
+        placement.Placement(rest.load_client(
+            placement.Client, conf, session, 'placement', observe)),
+        rest.Keystone(rest.load_client(
+            rest.Client, conf, session, 'keystone', observe)),
         project, user)
 
 
@@ -104,7 +103,7 @@ def build(conf: cfg.ConfigOpts, services: Services,
     forms = shapes.Shapes(services.nova)
     held = holds.Holds(services.placement, services.project, services.user)
     ends = ending.Victims(conf, services.nova, book, meters, source)
-    safe = health.Guard(conf, services.nova, held, meters, book)
+    safe = health.Guard(conf, services.nova, meters, book)
     known = world.World(reaper_conf.options(conf), source, forms, meters)
     actor = steps.Actor(conf, services.nova, services.placement, held, ends,
                         services.owners, meters, book, lambda: safe.mode)
@@ -267,11 +266,9 @@ class Reaper:
                        self._readers, self._book)
         self._engine = engine
         self._shown.show(engine)
-        self._serve()
         while not self._stopping.is_set():
             try:
-                if self._server is None and time.monotonic() >= self._again:
-                    self._serve()
+                self._serve()
                 self._take_part(engine)
                 engine.turn()
             except Exception:
@@ -297,9 +294,10 @@ class Reaper:
         return None
 
     def _serve(self) -> None:
-        """Begin to answer, unless that has been done."""
+        """Begin to answer, unless that has been done or failed just now."""
         group = self._conf.http
-        if self._server or not group.enabled:
+        if self._server or not group.enabled or (
+                time.monotonic() < self._again):
             return
         try:
             self._server = http.Server(self._conf, http.application(

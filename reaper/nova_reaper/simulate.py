@@ -45,8 +45,6 @@ _FIRST_YEAR = 1970
 _LAST_YEAR = 3000
 # Most characters of a document's text in a sentence about it.
 _LONGEST = 300
-# Most objects and lists within each other; a cloud has few.
-_DEEPEST = 100
 # The ID of a server that stands for all others on a host begins so.
 _OTHERS = 'others-on-'
 
@@ -161,7 +159,6 @@ def load(text: str) -> Any:
     except ValueError as error:
         not_json = error
     try:
-        _see_depth(text)
         return yaml.load(text, _Loader)
     except RecursionError:
         raise BadInput('', 'is nested too deeply')
@@ -179,16 +176,6 @@ def load(text: str) -> Any:
         raise BadInput('', f'is neither JSON nor YAML: {why}')
 
 
-def _see_depth(text: str) -> None:
-    """Refuse a text on which the parser in C would overflow the stack."""
-    depth = 0
-    for event in yaml.parse(text, _Loader):
-        depth += (isinstance(event, yaml.CollectionStartEvent) -
-                  isinstance(event, yaml.CollectionEndEvent))
-        if depth > _DEEPEST:
-            raise BadInput('', 'is nested too deeply')
-
-
 def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     try:
         result = dict(pairs)
@@ -202,7 +189,7 @@ def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return result
 
 
-class _Loader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore
+class _Loader(yaml.SafeLoader):
     """YAML as JSON would say it: times stay strings, keys are there once."""
 
     yaml_implicit_resolvers = {
@@ -370,11 +357,15 @@ def _usage(servers: Sequence[model.Server]) -> dict[str, dict[str, int]]:
     return {host: dict(sums) for host, sums in used.items()}
 
 
+def printable(text: str) -> str:
+    """A text in which nothing tells a terminal what to do."""
+    return ''.join(one if one.isprintable() else repr(one)[1:-1]
+                   for one in text)
+
+
 def _shown(text: str) -> str:
     """In one line of some length, whatever names the document has."""
-    line = ''.join(one if one.isprintable() else repr(one)[1:-1]
-                   for one in text[:_LONGEST])
-    return line + '...' * (len(text) > _LONGEST)
+    return printable(text[:_LONGEST]) + '...' * (len(text) > _LONGEST)
 
 
 def _has_to_be(wanted: str, value: Any, path: str) -> BadInput:

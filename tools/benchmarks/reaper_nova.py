@@ -159,6 +159,10 @@ class Nova:
     def get_projects(self, query):
         return {'projects': [], 'links': {'next': None}}
 
+    def get_microversions(self, query):
+        return {'pending': {'microversions': {
+            'pending': '2.105', 'rebuild': '2.106', 'reason': '2.107'}}}
+
     def get_version(self, query):
         return {'version': {
             'id': 'v2.1', 'status': 'CURRENT', 'version': '2.107',
@@ -271,6 +275,7 @@ _ROUTES = [(method, re.compile(path + '/?$'), name) for method, path, name in (
     ('DELETE', '/v2.1/servers/%s/metadata/(.*)' % _UUID, 'delete_metadata'),
     ('GET', '/v2.1/flavors/detail', 'get_flavors'),
     ('GET', '/v2.1/os-hypervisors/detail', 'get_hypervisors'),
+    ('GET', '/v2.1/pending', 'get_microversions'),
     ('GET', '/v2.1', 'get_version'),
     ('GET', '/v3/projects', 'get_projects'),
     ('POST', '/v3/auth/tokens', 'post_token'),

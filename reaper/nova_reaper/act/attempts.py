@@ -3,14 +3,18 @@
 """The attempts that are under way: begun, gone on with, ended.
 
 The one thread of the engine owns the attempts. Each step is a job in the pool,
-and the engine's thread takes the result of the job. Attempts are not kept
-beyond the process: what a restart needs is in Nova and Placement, where
-recovery.py reads it.
+and the engine's thread takes the result of the job: the attempt as it stands
+then, or its outcome. Attempts are not kept beyond the process: what a restart
+needs is in Nova and Placement, where recovery.py reads it.
+
+First come the steps, an attempt and an outcome; then Attempts, in the order of
+an attempt's life.
 """
 
 import collections
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import datetime
 import enum
@@ -245,6 +249,18 @@ class Outcome:
     why: world.Cause | None = None
 
     @property
+    def avoided(self) -> tuple[str, ...] | None:
+        """IDs of servers that are not to be chosen for a time.
+
+        :returns: None for all servers of the host, if the host has ended none
+            of the victims: it may end no other server
+        """
+        hangs = self.result is Result.STUCK and not self.attempt.ended and any(
+            victim.stage is Stage.ENDING and not victim.failed_at
+            for victim in self.attempt.victims)
+        return None if hangs else self.avoid
+
+    @property
     def cause(self) -> world.Cause:
         """Why the attempt came to nothing."""
         if self.why:
@@ -332,6 +348,8 @@ class Attempts:
         self._asked_at: dict[str, float] = {}
         # How often each preemptible server was ended.
         self._ended: collections.Counter[str] = collections.Counter()
+
+    # Attempts begin, and go on.
 
     def tally(self) -> Tally:
         """How many attempts count against a limit."""
@@ -492,6 +510,8 @@ class Attempts:
             if server in (key, *(victim.id for victim in current.victims)):
                 self.under_way[key] = current.but(wake_at=0.0)
 
+    # Attempts end.
+
     def _finish(self, outcome: Outcome) -> None:
         """Take note of the outcome of an attempt."""
         current, now = outcome.attempt, timeutils.utcnow(True)
@@ -504,14 +524,9 @@ class Attempts:
                  current.waiting.name, current.host, outcome.result.value,
                  outcome.detail)
         missed = self._count(outcome)
-        # Before the next decision; the host is read only after it. If the
-        # host has ended none of the victims, it may end no other server.
-        self._world.avoid(
-            current.host, None if outcome.result is Result.STUCK and
-            not current.ended and any(
-                victim.stage is model.Stage.ENDING and not victim.failed_at
-                for victim in current.victims) else outcome.avoid,
-            self._conf.stuck_exclusion)
+        # Before the next decision; the host is read only after it.
+        self._world.avoid(current.host, outcome.avoided,
+                          self._conf.stuck_exclusion)
         if current.asked_at or current.ended:
             self._book.write(record_of(
                 current, outcome.result.value, outcome.detail, missed=missed,
@@ -530,10 +545,7 @@ class Attempts:
             else:
                 self._world.index.drop_plan(server)
             self._tell(outcome)
-        for victim in current.victims:
-            if victim.ended:
-                self._world.planner.ends.append(
-                    choose.End(victim.id, victim.project, now))
+        self._count_ends(current.victims, now)
         if outcome.apart:
             self._shapes.set_apart(server)
         if outcome.result is Result.ERROR:
@@ -604,15 +616,21 @@ class Attempts:
             self._metrics.needless_victims.inc(current.ended)
             if self._world.missed(waiting, outcome.cause, outcome.detail):
                 missed = waiting.shape.key
-        for victim in current.victims:
+        return missed
+
+    def _count_ends(self, victims: Sequence[Victim], now: datetime.datetime
+                    ) -> None:
+        """Count the victims that have ended, for the caps and for each."""
+        for victim in victims:
             if victim.ended:
+                self._world.planner.ends.append(
+                    choose.End(victim.id, victim.project, now))
                 self._ended[victim.id] += 1
                 if self._ended[victim.id] >= 3:
                     self._metrics.repeated_victims.inc()
         for uuid in self._ended.keys() - self._reader.preemptible.keys():
             # The server was deleted, and does not come back.
             del self._ended[uuid]
-        return missed
 
     def _tell(self, outcome: Outcome) -> None:
         known = self._world.servers
@@ -625,6 +643,8 @@ class Attempts:
                 if outcome.cause is world.Cause.SERVER and
                 outcome.reason == model.Reason.NO_ROOM else None)),
             timeutils.utcnow(True))
+
+    # Plans show in what was read, or another reaper acts.
 
     def drop_written(self, view: reader.HostView) -> bool:
         """Drop the plans that show in a host as it was read.
@@ -658,6 +678,8 @@ class Attempts:
             self._world.put_again(server)
         self._not_begun.clear()
         self.under_way.clear()
+
+    # Servers are given up.
 
     def give_up(self) -> None:
         """Give up servers that have waited too long, or fit nowhere."""

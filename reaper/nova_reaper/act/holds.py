@@ -11,7 +11,6 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import time
 
 from oslo_log import log
 
@@ -23,10 +22,6 @@ from nova_reaper.cloud import shapes
 
 LOG = log.getLogger(__name__)
 TRIES = 4
-# After IN_VAIN holds in a row that led to nothing no hold is written for AGAIN
-# seconds.
-IN_VAIN = 3
-AGAIN = 3600.0
 
 
 def allocation(server: nova.NovaServer, provider: str) -> placement.Consumer:
@@ -122,33 +117,6 @@ class Holds:
         self._placement = service
         self.project = project
         self._user = user
-        self._in_vain = 0
-        self._since = 0.0
-
-    @property
-    def kept(self) -> bool:
-        """Whether Nova builds servers in the room that is held for them."""
-        return (self._in_vain < IN_VAIN or
-                time.monotonic() - self._since > AGAIN)
-
-    def judge(self, landed: bool) -> None:
-        """Count whether a server found the room that was held for it.
-
-        A scheduler without nova-pending looks for room beside the hold.
-
-        :param landed: whether the server runs; False if it found no room
-        """
-        if landed:
-            self._in_vain = 0
-            return
-        self._in_vain += 1
-        self._since = time.monotonic()
-        if self._in_vain == IN_VAIN:
-            LOG.error('%d servers in a row found no room although it was held '
-                      'for them: is nova-pending installed where '
-                      'nova-scheduler and nova-conductor run? Room is not '
-                      'held any more, and nobody is ended, for %d seconds.',
-                      IN_VAIN, AGAIN)
 
     def find(self, server: str) -> placement.Consumer | None:
         """The hold of a server, None if it has none."""

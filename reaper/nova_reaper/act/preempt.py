@@ -2,9 +2,9 @@
 
 """The steps of an attempt that ends preemptible servers, its victims.
 
-The steps are check, notice, grace, swap and end; then the attempt goes on as
-any other. No victim is ended before the swap has shown that there will be
-room, and none for a server that Nova would refuse.
+The steps are check, notice, grace, swap and end, in this order below; then the
+attempt goes on as any other. No victim is ended before the swap has shown that
+there will be room, and none for a server that Nova would refuse.
 """
 
 from collections.abc import Callable
@@ -37,8 +37,6 @@ LOG = log.getLogger(__name__)
 # Seconds between two looks at victims; a notification comes first.
 POLL = 2.0
 GRACE_POLL = 15.0
-# The owner of the server that waits reads this: it names no other server.
-NOT_TOLD = 'A server that was to make room for it cannot be given notice.'
 
 
 def _refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
@@ -92,7 +90,7 @@ class Preempt:
     def _check_victims(self, current: Attempt) -> Attempt | Outcome:
         """Read the host and the victims again, and leave out needless ones."""
         host = self._placement.provider(current.provider)
-        request = self._request(current, host)
+        request = _request(current, host)
         if request is None:
             return Outcome(
                 current, Result.REFUSED, 'It needs more than the own '
@@ -105,7 +103,7 @@ class Preempt:
             why, victim = objection
             return Outcome(current, Result.CONFLICT, f'{why}.',
                            model.Reason.NO_ROOM, avoid=(victim,))
-        needed = holds.least(request, host, self._ids(current.victims), {})
+        needed = holds.least(request, host, _ids(current.victims), {})
         if needed is None:
             return Outcome(current, Result.CONFLICT, 'The host would not '
                            'have room enough any more.',
@@ -118,29 +116,30 @@ class Preempt:
         needless = self._needless(current)
         if needless:
             return needless
+        grace = self._conf.grace_period
         until = (timeutils.utcnow(True) + datetime.timedelta(
-            seconds=self._conf.grace_period)).replace(microsecond=0)
-        if self._conf.grace_period:
+            seconds=grace)).replace(microsecond=0)
+        if grace:
             before, current = current.has, self._hold_free(current)
             if current.has != before:
                 # If a later request fails, the attempt knows of its hold.
                 return current.later(0.0)
+        avoid: tuple[str, ...] = ()
         try:
             told = self._victims.notify(current, until)
-        except (ending.NotTold, rest.RequestFailed) as error:
-            self._undo(current, 'not all could be told', Result.CONFLICT)
-            outcome = Outcome(current, Result.CONFLICT, NOT_TOLD,
-                              model.Reason.NO_ROOM)
-            if isinstance(error, ending.NotTold):
-                LOG.warning('Server %s cannot be given notice, and is not '
-                            'ended for another: %s', error.victim, error)
-                return dataclasses.replace(outcome, avoid=(error.victim,))
+        except ending.NotTold as error:
+            LOG.warning('Server %s cannot be given notice, and is not ended '
+                        'for another: %s', error.victim, error)
+            avoid = (error.victim,)
+        except rest.RequestFailed as error:
             LOG.info('Nobody is ended for server %s: %s', current.id, error)
             self._metrics.conflicts.labels('notice').inc()
-            return outcome
-        return current.at(
-            Step.GRACE, min(self._conf.grace_period, GRACE_POLL),
-            victims=told, terminate_at=until)
+        else:
+            return current.at(Step.GRACE, min(grace, GRACE_POLL),
+                              victims=told, terminate_at=until)
+        return self._undo(current, 'a server that was to make room for it '
+                          'cannot be given notice', Result.CONFLICT,
+                          avoid=avoid)
 
     def _grace(self, current: Attempt) -> Attempt | Outcome:
         """Wait for the notice to run out, and hold room that becomes free."""
@@ -155,76 +154,23 @@ class Preempt:
             return current.at(Step.SWAP)
         return current.later(min(left, GRACE_POLL))
 
-    def _needless(self, current: Attempt) -> Outcome | None:
-        """Undo an attempt whose victims need not end, or may not any more.
-
-        :returns: None if the victims have to end
-        """
-        why = current.needless
-        if self._allowed() != model.Mode.PREEMPT:
-            why = 'the mode allows it no more'
-        return self._undo(current, why, Result.WITHDRAWN,
-                          None) if why else None
-
-    def _hold_free(self, current: Attempt) -> Attempt:
-        """Hold the part of the room that the host has free by now.
-
-        Other servers would take that part before the victims have ended.
-        """
-        current = self._with_hold(current)
-        host = self._placement.provider(current.provider)
-        amounts = holds.part(
-            self._request(current, host) or (), host.inventory,
-            holds.room(host, current.has))
-        if not amounts or amounts == current.has:
-            return current
-        try:
-            hold = self._holds.take(
-                current.id, {current.provider: amounts}, current.held)
-        except (rest.Conflict, rest.BadRequest) as error:
-            # Another server took the part first; the next look tries again.
-            LOG.info('The free part of the room is not held for server %s '
-                     'yet: %s', current.id, error)
-            return current
-        except rest.RequestFailed as error:
-            LOG.warning('Whether room is held for server %s is not known: %s',
-                        current.id, error)
-            return current.but(unsure=True)
-        return current.but(held=hold, held_at=time.monotonic())
-
-    def _with_hold(self, current: Attempt) -> Attempt:
-        """The attempt with the hold as Placement has it now.
-
-        The answer to a write may have been lost, and Nova gives the hold back
-        if the owner has rebuilt the server in vain.
-        """
-        held = self._holds.find(current.id)
-        return current if held == current.held else current.but(
-            held=held, held_at=time.monotonic())
-
-    def _looked_at(self, current: Attempt) -> Attempt:
-        victims = tuple(self._victims.look(victim, current)
-                        for victim in current.victims)
-        return current.but(victims=victims)
-
     def _swap(self, current: Attempt) -> Attempt | Outcome:
         """Take the victims' room for the server, if the room is enough."""
         after = self._needless(current) or self._done(current)
         if after:
             return after
         current = self._with_hold(current)
-        refusal = self._not_waiting(current) or self._refusal(current)
+        refusal = self._not_waiting(current) or self._refused_since(current)
         if refusal:
             return refusal
         host = self._placement.provider(current.provider)
-        request = self._request(current, host) or ()
+        request = _request(current, host) or ()
         there = [victim for victim in current.victims if not victim.ended]
-        needed = holds.least(request, host, self._ids(there), current.has)
+        needed = holds.least(request, host, _ids(there), current.has)
         if needed is None:
             return self._undo(current, 'the room would not be enough',
                               Result.CONFLICT)
-        spared = [victim for victim in there if victim.id not in needed]
-        kept = [victim for victim in there if victim.id in needed]
+        kept = tuple(victim for victim in there if victim.id in needed)
         left = current.notice_left
         if kept and left > 0:
             # The room that would have spared the victims is gone again.
@@ -238,28 +184,29 @@ class Preempt:
                 # A notice makes owners back their servers up.
                 return current.later(POLL)
             return self._undo(current, why, Result.CONFLICT, avoid=(victim,))
-        if spared:
-            self._victims.withdraw(spared, current.id,
-                                   'there is room without its end')
+        if len(kept) < len(there):
+            self._victims.withdraw(
+                [victim for victim in there if victim not in kept],
+                current.id, 'there is room without its end')
             # If the next request fails, the step is done again: without a
             # notice the spared victims are not to be chosen again.
-            return current.later(0.0, victims=tuple(kept))
-        return self._take_room(current.but(victims=tuple(kept)), request)
+            return current.later(0.0, victims=kept)
+        return self._take_room(current.but(victims=kept), request)
 
     def _take_room(self, current: Attempt, request: Sequence[tuple[str, int]]
                    ) -> Attempt | Outcome:
         consumers = [self._placement.consumer(victim.id)
                      for victim in current.victims]
-        taken = tuple(dataclasses.replace(victim, consumer=consumer)
-                      for victim, consumer in zip(current.victims, consumers))
-        current = current.but(victims=taken)
+        current = current.but(victims=tuple(
+            dataclasses.replace(victim, consumer=consumer)
+            for victim, consumer in zip(current.victims, consumers)))
         if any(consumer.amounts and current.provider not in consumer.amounts
                for consumer in consumers):
             # The victim has moved since Nova was asked, and keeps what it has
             # on the other host.
             return self._undo(current, 'a server that was to make room for '
                               'it is moving', Result.CONFLICT)
-        if self._conf.strict_accounting and taken:
+        if self._conf.strict_accounting and consumers:
             return current.at(Step.END)
         try:
             held = self._holds.swap(
@@ -276,10 +223,8 @@ class Preempt:
                               Result.CONFLICT)
         except rest.RequestFailed as error:
             # The swap may have been done: the next look finds out.
-            LOG.warning('Whether room is held for server %s is not known: %s',
-                        current.id, error)
-            return current.later(POLL, unsure=True)
-        return current.at(Step.END if taken else Step.REBUILD, held=held,
+            return unsure(current, error).later(POLL)
+        return current.at(Step.END if consumers else Step.REBUILD, held=held,
                           held_at=time.monotonic(), swapped=True)
 
     def _done(self, current: Attempt) -> Attempt | None:
@@ -296,7 +241,7 @@ class Preempt:
                 not has.is_hold and not current.unsure):
             return None
         host = self._placement.provider(current.provider)
-        if not has.covers(self._request(current, host) or ()):
+        if not has.covers(_request(current, host) or ()):
             return None
         taken, others = [], []
         for victim in current.victims:
@@ -322,12 +267,12 @@ class Preempt:
         lost = self._lost(current)
         if lost:
             return lost
-        before = [victim for victim in current.victims if not victim.ended]
-        turn = self._turn(current.victims)
         if not self._may_begin(current.victims):
             return self._undo(current, 'the operator lets a server live on '
                               'that was to make room for it',
                               Result.WITHDRAWN)
+        before = [victim for victim in current.victims if not victim.ended]
+        turn = _turn(current.victims)
         after = tuple(
             self._victims.end(victim, current) if victim in turn else victim
             for victim in current.victims)
@@ -340,85 +285,31 @@ class Preempt:
         if not left:
             # With strict accounting the room is held only now.
             return current.at(Step.REBUILD if current.swapped else Step.HOLD)
-        limit = self._conf.end_timeout + self._conf.stop_timeout
-        if now - current.since > limit:
-            return self._stuck(current)
+        if now - current.since > (
+                self._conf.end_timeout + self._conf.stop_timeout):
+            hang = _ids([victim for victim in left
+                         if victim.stage == Stage.ENDING] or _turn(after))
+            self._metrics.victims_stuck.inc(len(hang))
+            LOG.warning('These servers did not end in time, and keep their '
+                        'room: %s', ', '.join(hang))
+            return self._undo(current, 'it did not end in time', Result.STUCK,
+                              avoid=hang)
         progress = any(one.stage != other.stage
                        for one, other in zip(before, left))
         return current.later(POLL / 4 if progress else POLL)
 
-    @staticmethod
-    def _turn(victims: Sequence[Victim]) -> list[Victim]:
-        """The victims to end now: those to shelve, then those to delete.
+    # What speaks against going on.
 
-        A shelved server comes back, and a deleted one does not. The first
-        victim is stopped and ended alone: if the host ends no server, the
-        guests of the other victims have run all the time.
+    def _needless(self, current: Attempt) -> Outcome | None:
+        """Undo an attempt whose victims need not end, or may not any more.
+
+        :returns: None if the victims have to end
         """
-        left = [victim for victim in victims if not victim.ended]
-        turn = [victim for victim in left
-                if victim.action is model.Action.SHELVE] or left
-        return turn if len(left) < len(victims) else turn[:1]
-
-    def _may_begin(self, victims: Sequence[Victim]) -> bool:
-        """Whether the flavors of all untouched victims still bear the mark."""
-        servers = [self._nova.find(victim.id) for victim in victims
-                   if victim.stage == Stage.NOTICED]
-        marked = self._victims.marked() if servers else ()
-        return all(server is None or server.flavor.name in marked
-                   for server in servers)
-
-    def _lost(self, current: Attempt) -> Attempt | Outcome | None:
-        """Put off or undo an end that would serve no server now.
-
-        :returns: None if the server still waits, or has the room already
-        """
-        if not current.swapped:
-            return self._not_waiting(current)
-        has = self._placement.consumer(current.id)
-        if current.provider not in has.amounts:
-            return self._undo(current, 'the hold is gone', Result.GONE)
-        # The owner's own build may have the room, or be about to take it.
-        server = self._nova.find(current.id) if has.is_hold else None
-        if not has.is_hold or server and (
-                server.task_state or server.status != 'ERROR'):
-            return None
-        return self._undo(current, 'the server waits no more', Result.GONE)
-
-    def _stuck(self, current: Attempt) -> Outcome:
-        hang = [victim for victim in current.victims
-                if victim.stage == Stage.ENDING] or self._turn(current.victims)
-        self._metrics.victims_stuck.inc(len(hang))
-        LOG.warning('These servers did not end in time, and keep their room: '
-                    '%s', ', '.join(self._ids(hang)))
-        return self._undo(current, 'it did not end in time', Result.STUCK,
-                          avoid=self._ids(hang))
-
-    def _undo(self, current: Attempt, why: str, result: Result,
-              reason: model.Reason | None = model.Reason.NO_ROOM,
-              avoid: tuple[str, ...] = ()) -> Outcome:
-        """Give the victims that have not ended their room again.
-
-        :param why: a clause for the log, the journal and the server's owner
-        """
-        swapped = current.swapped or current.unsure
-        if swapped:
-            current = self._looked_at(current)
-        if current.step == Step.END:
-            current = current.but(
-                ended=sum(victim.ended for victim in current.victims))
-        left = [victim for victim in current.victims if not victim.ended]
-        consumers = [victim.consumer for victim in left
-                     if victim.consumer and victim.consumer.amounts]
-        if swapped:
-            ending.tell_unallocated(self._holds.give_back(
-                current.id, consumers, lambda victim: self._victims.has_left(
-                    victim, current.host)))
-        elif current.held:
-            self._holds.release(current.id)
-        self._victims.withdraw(left, current.id, why, result.value)
-        return Outcome(current, result, why[0].upper() + why[1:] + '.',
-                       reason, avoid=avoid)
+        why = current.needless
+        if self._allowed() != model.Mode.PREEMPT:
+            why = 'the mode allows it no more'
+        return self._undo(current, why, Result.WITHDRAWN,
+                          None) if why else None
 
     def _not_waiting(self, current: Attempt) -> Attempt | Outcome | None:
         """Put off or undo the step of an attempt whose server does not wait.
@@ -439,43 +330,50 @@ class Preempt:
         return self._undo(current, 'the server waits no more' if server else
                           'the server that waited was deleted', Result.GONE)
 
-    def _refusal(self, current: Attempt) -> Attempt | Outcome | None:
-        """Ask for Nova's verdict again, since quota and hosts may change."""
-        refused = self._ask(
-            current, lambda: self._nova.server(current.id),
-            lambda why: self._not_waiting(current) or self._undo(
-                current, f'the server {why}', Result.GONE))
-        if isinstance(refused, Outcome) and refused.result != Result.GONE:
-            self._undo(current, 'the server would be refused', Result.REFUSED)
-        return refused
+    def _lost(self, current: Attempt) -> Attempt | Outcome | None:
+        """Put off or undo an end that would serve no server now.
 
-    def _ask(self, current: Attempt, read: Callable[[], nova.NovaServer],
-             gone: Callable[[str], Attempt | Outcome], has_route: bool = True
-             ) -> Attempt | Outcome | None:
-        """Why Nova would not build the server on the host that was chosen.
-
-        :param read: gives the server; it is called after Nova's answer
-        :param gone: gives the attempt or the outcome for a server that does
-            not wait; it is told what the server does instead
-        :param has_route: whether Nova can be asked; if not the token alone
-            counts
-        :returns: None if nothing speaks against it
-        :raises: rest.RequestFailed if it cannot be found out
+        :returns: None if the server still waits, or has the room already
         """
-        answer = None
+        if not current.swapped:
+            return self._not_waiting(current)
+        has = self._placement.consumer(current.id)
+        if current.provider not in has.amounts:
+            return self._undo(current, 'the hold is gone', Result.GONE)
+        # The owner's own build may have the room, or be about to take it.
+        server = self._nova.find(current.id) if has.is_hold else None
+        if not has.is_hold or server and (
+                server.task_state or server.status != 'ERROR'):
+            return None
+        return self._undo(current, 'the server waits no more', Result.GONE)
+
+    def _refused_since(self, current: Attempt) -> Attempt | Outcome | None:
+        """Ask for Nova's verdict again, since quota and hosts may change."""
         try:
-            if has_route:
-                answer = self._nova.pending(current.id, [current.host])
-            server = read()
-        except rest.NotFound:
-            return gone('waits no more')
-        except rest.Conflict:
-            return gone('is being rebuilt')
-        refused = _refusal(current, answer) if answer else None
-        if refused:
-            return refused
-        objection = self._owners.objection(
-            server, answer.token_required if answer else None)
+            refusal = self._verdict(current, self._nova.server(current.id))
+        except (rest.NotFound, rest.Conflict):
+            return self._not_waiting(current) or self._undo(
+                current, 'the server waits no more', Result.GONE)
+        if refusal:
+            self._undo(current, 'the server would be refused', Result.REFUSED)
+        return refusal
+
+    def _verdict(self, current: Attempt, server: nova.NovaServer
+                 ) -> Outcome | None:
+        """Why Nova would not build a server on the host of its attempt.
+
+        :returns: None if nothing speaks against it
+        :raises: rest.NotFound or rest.Conflict if the server waits no more,
+            rest.RequestFailed if the verdict cannot be found out
+        """
+        if current.waiting.failed:
+            # Of a server in ERROR Nova gives no verdict.
+            return None
+        answer = self._nova.pending(current.id, [current.host])
+        refusal = _refusal(current, answer)
+        if refusal or not answer.token_required:
+            return refusal
+        objection = self._owners.objection(server)
         return Outcome(
             current, Result.REFUSED, objection, model.Reason.REFUSED,
             model.Hindrance.NEEDS_OWNER) if objection else None
@@ -494,23 +392,117 @@ class Preempt:
                         victim.id)
         return None
 
-    @staticmethod
-    def _request(current: Attempt, host: placement.Provider
-                 ) -> tuple[tuple[str, int], ...] | None:
-        """The amounts that the host's own provider has to give.
+    def _may_begin(self, victims: Sequence[Victim]) -> bool:
+        """Whether the flavors of all untouched victims still bear the mark."""
+        servers = [self._nova.find(victim.id) for victim in victims
+                   if victim.stage == Stage.NOTICED]
+        marked = self._victims.marked() if servers else ()
+        return all(server is None or server.flavor.name in marked
+                   for server in servers)
 
-        The scheduler's last query is for hosts whose cores are not dedicated.
+    # The part of the room that is free before the swap, and the undo.
 
-        :returns: None if the server needs other providers, too
+    def _hold_free(self, current: Attempt) -> Attempt:
+        """Hold the part of the room that the host has free by now.
+
+        Other servers would take that part before the victims have ended.
         """
-        for request in current.requests:
-            shape = shapes.shape(request, '', {})
-            if shape.fill_only:
-                return None
-            if all(name in host.inventory for name, _ in shape.resources):
-                return shape.resources
-        return None
+        current = self._with_hold(current)
+        host = self._placement.provider(current.provider)
+        amounts = holds.part(
+            _request(current, host) or (), host.inventory,
+            holds.room(host, current.has))
+        if not amounts or amounts == current.has:
+            return current
+        try:
+            hold = self._holds.take(
+                current.id, {current.provider: amounts}, current.held)
+        except (rest.Conflict, rest.BadRequest) as error:
+            # Another server took the part first; the next look tries again.
+            LOG.info('The free part of the room is not held for server %s '
+                     'yet: %s', current.id, error)
+            return current
+        except rest.RequestFailed as error:
+            return unsure(current, error)
+        return current.but(held=hold, held_at=time.monotonic())
 
-    @staticmethod
-    def _ids(some: Sequence[Victim]) -> tuple[str, ...]:
-        return tuple(victim.id for victim in some)
+    def _with_hold(self, current: Attempt) -> Attempt:
+        """The attempt with the hold as Placement has it now.
+
+        The answer to a write may have been lost, and Nova gives the hold back
+        if the owner has rebuilt the server in vain.
+        """
+        held = self._holds.find(current.id)
+        return current if held == current.held else current.but(
+            held=held, held_at=time.monotonic())
+
+    def _looked_at(self, current: Attempt) -> Attempt:
+        return current.but(victims=tuple(
+            self._victims.look(victim, current)
+            for victim in current.victims))
+
+    def _undo(self, current: Attempt, why: str, result: Result,
+              reason: model.Reason | None = model.Reason.NO_ROOM,
+              avoid: tuple[str, ...] = ()) -> Outcome:
+        """Give the victims that have not ended their room again.
+
+        :param why: a clause for the log, the journal and the server's owner
+        """
+        swapped = current.swapped or current.unsure
+        if swapped:
+            current = self._looked_at(current)
+        if current.step == Step.END:
+            current = current.but(
+                ended=sum(victim.ended for victim in current.victims))
+        left = [victim for victim in current.victims if not victim.ended]
+        if swapped:
+            ending.tell_unallocated(self._holds.give_back(
+                current.id, [victim.consumer for victim in left
+                             if victim.consumer and victim.consumer.amounts],
+                lambda victim: self._victims.has_left(victim, current.host)))
+        elif current.held:
+            self._holds.release(current.id)
+        self._victims.withdraw(left, current.id, why, result.value)
+        return Outcome(current, result, why[0].upper() + why[1:] + '.',
+                       reason, avoid=avoid)
+
+
+def unsure(current: Attempt, error: rest.RequestFailed) -> Attempt:
+    """The attempt after a write of its hold that got no answer."""
+    LOG.warning('Whether room is held for server %s is not known: %s',
+                current.id, error)
+    return current.but(unsure=True)
+
+
+def _turn(victims: Sequence[Victim]) -> list[Victim]:
+    """The victims to end now: those to shelve, then those to delete.
+
+    A shelved server comes back, and a deleted one does not. The first victim
+    is stopped and ended alone: if the host ends no server, the guests of the
+    other victims have run all the time.
+    """
+    left = [victim for victim in victims if not victim.ended]
+    turn = [victim for victim in left
+            if victim.action is model.Action.SHELVE] or left
+    return turn if len(left) < len(victims) else turn[:1]
+
+
+def _request(current: Attempt, host: placement.Provider
+             ) -> tuple[tuple[str, int], ...] | None:
+    """The amounts that the host's own provider has to give.
+
+    The scheduler's last query is for hosts whose cores are not dedicated.
+
+    :returns: None if the server needs other providers, too
+    """
+    for request in current.requests:
+        shape = shapes.shape(request, '', {})
+        if shape.fill_only:
+            return None
+        if all(name in host.inventory for name, _ in shape.resources):
+            return shape.resources
+    return None
+
+
+def _ids(some: Sequence[Victim]) -> tuple[str, ...]:
+    return tuple(victim.id for victim in some)

@@ -19,6 +19,7 @@ from nova_reaper.act.attempts import Outcome
 from nova_reaper.act.attempts import Step
 from nova_reaper.act import preempt
 from nova_reaper.clients import nova
+from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
@@ -73,11 +74,10 @@ class Actor(preempt.Preempt):
         if isinstance(found, Outcome):
             return found
         if not current.waiting.shelved:
-            refusal = self._ask(
-                current, lambda: found,
-                lambda why: Outcome(current, Result.GONE, f'It {why}.'),
-                has_route=self._nova.has_pending_route and (
-                    not current.waiting.failed))
+            try:
+                refusal = self._verdict(current, found)
+            except (rest.NotFound, rest.Conflict):
+                return Outcome(current, Result.GONE, 'It waits no more.')
             if refusal:
                 return refusal
             if current.victims:
@@ -104,7 +104,11 @@ class Actor(preempt.Preempt):
                 self._holds.release(current.id)
             return Outcome(current, Result.WITHDRAWN,
                            'The reaper only observes now.')
-        if current.held:
+        if current.held or current.unsure:
+            # The answer to the write of the hold may have been lost.
+            held = self._holds.find(current.id)
+            if held and self._is_whole(current, held):
+                return current.at(Step.REBUILD, held=held)
             # The part that was held before the victims ended is in the way.
             self._holds.release(current.id)
             current = current.but(held=None)
@@ -120,33 +124,35 @@ class Actor(preempt.Preempt):
             if amounts is not None:
                 break
         else:
-            return self._held_before(current) or self._no_room(current)
-        # An unshelve asks for a host with room in it, and the rebuild of a
-        # Nova without 2.107 begins with a delete of what the server has.
-        if not current.waiting.shelved and self._holds.kept and (
-                self._nova.has_pending_route):
-            try:
-                held = self._holds.take(current.id, amounts)
-            except (rest.Conflict, rest.BadRequest) as error:
-                before = self._held_before(current)
-                if before:
-                    return before
-                self._metrics.conflicts.labels('hold').inc()
-                LOG.info('Nothing is held for server %s: %s', current.id,
-                         error)
-                return Outcome(current, Result.CONFLICT, TAKEN,
-                               model.Reason.NO_ROOM)
-            except rest.RequestFailed as error:
-                LOG.warning('Whether room is held for server %s is not '
-                            'known: %s', current.id, error)
-                if (not current.ended and
-                        time.monotonic() - current.since > PATIENCE):
-                    self._holds.release(current.id)
-                    return Outcome(current, Result.CONFLICT, 'No room can be '
-                                   'held for it.', model.Reason.UNKNOWN)
-                return current.later(attempts.AGAIN, unsure=True)
-            current = current.but(held=held)
-        return current.at(Step.REBUILD)
+            return self._no_room(current)
+        if current.waiting.shelved:
+            # An unshelve asks for a host with room in it.
+            return current.at(Step.REBUILD)
+        try:
+            held = self._holds.take(current.id, amounts)
+        except (rest.Conflict, rest.BadRequest) as error:
+            if current.unsure and self._holds.find(current.id):
+                # The write whose answer was lost was done only now.
+                return current.later(0.0)
+            self._metrics.conflicts.labels('hold').inc()
+            LOG.info('Nothing is held for server %s: %s', current.id, error)
+            return Outcome(current, Result.CONFLICT, TAKEN,
+                           model.Reason.NO_ROOM)
+        except rest.RequestFailed as error:
+            if (not current.ended and
+                    time.monotonic() - current.since > PATIENCE):
+                self._holds.release(current.id)
+                return Outcome(current, Result.CONFLICT, 'No room can be '
+                               'held for it.', model.Reason.UNKNOWN)
+            return preempt.unsure(current, error).later(attempts.AGAIN)
+        return current.at(Step.REBUILD, held=held)
+
+    @staticmethod
+    def _is_whole(current: Attempt, held: placement.Consumer) -> bool:
+        """Whether a hold has all that the server of an attempt asks for."""
+        return current.provider in held.amounts and any(
+            held.covers(shapes.shape(request, '', {}).resources)
+            for request in current.requests)
 
     def _no_room(self, current: Attempt) -> Outcome:
         """The outcome where the host has no room.
@@ -162,22 +168,6 @@ class Actor(preempt.Preempt):
                     *(uuids for uuids in found if uuids))
         return Outcome(current, Result.CONFLICT, TAKEN, model.Reason.NO_ROOM,
                        offered=offered)
-
-    def _held_before(self, current: Attempt) -> Attempt | None:
-        """Go on with a hold that was written, though its answer was lost.
-
-        :returns: None if there is no such hold
-        """
-        held = self._holds.find(current.id) if current.unsure else None
-        if held is None:
-            return None
-        if current.provider in held.amounts and any(
-                held.covers(shapes.shape(request, '', {}).resources)
-                for request in current.requests):
-            return current.at(Step.REBUILD, held=held)
-        # The part that was held before the victims ended is in the way.
-        self._holds.release(current.id)
-        return None
 
     def _rebuild(self, current: Attempt) -> Attempt | Outcome:
         """Have Nova build the server."""
@@ -237,8 +227,6 @@ class Actor(preempt.Preempt):
         if server.status in ('ACTIVE', 'SHUTOFF'):
             if current.waiting.shelved:
                 self._unmark(current)
-            if current.held:
-                self._holds.judge(True)
             return Outcome(current, Result.ACTIVE, 'It runs.')
         if not current.sent and (
                 server.waits or server.shelved or server.failed):
@@ -274,10 +262,7 @@ class Actor(preempt.Preempt):
         self._release(current)
         reason, detail = model.Reason.UNKNOWN, 'It waits again.'
         why = None
-        # Nova gives the hold of a request with groups back before it
-        # schedules.
-        keeps = not current.waiting.shape.fill_only
-        if self._nova.has_pending_route and not current.waiting.shelved:
+        if not current.waiting.shelved:
             try:
                 answer = self._nova.pending(current.id, [current.host])
                 reason, detail = answer.reason, answer.message or detail
@@ -286,13 +271,10 @@ class Actor(preempt.Preempt):
                 elif reason is model.Reason.UNKNOWN:
                     # Neither hosts nor filters have refused it.
                     why = world.Cause.SERVICE
-                keeps = keeps and not any(answer.hosts.values())
             except rest.RequestFailed as error:
                 LOG.info('Why server %s waits again is not known: %s',
                          current.id, error)
                 why = world.Cause.SERVICE
-        if keeps and current.held and reason == model.Reason.NO_ROOM:
-            self._holds.judge(False)
         return Outcome(current, Result.PENDING, detail, reason, why=why)
 
     def _unmark(self, current: Attempt) -> None:

@@ -127,21 +127,16 @@ def show(decisions: list[model.Decision], as_json: bool) -> None:
                                         for decision in decisions]},
                          indent=2))
         return
+    shown = simulate.printable
     table = prettytable.PrettyTable(
         ['Server', 'Verdict', 'Host', 'Victims', 'Reason', 'Detail'])
     table.align = 'l'
     for decision in decisions:
-        table.add_row([_shown(decision.server), decision.verdict.value,
-                       _shown(decision.host or ''),
-                       '\n'.join(map(_shown, decision.victims)),
-                       decision.word or '', _shown(decision.detail)])
+        table.add_row([shown(decision.server), decision.verdict.value,
+                       shown(decision.host or ''),
+                       '\n'.join(map(shown, decision.victims)),
+                       decision.word or '', shown(decision.detail)])
     print(table)
-
-
-def _shown(text: str) -> str:
-    """A text in which nothing tells a terminal what to do."""
-    return ''.join(one if one.isprintable() else
-                   one.encode('unicode_escape').decode() for one in text)
 
 
 if __name__ == '__main__':

@@ -18,7 +18,6 @@ import re
 import threading
 import time
 from typing import Any
-from typing import TypeVar
 
 from keystoneauth1 import plugin
 from oslo_log import log
@@ -28,8 +27,7 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 
 LOG = log.getLogger(__name__)
-T = TypeVar('T')
-OLDEST = '2.106'
+# The last microversion of nova-pending in Nova 34.
 NEWEST = '2.107'
 # From 2.88 on Nova asks each nova-compute for the uptime of its host.
 HYPERVISORS = '2.87'
@@ -37,9 +35,6 @@ HYPERVISORS = '2.87'
 KEPT = 500
 # Seconds after which Keystone is asked again for a token that it refused.
 AGAIN = 300.0
-# How many servers are kept in mind that Nova did not rebuild for their volumes
-# or secrets.
-REMEMBERED = 10000
 
 
 class Refusal(enum.Enum):
@@ -81,8 +76,6 @@ class NovaServer:
     :ivar image: its ID, '' where it boots from a volume
     :ivar kind: what, beside flavor and project, lets Nova tell two servers
         apart
-    :ivar volumes: whether it has volumes; those that are to be made when it
-        is built are none yet
     :ivar asked: whether its owner has asked to wait, as far as Nova says so
     :ivar fault: the message of the last one
     """
@@ -102,7 +95,6 @@ class NovaServer:
     metadata: Mapping[str, str]
     locked: bool
     kind: str = ''
-    volumes: bool = False
     asked: bool = False
     fault: str = ''
 
@@ -137,8 +129,8 @@ class Pending:
     :ivar hosts: the first filter that refuses each host, by its name; None if
         none does
     :ivar unavailable: why requests and hosts are not known, '' if they are
-    :ivar token_required: True if Nova says that a rebuild is refused to the
-        token, since it is of another project than the server; None if not
+    :ivar token_required: whether a rebuild is refused to the token, since it
+        is of another project than the server
     """
 
     reason: model.Reason
@@ -147,7 +139,7 @@ class Pending:
     requests: tuple[str, ...] = ()
     hosts: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     unavailable: str = ''
-    token_required: bool | None = None
+    token_required: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -187,26 +179,45 @@ def _action(name: str, body: Any = None) -> Callable[['Nova', str], None]:
 
 
 class Client(rest.Client):
-    """Requests to a Nova that tells which microversion has what.
+    """Requests to Nova, at the last microversion of nova-pending."""
 
-    :ivar with_route: the microversion in which Nova says what a server needs,
-        None if this Nova does not
-    """
+    _microversion = ''
 
-    with_route: str | None = None
+    @property
+    def microversion(self) -> str:
+        """The microversion in which this Nova says why a server waits.
 
-    def _choose(self, offered: tuple[int, int] | None) -> str:
+        :raises: rest.TooOld; rest.RequestFailed if Nova does not answer
+        """
+        if not self._microversion:
+            self._microversion = self._ask_for_it()
+        return self._microversion
+
+    def look_again(self) -> None:
+        """Ask for the microversion anew: Nova may be upgraded.
+
+        What is known stays where Nova does not answer.
+
+        :raises: rest.TooOld
+        """
+        try:
+            found = self._ask_for_it()
+        except (rest.Unavailable, rest.Forbidden) as error:
+            LOG.info('The microversion of Nova is not known: %s', error)
+            return
+        if found != (self._microversion or found):
+            LOG.info('Nova is used with microversion %s from now on.', found)
+        self._microversion = found
+
+    def _ask_for_it(self) -> str:
         try:
             said = self.request('GET', '/pending', microversion='latest')
-        except rest.NotFound:
-            # Nova is without nova-pending, or without its last microversion.
-            self._oldest, self.with_route = OLDEST, None
-            self._newest = OLDEST
-        else:
-            numbers = said['pending']['microversions']
-            self._oldest = numbers['rebuild']
-            self._newest = self.with_route = numbers['reason']
-        return super()._choose(offered)
+        except rest.NotFound as error:
+            raise rest.TooOld(
+                'nova', 'GET /pending', f'nova-pending up to microversion '
+                f'{NEWEST} (of Nova 34) is needed in nova-api', 404
+            ) from error
+        return str(said['pending']['microversions']['reason'])
 
 
 class Nova:
@@ -218,11 +229,6 @@ class Nova:
     def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Nova':
         """Nova, asked with another token."""
         return Nova(self.client.with_auth(auth))
-
-    @property
-    def has_pending_route(self) -> bool:
-        """Whether Nova says what a server needs, and keeps holds (2.107)."""
-        return self.client.microversion == self.client.with_route
 
     def servers(self, **query: Any) -> Iterator[NovaServer]:
         """Servers of all projects, by the filters of the query.
@@ -292,7 +298,7 @@ class Nova:
             # A cell can fail after the first page.
             next(filter(None, (page.get('unavailable') for page in pages)),
                  ''),
-            'rebuild_forbidden' in first or None)
+            'rebuild_forbidden' in first)
 
     def actions(self, uuid: str) -> list[Action]:
         """What was done with a server, the oldest first."""
@@ -361,6 +367,7 @@ def server_from(item: Mapping[str, Any]) -> NovaServer:
         raise CellDown('nova', f'server {item["id"]}',
                        'the cell of the server cannot be reached', 503)
     image = item.get('image') or {}
+    launched = item.get('OS-SRV-USG:launched_at')
     # Forced hosts, destinations and what ports need are in no list: the answer
     # for the server itself is asked for before anything is done for it.
     kind = '|'.join((
@@ -376,10 +383,9 @@ def server_from(item: Mapping[str, Any]) -> NovaServer:
         flavor=_flavor(item['flavor'], item['flavor']['original_name']),
         image=image.get('id', ''), created_at=_time(item['created']),
         updated_at=_time(item['updated']),
-        launched_at=_time_or_none(item.get('OS-SRV-USG:launched_at')),
+        launched_at=_time(launched) if launched else None,
         metadata=item['metadata'], locked=item['locked'],
         kind=kind,
-        volumes=bool(item.get('os-extended-volumes:volumes_attached')),
         asked=bool(item.get('asked_to_wait')),
         fault=(item.get('fault') or {}).get('message') or '')
 
@@ -399,10 +405,6 @@ def _flavor(item: Mapping[str, Any], name: str) -> Flavor:
 def _time(text: str) -> datetime.datetime:
     time: datetime.datetime = timeutils.parse_isotime(text)
     return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
-
-
-def _time_or_none(text: str | None) -> datetime.datetime | None:
-    return _time(text) if text else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -428,22 +430,14 @@ class Owners:
         self._log_in = log_in
         self._lock = threading.Lock()
         self._logins: dict[str, _Login] = {}
-        # IDs of servers that were refused for their volumes or secrets.
-        self._refused: dict[str, None] = {}
 
-    def objection(self, server: NovaServer, needed: bool | None
-                  ) -> str | None:
-        """Why Nova would refuse a rebuild for the token, None if it would not.
+    def objection(self, server: NovaServer) -> str | None:
+        """Why a server cannot be rebuilt that needs a token of its project.
 
-        :param needed: whether a token of the owner's project is needed, None
-            if Nova does not say so
+        :returns: None if the server can be rebuilt
         :raises: rest.Unavailable if Keystone does not answer
         """
-        if needed is None:
-            # No answer shows further volumes or secrets that are to be made.
-            needed = server.id in self._refused or not (
-                server.image or server.volumes)
-        if not needed or server.project == self._project:
+        if server.project == self._project:
             return None
         why = 'it is locked' if server.locked else self._refusal(server)
         return why and (f'It needs a rebuild by its owner, for volumes or '
@@ -488,20 +482,7 @@ class Owners:
                 LOG.info('Server %s is rebuilt with the token of the reaper, '
                          'since that of project %s may not: %s', server,
                          project, error)
-        try:
-            self._nova.rebuild(server)
-        except rest.Forbidden as error:
-            if Refusal.of(error) == Refusal.VOLUMES:
-                self._keep(self._refused, server, None, REMEMBERED)
-            raise
-
-    def _keep(self, kept: dict[str, T], key: str, value: T, most: int) -> None:
-        """Keep a value, and no more values than so many."""
-        with self._lock:
-            kept.pop(key, None)
-            kept[key] = value
-            if len(kept) > most:
-                del kept[next(iter(kept))]
+        self._nova.rebuild(server)
 
     def _login(self, project: str) -> _Login:
         if project == self._project:
@@ -522,5 +503,9 @@ class Owners:
                         'reaper, but for those with volumes or secrets that '
                         'are made when they are built: they need a role of '
                         'the reaper in the project.', made.refusal)
-        self._keep(self._logins, project, made, KEPT)
+        with self._lock:
+            self._logins.pop(project, None)
+            self._logins[project] = made
+            if len(self._logins) > KEPT:
+                del self._logins[next(iter(self._logins))]
         return made

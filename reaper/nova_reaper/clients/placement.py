@@ -16,8 +16,6 @@ from urllib import parse
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 
-OLDEST = '1.38'
-NEWEST = '1.39'
 HOLD = 'NOVA_PENDING'
 INSTANCE = 'INSTANCE'
 SHARES = 'MISC_SHARES_VIA_AGGREGATE'
@@ -95,10 +93,16 @@ class Provider:
                 for name, inventory in self.inventory.items()}
 
 
+class Client(rest.Client):
+    """Requests to Placement, which has consumer types since 1.38."""
+
+    microversion = '1.39'
+
+
 class Placement:
     """Placement, as far as the reaper needs it."""
 
-    def __init__(self, client: rest.Client) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
 
     def provider(self, uuid: str, inventory: Mapping[str, model.Inventory] |

@@ -19,7 +19,6 @@ from typing import TypeVar
 from urllib import parse
 
 from keystoneauth1 import adapter
-from keystoneauth1 import discover
 from keystoneauth1 import exceptions
 from keystoneauth1 import loading
 from keystoneauth1 import plugin
@@ -79,12 +78,6 @@ class Unavailable(RequestFailed):
 class TooOld(RequestFailed):
     """The service does not have the microversion that the request needs."""
 
-    def __init__(self, service: str, needed: str, offered: str) -> None:
-        message = (f'microversion {needed} is needed, and {offered} is the '
-                   f'newest that is offered')
-        super().__init__(service, 'version discovery', message)
-        self.args = (f'{service}: {message}',)
-
 
 FAILURES: dict[int, type[RequestFailed]] = {
     400: BadRequest, 401: Forbidden, 403: Forbidden, 404: NotFound,
@@ -118,22 +111,16 @@ class Client:
     """Requests to one service.
 
     :param name: of its group in the configuration
-    :param newest: the newest microversion that is understood
-    :param oldest: the oldest that will do
     :param observe: is told of each request
     """
 
     def __init__(self, name: str, service: adapter.Adapter, *,
-                 oldest: str | None = None, newest: str | None = None,
                  rate_limit: float = 0, observe: Observer | None = None
                  ) -> None:
         self.name = name
         self._adapter = service
-        self._oldest = oldest
-        self._newest = newest
         self._pace = _Pace(rate_limit)
         self._observe = observe
-        self._microversion: str | None = None
         # By how many seconds the clock of each answer was ahead of the
         # monotonic clock here, the newest first.
         self._ahead: tuple[float, ...] = ()
@@ -147,58 +134,8 @@ class Client:
 
     @property
     def microversion(self) -> str | None:
-        """The newest microversion that both sides have.
-
-        :raises: TooOld; Unavailable; Forbidden
-        """
-        if self._newest and self._microversion is None:
-            try:
-                data = self._adapter.get_endpoint_data()
-            except exceptions.ClientException as error:
-                raise Unavailable(self.name, 'version discovery',
-                                  str(error)) from error
-            self._microversion = self._choose(
-                data.max_microversion if data else None)
-        return self._microversion
-
-    def look_again(self) -> None:
-        """Ask for the microversion anew: the service may be upgraded.
-
-        What is known stays where that is not answered.
-
-        :raises: TooOld if the service has none that will do any more
-        """
-        try:
-            data = self._adapter.get_endpoint_data()
-            if not self._newest or not data:
-                return
-            # In some catalogues a project is part of the URL.
-            url = data.url.rstrip('/').removesuffix(
-                self._adapter.get_project_id() or '')
-            # The session keeps for good what the service offered before.
-            found = discover.Discover(self._adapter.session, url)
-            offered = max((item['max_microversion']
-                           for item in found.version_data()
-                           if item['max_microversion']), default=None)
-            chosen = self._choose(offered)
-        except (exceptions.ClientException, Unavailable, Forbidden) as error:
-            LOG.info('The newest microversion of %s is not known: %s',
-                     self.name, error)
-            return
-        before, self._microversion = self._microversion, chosen
-        if before and before != self._microversion:
-            LOG.info('%s is used with microversion %s from now on.',
-                     self.name, self._microversion)
-
-    def _choose(self, offered: tuple[int, int] | None) -> str:
-        """The microversion of requests to a service that offers a newest."""
-        oldest = discover.normalize_version_number(self._oldest)
-        newest = discover.normalize_version_number(self._newest)
-        if not offered or offered < oldest:
-            raise TooOld(
-                self.name, str(self._oldest),
-                discover.version_to_string(offered) if offered else 'none')
-        return str(discover.version_to_string(min(newest, offered)))
+        """That of the requests, None where the service has none."""
+        return None
 
     def request(self, method: str, path: str, *, json: Any = None,
                 microversion: str | None = None) -> dict[str, Any] | Any:
@@ -396,16 +333,13 @@ def log_in(conf: cfg.ConfigOpts, session: Any, project: str
 
 
 def load_client(kind: type[AnyClient], conf: cfg.ConfigOpts, session: Any,
-                name: str, *, oldest: str | None = None,
-                newest: str | None = None, observe: Observer | None = None
-                ) -> AnyClient:
+                name: str, observe: Observer | None = None) -> AnyClient:
     """The client of the service whose options are in the group name."""
     group = conf[name]
     service = loading.load_adapter_from_conf_options(
         conf, name, session=session, auth=session.auth,
         concurrency=group.concurrency)
-    return kind(name, service, oldest=oldest, newest=newest,
-                rate_limit=group.rate_limit, observe=observe)
+    return kind(name, service, rate_limit=group.rate_limit, observe=observe)
 
 
 class Keystone:

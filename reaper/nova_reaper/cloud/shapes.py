@@ -368,8 +368,7 @@ class Shapes:
         """
         key, asked_at = self.key(server), time.monotonic()
         pending = None
-        if self._nova.has_pending_route and not (
-                server.shelved or server.failed):
+        if not (server.shelved or server.failed):
             pending = self._nova.pending(server.id)
         # Where the scheduler cannot be asked, the flavor has to do.
         requests = pending and pending.requests or (query(server),)

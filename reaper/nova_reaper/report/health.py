@@ -17,9 +17,7 @@ from oslo_config import cfg
 from oslo_log import log
 import prometheus_client as prometheus
 
-from nova_reaper.act import holds
 from nova_reaper.clients import nova
-from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
 from nova_reaper.report import journal
@@ -223,11 +221,9 @@ class Guard:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
-                 held: holds.Holds, meters: Metrics,
-                 book: journal.Journal) -> None:
+                 meters: Metrics, book: journal.Journal) -> None:
         self._conf = conf
         self._nova = compute
-        self._holds = held
         self._metrics = meters
         self._book = book
         self.active = True
@@ -247,7 +243,6 @@ class Guard:
         self._doubted: list[int] = []
         # When the last list that was believed was read.
         self._full_at: float | None = None
-        self._has_route: bool | None = None
 
     @property
     def reason(self) -> str | None:
@@ -273,8 +268,8 @@ class Guard:
             group.max_index_age, 2 * group.full_list_interval)
         is_kept = not self._conf.journal.required or (
             bool(self.remembers) and not self._book.error)
-        may_end = is_fresh and is_kept and self._has_route and self._holds.kept
-        return model.Mode.PREEMPT if may_end else model.Mode.FILL
+        return (model.Mode.PREEMPT if is_fresh and is_kept
+                else model.Mode.FILL)
 
     def judge(self, hosts: int, unknown: int, bare: tuple[int, int],
               whole: bool) -> bool:
@@ -290,10 +285,6 @@ class Guard:
         doubt = (None if whole else self._disbelief) or self._doubt(
             hosts, unknown, *bare)
         self.failures.clear()
-        try:
-            self._has_route = self._nova.has_pending_route
-        except rest.RequestFailed:
-            pass
         if doubt is None:
             if self._disbelief:
                 LOG.info('What was read is believed again: %d hosts.', hosts)
@@ -364,10 +355,7 @@ class Guard:
             # A reaper that stands by does not listen, and misses nothing.
             self.started = time.monotonic()
             return
-        checks = [self._check_notifications(), self._check_journal()]
-        if self._has_route is not None:
-            checks.append(self._check_nova())
-        for check in checks:
+        for check in self._check_notifications(), self._check_journal():
             said = f'{check.name}: {check.detail}'
             if check.status == 'ok' and check.name in self._degraded:
                 self._degraded.discard(check.name)
@@ -383,8 +371,7 @@ class Guard:
         if coordination:
             checks.append(Check('coordination', 'degraded', coordination))
         if self.active:
-            checks += [self._check_nova(), self._check_lists(),
-                       self._check_notifications()]
+            checks += [self._check_lists(), self._check_notifications()]
         if self._book.pause:
             checks.append(Check(
                 'pause', 'degraded', 'an administrator has paused the reaper '
@@ -409,21 +396,6 @@ class Guard:
         else:
             return Check('journal', 'ok', 'written')
         return Check('journal', 'degraded', why)
-
-    def _check_nova(self) -> Check:
-        if self._has_route is None:
-            return Check('nova', 'degraded', 'not asked yet')
-        detail = f'microversion {self._nova.client.microversion}'
-        if not self._has_route:
-            detail += (': rooms are not held and nobody is ended, both need '
-                       f'{nova.NEWEST} (as Nova 34 numbers it)')
-        elif not self._holds.kept:
-            detail = ('rooms that are held are not kept: nova-scheduler or '
-                      'nova-conductor may be without nova-pending; no room is '
-                      'held, and nobody is ended')
-        else:
-            return Check('nova', 'ok', detail)
-        return Check('nova', 'degraded', detail)
 
     def _check_lists(self) -> Check:
         failure = next(iter(list(self.failures.values())), None)

@@ -18,7 +18,6 @@ from unittest import mock
 from urllib import parse
 
 import fixtures
-from keystoneauth1 import discover
 from keystoneauth1 import plugin
 from oslo_utils import timeutils
 from oslo_utils import uuidutils
@@ -74,13 +73,6 @@ class Answer:
         return json.loads(self.content)
 
 
-class EndpointData:
-    url = 'http://nova/v2.1'
-
-    def __init__(self, newest: str) -> None:
-        self.max_microversion = discover.normalize_version_number(newest)
-
-
 class InProcess:
     """An adapter that calls a WSGI application.
 
@@ -88,14 +80,10 @@ class InProcess:
         has been done
     """
 
-    def __init__(self, app: Any, newest: str) -> None:
+    def __init__(self, app: Any) -> None:
         self.app = app
-        self.newest = newest
         self.log: list[tuple[str, str]] = []
         self.lost: dict[str, int] = {}
-
-    def get_endpoint_data(self) -> EndpointData:
-        return EndpointData(self.newest)
 
     def request(self, path: str, method: str, *, json: Any = None,
                 microversion: str | None = None, **_: Any) -> Answer:
@@ -137,10 +125,8 @@ class PlacementFixture(fixtures.Fixture):
         fixture = self.useFixture(placement_fixture.PlacementFixture(
             use_intercept=False))
         self.adapter = InProcess(
-            deploy.loadapp(fixture.conf_fixture.conf), placement.NEWEST)
-        self.client = rest.Client(
-            'placement', self.adapter,
-            oldest=placement.OLDEST, newest=placement.NEWEST)
+            deploy.loadapp(fixture.conf_fixture.conf))
+        self.client = placement.Client('placement', self.adapter)
         self.placement = placement.Placement(self.client)
         self.holds = holds.Holds(self.placement, SERVICE, 'reaper')
 
@@ -206,12 +192,11 @@ class Nova:
 
     :ivar auth: the token that it is asked with; with_auth() sets another
     :ivar no_token_of: projects of which Keystone gives the reaper no token
-    :ivar to_make: servers that volumes are made for when they are built
-    :ivar says_token: whether the answer for one that waits says so
+    :ivar to_make: servers that volumes are made for when they are built; the
+        answer for one that waits says so
     :ivar before: called before a request that matches; what it returns, if
         anything, is the answer
     :ivar refused_by: the filter that refuses a host, by its name
-    :ivar ignores_holds: whether its scheduler looks for room beside a hold
     :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
     :ivar ends_on: the host that ends servers at once in spite of that
@@ -220,11 +205,12 @@ class Nova:
         is on them
     :ivar cell_down: IDs of servers, and names of hosts, of a cell that Nova
         cannot reach; the hosts of these servers are of the cell, too
-    :ivar microversions: the microversion of each feature, as Nova tells
+    :ivar has_reason: whether it has the last microversion of nova-pending
     :ivar no_bus: no host is told of what is asked for
     """
 
-    def __init__(self, room: PlacementFixture, newest: str = '2.107') -> None:
+    def __init__(self, room: PlacementFixture, has_reason: bool = True
+                 ) -> None:
         self.room = room
         self.servers: dict[str, dict[str, Any]] = {}
         self.gone: list[dict[str, Any]] = []
@@ -247,17 +233,11 @@ class Nova:
         self.rebuilt_by: list[str] = []
         self.no_token_of: set[str] = set()
         self.to_make: set[str] = set()
-        self.says_token = True
         self.asks_also = ''
         self.builds = 'ACTIVE'
-        self.ignores_holds = False
-        self.adapter = self.session = self
-        self.newest = newest
-        self.microversions = {
-            'pending': '2.105', 'rebuild': '2.106', 'reason': '2.107'}
-        self.client = nova.Client(
-            'nova', self,
-            oldest=nova.OLDEST, newest=nova.NEWEST)
+        self.adapter = self
+        self.has_reason = has_reason
+        self.client = nova.Client('nova', self)
         self.nova = nova.Nova(self.client)
         self.owners = nova.Owners(self.nova, SERVICE, self.log_in)
 
@@ -268,18 +248,7 @@ class Nova:
                 401)
         return Token(project)
 
-    # What the adapter and its session do.
-
-    def get_endpoint_data(self) -> EndpointData:
-        return EndpointData(self.newest)
-
-    def get_project_id(self) -> str:
-        return self.auth.project
-
-    def get(self, url: str, **_: Any) -> Answer:
-        return self._answer(version={
-            'id': 'v2.1', 'status': 'CURRENT', 'version': self.newest,
-            'min_version': '2.1', 'links': [{'rel': 'self', 'href': url}]})
+    # What the adapter does.
 
     def request(self, path: str, method: str, **more: Any) -> Answer:
         answer = self._answered(path, method, **more)
@@ -310,7 +279,8 @@ class Nova:
         if parts == ['pending']:
             if not self.has_reason:
                 return self.error(404, 'The resource could not be found.')
-            return self._answer(pending={'microversions': self.microversions})
+            return self._answer(pending={'microversions': {
+                'pending': '2.105', 'rebuild': '2.106', 'reason': '2.107'}})
         if 'changes-since' in query:
             # That of the servers which are gone is shown as well.
             return self._answer(servers=[
@@ -346,13 +316,6 @@ class Nova:
             method, server, parts[3:], body)
         return answer
 
-    @property
-    def has_reason(self) -> bool:
-        """Whether it has the last microversion of nova-pending."""
-        newest, reason = map(discover.normalize_version_number, (
-            self.newest, self.microversions['reason']))
-        return bool(newest >= reason)
-
     def _shown(self, server: dict[str, Any]) -> dict[str, Any]:
         """What Nova knows of a server; of a cell that is down that is little.
         """
@@ -360,7 +323,7 @@ class Nova:
             return {'id': server['id'], 'status': 'UNKNOWN', 'links': [],
                     'tenant_id': server['tenant_id'],
                     'created': server['created']}
-        if not self.has_reason or server['status'] not in (
+        if server['status'] not in (
                 'PENDING', 'ERROR') or server['OS-EXT-SRV-ATTR:host']:
             return server
         return server | {'asked_to_wait': server['asked']}
@@ -378,7 +341,7 @@ class Nova:
             return self.error(404, 'It does not wait.')
         wanted = server['flavor']
         says = ({'rebuild_forbidden': 'Its volumes are of its project.'}
-                if self.says_token and server['id'] in self.to_make else {})
+                if server['id'] in self.to_make else {})
         return self._answer(pending=says | {
             'since': NOW, 'attempts': 1 + len(server['actions']),
             'last_attempt': NOW,
@@ -477,8 +440,6 @@ class Nova:
 
     def _build(self, server: dict[str, Any]) -> Answer:
         consumer = self.room.placement.consumer(server['id'])
-        if self.ignores_holds and consumer.is_hold:
-            return Answer(202, b'')
         if self.builds == 'ERROR':
             # As in the cell of its host, which has given up what it had.
             if consumer.amounts:

@@ -120,14 +120,3 @@ class AskedTestCase(test_engine.EngineTestCase):
         self.turns(20, 5)
         self.assertEqual('ERROR', self.status(unasked))
         self.assertEqual(1, self.value('given_up_total', reason='deadline'))
-
-    def test_nova_does_not_say_so(self) -> None:
-        self.nova.newest = '2.106'
-        self.engine = self.start()
-        self.conf.set_override('mode', 'fill', 'reaper')
-        asked = self.nova.add_server('w', 4, metadata={'reaper:wait': 'true'})
-        other = self.nova.add_server('w', 4)
-        # Of such a Nova holds are no help: the fake builds in nothing else.
-        self.turns()
-        self.assertEqual([('rebuild', asked)], self.nova.calls[:1])
-        self.assertIn(other, self.engine.world.not_asked)

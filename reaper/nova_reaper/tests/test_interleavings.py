@@ -570,7 +570,7 @@ class ShapesTestCase(tests.TestCase):
     """What filters refuse is asked for twice, and the first is late."""
 
     def test_the_newer_answer_stays(self) -> None:
-        service = mock.Mock(has_pending_route=True)
+        service = mock.Mock()
         forms = shapes.Shapes(service)
         server = mock.Mock(shelved=False, failed=False, id='w', project='p',
                            kind='', status='PENDING',
@@ -595,7 +595,7 @@ class ShapesTestCase(tests.TestCase):
         self.assertEqual({}, known.refused)
 
     def test_an_answer_of_before_is_asked_for_again(self) -> None:
-        service = mock.Mock(has_pending_route=True)
+        service = mock.Mock()
         forms = shapes.Shapes(service)
         server = mock.Mock(shelved=False, failed=False, id='w', project='p',
                            kind='', status='PENDING',

@@ -258,19 +258,6 @@ class FillTestCase(acting.ActingTestCase):
         self.assertFalse(self.actor.give_up(waiting))
 
 
-class BeforeHoldsTestCase(acting.ActingTestCase):
-    """Nova has 2.106 only: no answer about the server, and no holds."""
-
-    newest = '2.106'
-
-    def test_it_is_rebuilt_without_a_hold(self) -> None:
-        self.nova.add_host('h1', 8)
-        waiting = self.nova.add_server('w', 4)
-        current = self.at(Step.WATCH, self.begin(waiting))
-        self.assertIsNone(current.held)
-        self.assertEqual(['rebuild'], self.actions())
-
-
 class ReturnTestCase(acting.ActingTestCase):
     """A server that was shelved for another comes back."""
 

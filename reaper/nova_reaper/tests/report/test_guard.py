@@ -2,14 +2,9 @@
 
 """What keeps the reaper from something is logged once, and seen to end."""
 
-from unittest import mock
-
 import fixtures
-from keystoneauth1 import exceptions
 
-from nova_reaper.cloud import model
 from nova_reaper.events import bus
-from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
 
 
@@ -26,39 +21,13 @@ class DegradedTestCase(test_engine.EngineTestCase):
         """How many lines of the log have a text."""
         return int(self.log.output.count(text))
 
-    def test_nova_is_upgraded(self) -> None:
-        self.nova.newest = '2.106'
-        waiting = self.nova.add_server('w', 8)
-        self.turns(30, 61)
-        self.assertEqual(model.Mode.FILL, self.engine.guard.mode)
-        self.assertEqual('ACTIVE', self.status(self.victim))
-        begins = 'Degraded: nova: microversion 2.106: rooms are not held'
-        over = 'Not degraded any more: nova: microversion 2.107'
-        self.assertEqual((1, 0), (self.said(begins), self.said(over)))
-        self.nova.newest = '2.107'
-        self.turns(40, 61)
-        self.assertEqual((None, 'ACTIVE'), (self.status(self.victim),
-                                            self.status(waiting)))
-        self.assertEqual((1, 1), (self.said(begins), self.said(over)))
-
     def test_nova_is_one_that_can_be_used_by_now(self) -> None:
-        # As the session has it, for as long as it lives.
-        known = fakes.EndpointData('2.104')
         waiting = self.nova.add_server('w', 8)
-        with mock.patch.object(self.nova, 'get_endpoint_data',
-                               lambda: known):
-            self.nova.newest = '2.104'
-            self.turns(3)
-            self.assertEqual('PENDING', self.status(waiting))
-            self.nova.newest = '2.107'
-            self.turns(20, 61)
-        self.assertEqual('ACTIVE', self.status(waiting))
-
-    def test_nova_does_not_say_its_version(self) -> None:
-        waiting = self.nova.add_server('w', 8)
-        with mock.patch.object(self.nova, 'get', side_effect=(
-                exceptions.DiscoveryFailure('no'))):
-            self.turns(30)
+        self.nova.has_reason = False
+        self.turns(3)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.nova.has_reason = True
+        self.turns(20, 61)
         self.assertEqual('ACTIVE', self.status(waiting))
 
     def test_notifications_fall_silent(self) -> None:
