@@ -461,11 +461,9 @@ class Configuration(cfg.ConfigOpts):
         return super().__getattr__(name)
 
 
-def load(arguments: list[str], files: list[str] | None = None
-         ) -> Configuration:
+def load(files: list[str] | None) -> Configuration:
     """Read the configuration and set up logging.
 
-    :param arguments: those of the command line that oslo.config knows
     :param files: configuration files, None for those of the usual places
     :raises: oslo_config.cfg.Error for a wrong value; ValueError if the log
         cannot be set up as configured
@@ -475,7 +473,7 @@ def load(arguments: list[str], files: list[str] | None = None
     # At DEBUG both would write lines for each request and each heartbeat.
     log.set_defaults(default_log_levels=log.get_default_log_levels() + [
         'keystoneauth=WARNING', 'tooz=WARNING'])
-    conf(arguments, project='nova-reaper', prog='nova-reaper',
+    conf([], project='nova-reaper', prog='nova-reaper',
          default_config_files=files)
     check(conf)
     if not (conf.log_file or conf.log_dir or conf.use_journal):

@@ -104,7 +104,7 @@ def add_parsers(commands: Any) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run a command of :func:`add_parsers`; returns its exit code."""
     try:
-        conf = reaper_conf.load([], options.config_file)
+        conf = reaper_conf.load(options.config_file)
         if options.run in (_run, _once, _snapshot):
             reaper_conf.check_login(conf)
     except (cfg.Error, OSError, ValueError) as error:

@@ -141,7 +141,7 @@ class LogTestCase(CommandTestCase):
         program = ("import sys\n"
                    "from oslo_log import log\n"
                    "from nova_reaper import conf\n"
-                   "conf.load([], sys.argv[1:])\n"
+                   "conf.load(sys.argv[1:])\n"
                    "log.getLogger('nova_reaper').warning('It is said.')\n"
                    "print('{}')\n")
         code, out, err = self.run_process('-c', program)
