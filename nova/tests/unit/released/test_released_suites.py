@@ -276,6 +276,17 @@ class ReleasedSuitesTestCase(testtools.TestCase):
                 {'reason': 'one', 'tests': [BASE + 'test_template']},
                 {'reason': 'two', 'tests': [BASE + 'test_template']}]})
 
+    def test_without_the_layer_no_edit_is_looked_for(self):
+        """The tests of the branch of Nova are edited already."""
+        document = {
+            'not_on_native_threads': [], 'without_the_layer_too': [],
+            'by_design': [{'reason': 'one', 'counterpart': 'two',
+                           'edit': 'nova/tests/unit/test_missing.py'}]}
+        self.assertEqual(
+            set(), self.runner.Expected(document, layer=False).by_design)
+        self.assertRaisesRegex(ValueError, 'no patch', self.runner.Expected,
+                               document)
+
     def test_a_reason_must_be_given(self):
         self.assertRaisesRegex(
             ValueError, 'no reason',
