@@ -84,6 +84,9 @@ class BasePendingTest(base.BaseV2ComputeTest):
         cls.servers_client.expected_success(200, response.status)
         #: the microversion of each feature
         cls.microversions = jsonutils.loads(body)['pending']['microversions']
+        cls.pending = cls.microversions['pending']
+        #: the last one of the release, on which the others follow
+        cls.released = '2.%d' % (int(cls.pending.partition('.')[2]) - 1)
         cls.min_microversion = cls.microversions[cls.feature]
         api_version_utils.check_skip_with_microversion(
             cls.min_microversion, cls.max_microversion,

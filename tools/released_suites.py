@@ -23,6 +23,7 @@ import yaml
 
 import harness
 from intree import edits
+import nova_pending
 import subunit_stream
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -35,6 +36,11 @@ def native_threads():
     """Return whether nova.monkey_patch chooses native threads for tests."""
     return os.environ.get('OS_NOVA_DISABLE_EVENTLET_PATCHING', '').lower() in (
         '1', 'true', 'yes')
+
+
+def newest():
+    """Return whether the newest release is installed, which the lists name."""
+    return nova_pending.check_environment() == nova_pending.RELEASE
 
 
 class Expected:
@@ -186,8 +192,8 @@ class Suite:
                          edits.is_run_of(test, x) for x in self.results))]
         problems += ['no test ran: %s' % part
                      for part in self.parts
-                     if not any(re.match(pattern(part), test)
-                                for test in self.results)]
+                     if newest() and not any(re.match(pattern(part), test)
+                                             for test in self.results)]
         if not self.results:
             problems.append('no test ran: %s' % self.name)
         return problems

@@ -20,9 +20,8 @@ class PendingTest(base.BasePendingTest):
     def resource_setup(cls):
         super().resource_setup()
         #: microversions that do not show PENDING, and those that do
-        cls.old = ('2.1', '2.103')
-        cls.new = (cls.microversions['pending'], cls.microversions['rebuild'],
-                   'latest')
+        cls.old = ('2.1', cls.released)
+        cls.new = (cls.pending, cls.microversions['rebuild'], 'latest')
         cls.server = cls.create_waiting_server()
 
     def _show(self, version, client=None):
@@ -50,7 +49,7 @@ class PendingTest(base.BasePendingTest):
 
     @decorators.idempotent_id('57e9d800-0194-4e44-8e53-44be0a0cff71')
     def test_show_differs_in_the_status_alone(self):
-        old, new = self._show('2.104'), self._show('2.105')
+        old, new = self._show(self.released), self._show(self.pending)
         for server in (old, new):
             del server['status'], server['OS-EXT-STS:vm_state']
         self.assertEqual(old, new)
@@ -58,13 +57,16 @@ class PendingTest(base.BasePendingTest):
     @decorators.idempotent_id('0da7d48b-01e8-4605-8c2e-5bfc88534c26')
     def test_show_as_reader(self):
         self.assertEqual(
-            'PENDING', self._show('2.105', self.reader)['status'])
-        self.assertEqual('ERROR', self._show('2.104', self.reader)['status'])
+            'PENDING', self._show(self.pending, self.reader)['status'])
+        self.assertEqual(
+            'ERROR', self._show(self.released, self.reader)['status'])
 
     @decorators.idempotent_id('3174b471-2a81-4444-81d8-05eafc66383d')
     def test_show_as_admin(self):
-        self.assertEqual('PENDING', self._show('2.105', self.admin)['status'])
-        self.assertEqual('ERROR', self._show('2.104', self.admin)['status'])
+        self.assertEqual(
+            'PENDING', self._show(self.pending, self.admin)['status'])
+        self.assertEqual(
+            'ERROR', self._show(self.released, self.admin)['status'])
 
     @decorators.idempotent_id('fd793b22-4ec2-43e6-8f55-df75e15678bb')
     def test_show_as_another_tenant(self):
@@ -81,15 +83,15 @@ class PendingTest(base.BasePendingTest):
                 self.assertTrue(self._is_listed(
                     version, detail=detail, status='pending'))
         self.assertTrue(self._is_listed(
-            '2.105', self.reader, status='PENDING'))
+            self.pending, self.reader, status='PENDING'))
         self.assertFalse(self._is_listed(
-            '2.105', self.other, status='PENDING'))
+            self.pending, self.other, status='PENDING'))
 
     @decorators.idempotent_id('81fb2a82-477e-4bd5-8f15-734644726997')
     def test_list_status_pending_at_older_microversions(self):
         """The filter is one of a status that nobody knows."""
         self.assertFalse(self._is_listed('2.1', status='PENDING'))
-        for version in ('2.38', '2.104'):
+        for version in ('2.38', self.released):
             self.assertRaises(exceptions.BadRequest, self._is_listed,
                               version, status='PENDING')
 
@@ -106,14 +108,15 @@ class PendingTest(base.BasePendingTest):
             return self._is_listed(version, self.admin, vm_state=state,
                                    all_tenants=True)
 
-        self.assertTrue(listed('2.104', 'error'))
-        self.assertFalse(listed('2.104', 'pending'))
-        self.assertFalse(listed('2.105', 'error'))
-        self.assertTrue(listed('2.105', 'pending'))
+        self.assertTrue(listed(self.released, 'error'))
+        self.assertFalse(listed(self.released, 'pending'))
+        self.assertFalse(listed(self.pending, 'error'))
+        self.assertTrue(listed(self.pending, 'pending'))
 
     @decorators.idempotent_id('20f33c7c-203d-4ce4-91d1-8fd4ca173208')
     def test_list_detail_shows_the_status(self):
-        for version, status in (('2.104', 'ERROR'), ('2.105', 'PENDING')):
+        for version, status in ((self.released, 'ERROR'),
+                                (self.pending, 'PENDING')):
             with base.microversion(version):
                 servers = self.servers_client.list_servers(
                     detail=True)['servers']
@@ -126,7 +129,7 @@ class PendingTest(base.BasePendingTest):
         """What was never launched is not charged for."""
         day = datetime.timedelta(days=1)
         now = timeutils.utcnow()
-        for version in ('2.104', '2.105'):
+        for version in (self.released, self.pending):
             with base.microversion(version):
                 # Tempest's own call refuses the answer without usage.
                 _, body = self.os_admin.tenant_usages_client.get(
@@ -139,7 +142,7 @@ class PendingTest(base.BasePendingTest):
     def test_what_needs_a_host_is_refused(self):
         server = self.server['id']
         client = self.servers_client
-        for version in ('2.104', '2.105'):
+        for version in (self.released, self.pending):
             with base.microversion(version):
                 for function, args in (
                         (client.start_server, ()),
@@ -154,8 +157,8 @@ class PendingTest(base.BasePendingTest):
                                        server, *args, **kwargs)
 
     @decorators.idempotent_id('45069454-3488-49f6-a492-238f64a61cda')
-    def test_rebuild_before_2_106_is_refused(self):
-        for version in ('2.104', '2.105'):
+    def test_rebuild_at_older_microversions_is_refused(self):
+        for version in (self.released, self.pending):
             with base.microversion(version):
                 self.assertRefused(
                     exceptions.Conflict, self.server['id'],
@@ -187,7 +190,7 @@ class PendingChangesTest(base.BasePendingTest):
         answer = self.servers_client.update_server(self.server, name=name)
         self.assertEqual((name, 'PENDING'), (
             answer['server']['name'], answer['server']['status']))
-        with base.microversion('2.104'):
+        with base.microversion(self.released):
             answer = self.servers_client.update_server(
                 self.server, name=name + '-2')
         self.assertEqual('ERROR', answer['server']['status'])
@@ -217,7 +220,7 @@ class PendingChangesTest(base.BasePendingTest):
             exceptions.Forbidden, self.server,
             self.servers_client.reset_state, self.server, state='error')
         self.admin.reset_state(self.server, state='error')
-        for version in ('2.104', '2.105'):
+        for version in (self.released, self.pending):
             with base.microversion(version):
                 self.assertEqual('ERROR', self.servers_client.show_server(
                     self.server)['server']['status'])

@@ -12,6 +12,8 @@ import re
 import time
 import uuid
 
+import nova_pending
+import nova_pending_releases
 from tools.cloud import client
 from tools.cloud import configuration
 from tools.cloud import errors
@@ -39,11 +41,18 @@ _NO_IMAGE = str(uuid.UUID(int=1))
 _GRACE = 5
 _PATIENCE = 180
 
+_RELEASE = nova_pending.check_environment()
+#: The last microversion of the release, and those in which a server is seen to
+#: wait, can be rebuilt, and tells why it waits.
+RELEASED = '2.%d' % nova_pending_releases.LAST_MICROVERSION[_RELEASE]
+PENDING, REBUILD, _REASON = (
+    nova_pending_releases.microversions(_RELEASE).values())
+
 #: A client that knows that servers wait, one of the release, and one that
 #: knows that they can be rebuilt.
-PENDING = '--os-compute-api-version 2.105'
-_BEFORE = '--os-compute-api-version 2.104'
-_REBUILD = '--os-compute-api-version 2.106'
+AT_PENDING = '--os-compute-api-version ' + PENDING
+_AT_RELEASED = '--os-compute-api-version ' + RELEASED
+_AT_REBUILD = '--os-compute-api-version ' + REBUILD
 
 _SHOWN = ('-c id -c name -c status -c fault -c created -c addresses '
           '-c properties -c tags -c key_name')
@@ -109,11 +118,12 @@ class Demo:
             self._prepare()
         with self._step('A full cloud, and one of its servers preemptible'):
             spot = self._fill()
-        with self._step('No room: what Nova 34 answers, microversion 2.104'):
+        with self._step('No room: what Nova %d answers, microversion %s' % (
+                _RELEASE, RELEASED)):
             web = self._create_in_vain()
-        with self._step('The same server from 2.105 on: it waits'):
+        with self._step('The same server from %s on: it waits' % PENDING):
             self._look_at_waiting(web)
-        with self._step('Why it waits, microversion 2.107'):
+        with self._step('Why it waits, microversion ' + _REASON):
             self._ask_why(web)
         with self._step('The reaper may make room: the notice'):
             self._let_reaper('preempt')
@@ -125,7 +135,8 @@ class Demo:
             self._look_at_built(web)
         with self._step('Room again: the preemptible server comes back'):
             self._wait_for_return(spot)
-        with self._step('By hand, microversion 2.106, without the reaper'):
+        with self._step('By hand, microversion %s, without the reaper'
+                        % REBUILD):
             second = self._create_second()
             self._try_in_vain(second)
             self._rebuild_given_up(second)
@@ -181,7 +192,7 @@ class Demo:
     def _fill(self):
         self._client.run_together(*(
             '%s server create --image cirros --flavor %s --network net %s '
-            '-c name -c status' % (PENDING, flavor, name)
+            '-c name -c status' % (AT_PENDING, flavor, name)
             for flavor, name in (('whole-host', 'filler'), ('spot', 'spot'))))
         servers = self._find()
         for name in ('filler', 'spot'):
@@ -197,10 +208,10 @@ class Demo:
             '%s server create --image cirros --flavor whole-host --port web '
             '--property purpose=demo --property reaper:wait=true '
             '--tag blue --key-name %s --user-data var/user-data --wait web' % (
-                _BEFORE, _KEY), fails=True)
+                _AT_RELEASED, _KEY), fails=True)
         web = self._find()['web']['id']
-        self._client.run('%s server show web %s' % (_BEFORE, _SHOWN))
-        for version in ('2.1', '2.104'):
+        self._client.run('%s server show web %s' % (_AT_RELEASED, _SHOWN))
+        for version in ('2.1', RELEASED):
             server = self._server(web, version)
             _expect('status at ' + version, server['status'], 'ERROR')
             _expect_fault(server)
@@ -208,21 +219,21 @@ class Demo:
 
     def _look_at_waiting(self, web):
         self._client.run_together(
-            '%s server show web %s' % (PENDING, _SHOWN),
-            '%s server list' % PENDING)
+            '%s server show web %s' % (AT_PENDING, _SHOWN),
+            '%s server list' % AT_PENDING)
         server = self._server(web)
         _expect('status', server['status'], 'PENDING')
         _expect_fault(server)
         self._expect_kept(server)
         for version, status, found in (
-                ('2.104', 'ERROR', [web]), ('2.105', 'ERROR', []),
-                ('2.105', 'PENDING', [web])):
+                (RELEASED, 'ERROR', [web]), (PENDING, 'ERROR', []),
+                (PENDING, 'PENDING', [web])):
             servers = self._api.get('/servers?status=' + status, version)
             _expect('servers in %s at %s' % (status, version),
                     [each['id'] for each in servers['servers']], found)
 
     def _ask_why(self, web):
-        answer = self._api.show('/servers/%s/pending' % web, '2.107')
+        answer = self._api.show('/servers/%s/pending' % web, _REASON)
         _expect('reason', answer['pending']['reason'], 'no_room')
 
     def _look_at_notice(self, spot, web):
@@ -234,20 +245,20 @@ class Demo:
             'A guest reads its notice from the metadata service of its cloud, '
             'below "meta".\nThis cloud has no guest and no such service, so '
             'the same metadata by the API:\n')
-        self._api.show('/servers/%s/metadata' % spot, '2.106')
+        self._api.show('/servers/%s/metadata' % spot, REBUILD)
 
     def _wait_for_room(self, spot, web):
         self._created = self._server(web)['created']
         self._wait_until_active(web)
         _expect('status of spot', self._server(spot)['status'],
                 'SHELVED_OFFLOADED')
-        self._client.run('%s server list' % _REBUILD)
+        self._client.run('%s server list' % _AT_REBUILD)
 
     def _look_at_built(self, web):
         self._client.run_together(
-            '%s server show web %s' % (_REBUILD, _SHOWN),
+            '%s server show web %s' % (_AT_REBUILD, _SHOWN),
             '%s server event list web --long -c Action -c "User ID" '
-            '-c "Start Time"' % _REBUILD,
+            '-c "Start Time"' % _AT_REBUILD,
             '--os-cloud admin user show nova-reaper -c id -c name')
         server = self._server(web)
         self._expect_kept(server)
@@ -256,12 +267,12 @@ class Demo:
             each['addr'] for each in server['addresses']['net']], [_ADDRESS])
         actions = self._api.get(
             '/servers/%s/os-instance-actions' % web,
-            '2.106')['instanceActions']
+            REBUILD)['instanceActions']
         _expect('actions', [each['action'] for each in actions],
                 ['rebuild', 'create'])
         _expect('whether its owner asked for the rebuild',
                 actions[0]['user_id'] == actions[1]['user_id'], False)
-        ports = self._api.get('/servers/%s/os-interface' % web, '2.106')
+        ports = self._api.get('/servers/%s/os-interface' % web, REBUILD)
         _expect('ports', [each['port_id'] for each
                           in ports['interfaceAttachments']], [self._port])
 
@@ -272,14 +283,14 @@ class Demo:
         self._wait_until(
             'nothing in the metadata of spot is of the notice',
             lambda: not self._server(spot)['metadata'])
-        self._client.run('%s server list' % _REBUILD)
+        self._client.run('%s server list' % _AT_REBUILD)
 
     def _create_second(self):
         self._write('A preemptible server does not displace another of the '
                     'same priority:\nthis one waits.\n')
         self._client.run(
             '%s server create --image cirros --flavor spot --network net '
-            'second -c name -c status' % PENDING)
+            'second -c name -c status' % AT_PENDING)
         second = self._find()['second']['id']
         self._wait_for(second, 'PENDING')
         return second
@@ -291,33 +302,33 @@ class Demo:
             self._api.post(path, version, body, lambda answer: answer, code)
             _expect('status', self._server(second)['status'], 'PENDING')
 
-        refused('2.105', {'rebuild': {'imageRef': _NO_IMAGE}}, 409)
-        refused('2.106', {'rebuild': {'imageRef': _NO_IMAGE}}, 400)
-        refused('2.106', {'reboot': {'type': 'HARD'}}, 409)
+        refused(PENDING, {'rebuild': {'imageRef': _NO_IMAGE}}, 409)
+        refused(REBUILD, {'rebuild': {'imageRef': _NO_IMAGE}}, 400)
+        refused(REBUILD, {'reboot': {'type': 'HARD'}}, 409)
 
     def _rebuild_given_up(self, second):
         path = '/servers/%s/action' % second
         self._write('An administrator gives it up, so that the reaper leaves '
                     'it alone:\n')
-        self._admin.post(path, '2.106', {'os-resetState': {'state': 'error'}},
+        self._admin.post(path, REBUILD, {'os-resetState': {'state': 'error'}},
                          lambda answer: answer)
         _expect('status', self._server(second)['status'], 'ERROR')
         self._make_room('filler')
-        self._api.post(path, '2.106', {'rebuild': {}}, lambda body: {
+        self._api.post(path, REBUILD, {'rebuild': {}}, lambda body: {
             'server': {name: body['server'][name]
                        for name in ('id', 'status')}})
         self._wait_for(second, 'ACTIVE')
-        self._client.run('%s server list' % _REBUILD)
+        self._client.run('%s server list' % _AT_REBUILD)
 
     def _make_room(self, name):
         self._client.run('server delete --wait ' + name)
         _expect('servers of the name ' + name, name in self._find(), False)
 
-    def _server(self, server, version='2.106'):
+    def _server(self, server, version=REBUILD):
         return self._api.get('/servers/' + server, version)['server']
 
     def _find(self):
-        servers = self._api.get('/servers', '2.106')['servers']
+        servers = self._api.get('/servers', REBUILD)['servers']
         return {server['name']: server for server in servers}
 
     @staticmethod
@@ -360,7 +371,7 @@ class Demo:
         _expect('tags', server['tags'], _TAGS)
         _expect('metadata', server['metadata'], _METADATA)
         _expect('keypair', server['key_name'], _KEY)
-        seen = self._admin.get('/servers/' + server['id'], '2.106')['server']
+        seen = self._admin.get('/servers/' + server['id'], REBUILD)['server']
         _expect('user data', base64.b64decode(
             seen['OS-EXT-SRV-ATTR:user_data'] or b''), _USER_DATA)
 

@@ -7,7 +7,8 @@ from tools.cloud import errors
 from tools.cloud import guest
 
 _CREATE = ('%s server create --image %s --flavor %s --nic none '
-           '-c id -c name -c status ' % (demo.PENDING, guest.NAME, guest.NAME))
+           '-c id -c name -c status ' % (
+               demo.AT_PENDING, guest.NAME, guest.NAME))
 
 
 class Demo(demo.Demo):
@@ -32,7 +33,7 @@ class Demo(demo.Demo):
         self._client.run(_CREATE + 'guest-2')
         second = self._find()['guest-2']['id']
         self._wait_for(second, 'PENDING')
-        self._client.run('%s server list' % demo.PENDING)
+        self._client.run('%s server list' % demo.AT_PENDING)
         return second
 
     def _look_at_console(self, name):

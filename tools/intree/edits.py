@@ -13,27 +13,44 @@ import re
 PATCHES = pathlib.Path(__file__).resolve().parent / 'edits'
 
 
-def changed_lines(patches=PATCHES):
-    """Return the numbers of the lines that patches change, by path.
-
-    What a patch inserts counts as a change of the line before it.
-    """
+def hunks(patches=PATCHES):
+    """Return the hunks of patches by path: their line number, and lines."""
     found = {}
     for patch in sorted(patches.glob('*/*.patch')):
-        path, number = None, 0
-        for line in patch.read_text().split('\n'):
-            hunk = re.match(r'@@ -(\d+)', line)
+        path, lines = None, []
+        for line in patch.read_text().splitlines():
+            begin = re.match(r'@@ -(\d+)', line)
             if line.startswith('--- a/'):
-                path, number = line[6:], 0
-            elif hunk:
-                number = int(hunk[1])
-            elif number and line[:1] in ('-', '+'):
-                found.setdefault(path, set()).add(number - (line[0] == '+'))
-                number += line[0] == '-'
+                path, lines = line[6:], []
+            elif begin:
+                lines = []
+                found.setdefault(path, []).append((int(begin[1]), lines))
             elif line.startswith('diff '):
-                number = 0
+                lines = []
             else:
-                number += bool(number)
+                lines.append(line or ' ')
+    return found
+
+
+def changed_lines(source, hunk):
+    """Return the numbers of the lines of a module that a hunk changes.
+
+    What a hunk inserts counts as a change of the line before it. The hunk is
+    looked for where it fits next to its number, which is another one in
+    another release, and taken to be at its number if it fits nowhere.
+    """
+    number, lines = hunk
+    lines = [line for line in lines if line[0] in ' -+']
+    before = [line[1:] for line in lines if line[0] != '+']
+    source = source.split('\n')
+    places = [n for n in range(1, len(source) + 1)
+              if source[n - 1:n - 1 + len(before)] == before]
+    place = min(places or [number], key=lambda n: abs(n - number))
+    found = set()
+    for line in lines:
+        if line[0] != ' ':
+            found.add(place - (line[0] == '+'))
+        place += line[0] != '+'
     return found
 
 
@@ -84,14 +101,19 @@ def tests_of(path, release, patches=PATCHES):
 
     :param path: of the module, as nova/tests/unit/test_x.py
     :param release: the directory that has the released package nova
+    :returns: none for a module that the release lacks
     :raises: ValueError if no patch changes it, or what is no test
     """
-    lines = changed_lines(patches).get(path)
-    if not lines:
+    changes = hunks(patches).get(path)
+    if not changes:
         raise ValueError('no patch in tools/intree/edits changes %s' % path)
+    if not (release / path).exists():
+        return set()
+    source = (release / path).read_text()
     try:
+        lines = set().union(*(changed_lines(source, x) for x in changes))
         return {'%s.%s' % (path[:-3].replace('/', '.'), test)
-                for test in tests_at((release / path).read_text(), lines)}
+                for test in tests_at(source, lines)}
     except ValueError as exc:
         raise ValueError('%s: %s' % (path, exc))
 

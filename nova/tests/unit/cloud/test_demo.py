@@ -41,8 +41,9 @@ class DemoTestCase(base.CloudTestCase):
         self.ports = [self.demo._port]
         self.demo._client.run.return_value = (
             '| id | 5f1c0b7e-5d5e-4b0e-8b1e-2c6d3f0a9b11 |')
-        self.lists = {('ERROR', '2.104'): ['x'], ('ERROR', '2.105'): [],
-                      ('PENDING', '2.105'): ['x']}
+        self.lists = {('ERROR', demo.RELEASED): ['x'],
+                      ('ERROR', demo.PENDING): [],
+                      ('PENDING', demo.PENDING): ['x']}
 
     def wait_until(self, what, ready, names, seconds):
         for _ in range(self.looks):
@@ -69,7 +70,7 @@ class DemoTestCase(base.CloudTestCase):
             return {'interfaceAttachments': [
                 {'port_id': each} for each in self.ports]}
         server = dict(self.server)
-        if version in ('2.1', '2.104'):
+        if version in ('2.1', demo.RELEASED):
             server['status'] = self.hidden
         if path == '/servers':
             return {'servers': [server]}
@@ -96,7 +97,7 @@ class DemoTestCase(base.CloudTestCase):
         self.assertIn('--project owner --user owner member',
                       self.demo._client.run.call_args.args[0])
 
-    def test_server_that_found_no_room_is_in_error_up_to_2104(self):
+    def test_server_that_found_no_room_is_in_error_up_to_the_release(self):
         self.assertEqual('x', self.demo._create_in_vain())
         self.hidden = 'PENDING'
         self.assertIn("'PENDING'", self.fails(self.demo._create_in_vain))
@@ -266,7 +267,7 @@ class DemoTestCase(base.CloudTestCase):
     def test_rebuild_by_hand(self):
         self.rebuild_given_up('ERROR', 'BUILD', 'ACTIVE')
         self.demo._api.post.assert_called_with(
-            '/servers/x/action', '2.106', {'rebuild': {}}, mock.ANY)
+            '/servers/x/action', demo.REBUILD, {'rebuild': {}}, mock.ANY)
 
     def test_server_that_waits_again_after_the_rebuild(self):
         self.fails(self.rebuild_given_up, 'ERROR', 'PENDING')
