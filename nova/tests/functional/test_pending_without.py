@@ -9,6 +9,7 @@ one that waits is rebuilt.
 
 from unittest import mock
 
+from oslo_db import exception as db_exc
 from oslo_utils.fixture import uuidsentinel as uuids
 
 import nova.conf
@@ -16,7 +17,7 @@ from nova import context as nova_context
 from nova.db.main import api as main_db_api
 from nova.db.main import models
 from nova import objects
-from nova.scheduler import rpcapi
+from nova.scheduler import host_refusals
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.libvirt import base
 from nova.tests.functional.libvirt import test_pci_in_placement
@@ -25,8 +26,6 @@ from nova.tests.functional.libvirt import test_vgpu
 from nova.tests.functional import test_pending_reason
 
 CONF = nova.conf.CONF
-
-NOWHERE = 'are not on host'
 
 
 def query_of(host, servers):
@@ -98,12 +97,10 @@ class NUMATestCase(JudgedMixin, base.ServersTestBase):
         self.start_compute(host_info=fakelibvirt.HostInfo(
             cpu_nodes=2, cpu_sockets=1, cpu_cores=2, cpu_threads=2))
 
-    def flavor(self, vcpu, **extra_spec):
+    def flavor(self, vcpu):
         return self._create_flavor(
-            vcpu=vcpu, memory_mb=512, disk=1, extra_spec={
-                'hw:cpu_policy': 'dedicated', **{
-                    name.replace('__', ':'): value
-                    for name, value in extra_spec.items()}})
+            vcpu=vcpu, memory_mb=512, disk=1,
+            extra_spec={'hw:cpu_policy': 'dedicated'})
 
     def node_of(self, server):
         context = nova_context.get_admin_context()
@@ -139,15 +136,6 @@ class NUMATestCase(JudgedMixin, base.ServersTestBase):
         nodes = self.fill(2)
         waiting = self.create(self.flavor(4), 'PENDING')
         self.assertDoesNotFit(waiting, nodes[0][0], nodes[1][0])
-
-    def test_threads(self):
-        self.start()
-        nodes = self.fill(2)
-        waiting = self.create(self.flavor(
-            2, hw__cpu_thread_policy='isolate', hw__numa_nodes='2'), 'PENDING')
-        self.assertEqual(self.FILTER, self.refused_by(waiting, *nodes[0]))
-        self.assertIsNone(
-            self.refused_by(waiting, nodes[0][0], nodes[1][0]))
 
     def test_huge_pages(self):
         self.flags(vcpu_pin_set=None)
@@ -242,9 +230,10 @@ class _PciBase(JudgedMixin, test_pci_in_placement.PlacementPCIReportingTests):
         self.start_compute(
             pci_info=fakelibvirt.HostPCIDevicesInfo(**self.pci_info))
 
-    def flavor(self, alias, **extra_spec):
-        return self._create_flavor(vcpu=1, memory_mb=512, disk=1, extra_spec={
-            'pci_passthrough:alias': alias, **extra_spec})
+    def flavor(self, alias):
+        return self._create_flavor(
+            vcpu=1, memory_mb=512, disk=1,
+            extra_spec={'pci_passthrough:alias': alias})
 
 
 class PciOutsidePlacementTestCase(_PciBase):
@@ -478,7 +467,7 @@ class RequestTestCase(_FakesBase):
         super().setUp()
         self.server = self.running()
         self.server2 = self.running()
-        self.waiter = self.waiting()
+        self.waiter = self.create_waiting()
 
     def refused(self, status, query, api=None, waiting=None):
         return self.refusal(
@@ -554,10 +543,8 @@ class RequestTestCase(_FakesBase):
                     'compute', [self.server]))['hosts'][0]['host'])
 
     def test_cell_that_does_not_answer(self):
-        with mock.patch('nova.context.scatter_gather_cells',
-                        side_effect=lambda _context, cells, *_args: {
-                            cell.uuid: nova_context.did_not_respond_sentinel
-                            for cell in cells}):
+        with mock.patch.object(host_refusals, '_get_rows',
+                               side_effect=db_exc.DBConnectionError()):
             self.assertEqual([], self.pending(
                 self.waiter, self.admin_api,
                 query=query_of('compute', [self.server]))['hosts'])
@@ -579,13 +566,3 @@ class RequestTestCase(_FakesBase):
         with mock.patch.object(target, 'version', '4.6'):
             self.assertUnavailable()
             self.assertIsNone(self.refused_by(self.waiter))
-
-    def test_asks_newer_schedulers_only_if_it_must(self):
-        with mock.patch.object(
-                rpcapi.SchedulerAPI, 'get_pending_verdict', autospec=True,
-                side_effect=rpcapi.SchedulerAPI.get_pending_verdict) as asked:
-            self.refused_by(self.waiter)
-            self.refused_by(self.waiter, self.server)
-        self.assertEqual(
-            [[], [self.server['id']]],
-            [call.kwargs['without'] for call in asked.call_args_list])
