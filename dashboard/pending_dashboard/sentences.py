@@ -3,8 +3,8 @@
 """Sentences in which Nova and nova-reaper say why a server waits.
 
 Both send them in English. Here they are in the catalogues of the panels. A
-sentence with numbers of hosts, which administrators alone read, stays English,
-and so does one that is not here.
+sentence with numbers of hosts, which only administrators read, stays English,
+and so does a sentence that is not here.
 """
 
 import re
