@@ -4,7 +4,7 @@
 
 Both send them in English. Here they are in the catalogues of the panels. A
 sentence with numbers of hosts, which only administrators read, stays English,
-and so does one that is not here.
+and so does a sentence that is not here.
 """
 
 import re
