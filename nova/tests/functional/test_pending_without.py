@@ -10,6 +10,7 @@ one that waits is rebuilt.
 from unittest import mock
 
 from oslo_db import exception as db_exc
+from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
 
 import nova.conf
@@ -32,6 +33,15 @@ def query_of(host, servers):
     return '?host=%s' % host + ''.join(
         '&without=' + (server if isinstance(server, str) else server['id'])
         for server in servers)
+
+
+def update(test, model, of=None, **values):
+    """Change rows of the cell of the hosts."""
+    with nova_context.target_cell(
+            nova_context.get_admin_context(),
+            test.cell_mappings['cell1']) as cctxt:
+        with main_db_api.get_context_manager(cctxt).writer.using(cctxt):
+            cctxt.session.query(model).filter_by(**of or {}).update(values)
 
 
 class JudgedMixin:
@@ -192,16 +202,12 @@ class NUMATestCase(JudgedMixin, base.ServersTestBase):
         self.start()
         servers = sum(self.fill(4).values(), [])
         waiting = self.create(self.flavor(4), 'PENDING')
-        context = nova_context.get_admin_context()
-        with nova_context.target_cell(
-                context, self.cell_mappings['cell1']) as cctxt:
-            node = objects.ComputeNode.get_by_nodename(cctxt, 'compute1')
-            topology = objects.NUMATopology.obj_from_db_obj(
-                node.numa_topology)
-            for cell in topology.cells:
-                cell.pinned_cpus = set()
-            node.numa_topology = topology._to_json()
-            node.save()
+        topology = objects.NUMATopology.obj_from_db_obj(
+            objects.ComputeNode.get_by_nodename(
+                nova_context.get_admin_context(), 'compute1').numa_topology)
+        for cell in topology.cells:
+            cell.pinned_cpus = set()
+        update(self, models.ComputeNode, numa_topology=topology._to_json())
         response = self.admin_api.api_request(
             'servers/%s/pending%s' % (
                 waiting['id'], query_of('compute1', servers)),
@@ -215,7 +221,8 @@ class _PciBase(JudgedMixin, test_pci_in_placement.PlacementPCIReportingTests):
     in_placement = False
     FILTER = 'PciPassthroughFilter'
     pci_info = {'num_pci': 2, 'num_pfs': 0, 'num_vfs': 0}
-    product = fakelibvirt.PCI_PROD_ID
+    products = (fakelibvirt.PCI_PROD_ID, fakelibvirt.PF_PROD_ID,
+                fakelibvirt.VF_PROD_ID)
 
     def setUp(self):
         super().setUp()
@@ -224,9 +231,7 @@ class _PciBase(JudgedMixin, test_pci_in_placement.PlacementPCIReportingTests):
         self.flags(group='pci', report_in_placement=self.in_placement,
                    device_spec=self._to_list_of_json_str([{
                        'vendor_id': fakelibvirt.PCI_VEND_ID,
-                       'product_id': product} for product in (
-                           fakelibvirt.PCI_PROD_ID, fakelibvirt.PF_PROD_ID,
-                           fakelibvirt.VF_PROD_ID)]))
+                       'product_id': product} for product in self.products]))
         self.start_compute(
             pci_info=fakelibvirt.HostPCIDevicesInfo(**self.pci_info))
 
@@ -301,9 +306,20 @@ class VirtualFunctionsTestCase(_PciBase):
         self.assertFits(waiting, server)
 
 
-class VirtualFunctionsInPlacementTestCase(VirtualFunctionsTestCase):
+class VirtualFunctionsInPlacementTestCase(_PciBase):
+    """The virtual functions of one provider, which has one pool."""
 
     in_placement = True
+    pci_info = VirtualFunctionsTestCase.pci_info
+    products = (fakelibvirt.VF_PROD_ID, )
+
+    def test_virtual_functions(self):
+        servers = [self.create(self.flavor('a-vf:1')) for _vf in range(2)]
+        waiting = self.create(self.flavor('a-vf:2'), 'PENDING')
+        self.restart_compute_service('compute1')
+        self.assertEqual(
+            self.FILTER, self.refused_by(waiting, servers[0]))
+        self.assertFits(waiting, *servers)
 
 
 class PciAffinityTestCase(_PciBase):
@@ -368,29 +384,23 @@ class NetworksTestCase(JudgedMixin,
 
 
 class VGPUTestCase(JudgedMixin, test_vgpu.VGPUTestBase):
-    """VGPUs are for Placement to judge; no filter looks at them."""
+    """Each server has a VGPU, which no filter looks at, and processors."""
+
+    ADDITIONAL_FILTERS = ['NUMATopologyFilter']
 
     def test_vgpu(self):
+        self.flags(cpu_dedicated_set='0-7', cpu_shared_set=None,
+                   group='compute')
         self.flags(enabled_mdev_types=fakelibvirt.NVIDIA_11_VGPU_TYPE,
                    group='devices')
         self.start_compute_with_vgpu('compute1')
         flavor = self._create_flavor(
-            vcpu=1, memory_mb=512, disk=1,
-            extra_spec={'resources:VGPU': '16'})
-        servers = [self.create(flavor) for _gpu in range(2)]
+            vcpu=4, memory_mb=512, disk=1, extra_spec={
+                'resources:VGPU': '1', 'hw:cpu_policy': 'dedicated'})
+        servers = [self.create(flavor) for _node in range(2)]
         waiting = self.create(flavor, 'PENDING')
-        self.assertIsNone(self.refused_by(waiting))
-        self.assertEqual([], self.candidates(waiting))
-        self.assertFits(waiting, servers[0])
-
-    def candidates(self, waiting):
-        """Return what Placement has for a server on the host."""
-        (request, ) = self.admin_api.api_get(
-            '/servers/%s/pending' % waiting['id']).body['pending']['requests']
-        return self.placement.get(
-            '/allocation_candidates?%s&in_tree=%s' % (
-                request, self.compute_rp_uuids['compute1']),
-            version='1.36').body['allocation_requests']
+        self.assertEqual('NUMATopologyFilter', self.refused_by(waiting))
+        self.assertFits(waiting, servers[1])
 
 
 class _FakesBase(test_pending_reason.PendingReasonBase):
@@ -429,16 +439,10 @@ class UsageTestCase(_FakesBase):
 
     def test_servers_that_write_and_read_much(self):
         calm, busy = self.running(), self.running()
-        context = nova_context.get_admin_context()
-        with nova_context.target_cell(
-                context, self.cell_mappings['cell1']) as cctxt:
-            node = objects.ComputeNode.get_by_nodename(cctxt, 'compute')
-            instance = objects.Instance.get_by_uuid(cctxt, busy['id'])
-            instance.task_state = 'image_snapshot'
-            instance.save()
-            node.stats['io_workload'] = '1'
-            node.stats = dict(node.stats)
-            node.save()
+        update(self, models.ComputeNode, stats=jsonutils.dumps(
+            {'num_instances': '2', 'io_workload': '1'}))
+        update(self, models.Instance, {'uuid': busy['id']},
+               task_state='image_snapshot')
         self.flags(max_io_ops_per_host=1, group='filter_scheduler')
         waiting = self.waiting()
         self.assertEqual('IoOpsFilter', self.refused_by(waiting, calm))
