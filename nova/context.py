@@ -24,7 +24,8 @@ class RequestContext:
     #: scheduled for a build, None of a server that moves.
     hold = nova_pending.new(None)
 
-    #: The hold that no usage counts (nova.scheduler.held_room.uncounted).
+    #: What is allocated to a server, and no usage counts (nova.scheduler.
+    #: held_room.uncounted).
     uncounted = nova_pending.new(None)
 
     #: The nova.compute.rebuild_in_cell0.Asked of a request for a rebuild.
