@@ -210,6 +210,13 @@ in BUILD, do not count.
 At most so many of ``max_rebuilds`` are of one project, so that no project
 holds the others up.
 """),
+    cfg.IntOpt('verdict_rate', default=1000, min=0, max=model.MAX_INT, help="""
+About how many hosts a second nova-scheduler is asked whether its filters refuse
+them, for all servers that wait together; each question counts as 15 hosts
+more. A thread of a nova-scheduler judges some 1,500 hosts a second. The reaper
+asks about the 32 best hosts of a server when it is about to do something for
+the server. 0 is no limit.
+"""),
     _count('max_preemptions', default=5, min=1, help="""
 For at most so many waiting servers others are under notice, or being ended, at
 the same time.

@@ -60,11 +60,12 @@ def _refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
     if answer.requests != current.requests:
         return Outcome(current, Result.CONFLICT, 'It asks for something '
                        'else than others of its flavor.', apart=True)
-    refused_by = answer.hosts.get(current.host, shapes.SCHEDULER)
-    if refused_by:
-        return Outcome(current, Result.REFUSED, f'{refused_by} refuses '
-                       'the host.', model.Reason.REFUSED,
-                       refused_by=refused_by)
+    refused = {host: name for host in current.asked_about if (
+        name := answer.hosts.get(host, shapes.SCHEDULER))}
+    if current.host in refused:
+        return Outcome(current, Result.REFUSED, f'{refused[current.host]} '
+                       'refuses the host.', model.Reason.REFUSED,
+                       refused=refused)
     return None
 
 
@@ -465,7 +466,7 @@ class Preempt:
         answer = None
         try:
             if has_route:
-                answer = self._nova.pending(current.id, [current.host])
+                answer = self._nova.pending(current.id, current.asked_about)
             server = read()
         except rest.NotFound:
             return gone('waits no more')
