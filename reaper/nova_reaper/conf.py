@@ -214,6 +214,13 @@ do not count.
 The most of ``max_rebuilds`` that may be of the same project, so that no
 project holds the others up.
 """),
+    cfg.IntOpt('verdict_rate', default=1000, min=0, max=model.MAX_INT, help="""
+About how many hosts a second nova-scheduler is asked whether its filters
+refuse them, for all servers that wait together; each question counts as 15
+hosts more. A thread of a nova-scheduler judges some 1,500 hosts a second. The
+reaper asks about the 32 best hosts of a server when it is about to do
+something for the server. 0 is no limit.
+"""),
     _count('max_preemptions', default=5, min=1, help="""
 The most waiting servers for which other servers are under notice, or being
 ended, at the same time.

@@ -5,8 +5,14 @@
 One thread owns what is known (cloud/world.py) and what is under way; it asks
 nobody. Everything that asks Nova or Placement is done by a pool of threads,
 and what those find comes back as a call that the one thread makes.
+
+No turn takes long: decisions, and what long lists have, are taken a part at a
+time, so that hints and steps of attempts come between.
 """
 
+import collections
+from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent import futures
 import dataclasses
 import datetime
@@ -40,7 +46,10 @@ LOG = log.getLogger(__name__)
 JOURNAL, CLOSE = 'journal', 'open records'
 RECALL = 30.0
 PATIENCE = 15.0
-DECISIONS = 200  # in one turn; then hints are looked at again
+# Seconds of the processor that a turn may take for decisions, and for what
+# was read; at least so many decisions are made and so much is taken.
+BUDGET = 0.03
+AT_LEAST = 4
 
 
 class Engine:
@@ -50,6 +59,7 @@ class Engine:
     :ivar observed: the decisions of the mode "observe", by the server's ID
     :ivar recovered: whether everything was read, and a sweep has found what an
         earlier reaper had begun
+    :ivar listed: how many lists of all servers were taken
     """
 
     def __init__(self, conf: cfg.ConfigOpts, source: reader.Reader,
@@ -69,14 +79,23 @@ class Engine:
         self.jobs = reader.Jobs(pool, self.mailbox.wake, self._failed, few)
         self.lock = threading.RLock()
         self.observed: dict[str, model.Decision] = {}
+        # What was read and is taken a part at a time: lists, which let single
+        # servers pass.
+        self._lists_read: collections.deque[Iterator[None]] = (
+            collections.deque())
+        self._read: collections.deque[Iterator[None]] = collections.deque()
+        # Whether a turn ended before all decisions were made.
+        self._undecided = False
         # Attempts wait for some of these reads: no other job delays them.
         self._hosts = reader.Hosts(source, known.views, self.jobs,
                                  self._refreshed, few)
         self.attempts = attempts.Attempts(
             conf, source, known, forms, actor, meters, book, self._hosts,
-            self.jobs, self._read_one, self._lists.keep_failed)
+            self.jobs, self._read_one, self._lists.keep_failed,
+            self.observed.__setitem__)
         self._calendar = lists.Calendar(conf)
         self.recovered = False
+        self.listed = 0
         self._book = book
         # What the journal says of the time before this reaper became active;
         # the time at which this reaper became active; when to read the journal
@@ -89,8 +108,18 @@ class Engine:
         # Grows while another reaper acts: what a job of an earlier term has
         # found is dropped.
         self._term = 0
-        # The terms in which the last list of all hosts was begun and was read.
+        # The terms in which the last list of all servers was begun and was
+        # read; whether something in the last list is not believed before
+        # everything has been read again.
         self._begun_in = self._read_in = -1
+        self._doubted = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way, read, or to be decided."""
+        return bool(
+            not self.recovered or self.attempts.under_way or self._read or
+            self._lists_read or self._undecided or not self.jobs.idle)
 
     def turn(self, longest: float = 1.0) -> None:
         """One turn: wait for something, then do what is to be done."""
@@ -103,6 +132,7 @@ class Engine:
             self.jobs.take()
             for hint in hints:
                 self._hint(hint)
+            self._take_part()
             self._start_lists()
             if time.monotonic() >= self._sweep_at:
                 self._sweep()
@@ -116,10 +146,10 @@ class Engine:
             self.attempts.give_up()
 
     def _pause(self, longest: float) -> float:
-        if self.jobs.waiting:
+        if self.jobs.waiting or self._read or self._lists_read:
             return 0.0
         now = time.monotonic()
-        due = [self._calendar.pending, self._calendar.full]
+        due = [self._calendar.next]
         due += [current.wake_at
                 for current in self.attempts.under_way.values()]
         return min([longest] + [when - now for when in due if when > now])
@@ -139,9 +169,20 @@ class Engine:
             self.guard.remembers = None
         self._sweep_at = math.inf
         self._hosts.forget()
-        self._calendar.resume = True
         self.jobs.take()
+        self._take_part()
         self._start_lists()
+        self._calendar.resume = True
+
+    def _take_part(self) -> None:
+        """Take a part of what was read."""
+        end = time.thread_time() + BUDGET
+        taken = 0
+        while (first := self._read or self._lists_read) and (
+                taken < AT_LEAST or time.thread_time() < end):
+            taken += 1
+            if next(first[0], self) is self:
+                first.popleft()
 
     def _recall(self) -> None:
         """Read from the journal what was done before; again if that fails."""
@@ -191,7 +232,8 @@ class Engine:
 
     def _failed(self, name: str, why: str) -> None:
         self.guard.failed(name, why)
-        self._calendar.failed(name)
+        if name in (lists.FULL, lists.CHANGES):
+            self._calendar.failed(name, self.recovered)
         if name == JOURNAL:
             # Decisions wait for the journal no longer.
             self._recall_until, self.guard.remembers = 0.0, False
@@ -237,9 +279,16 @@ class Engine:
             # A list judges whether a host has really lost its inventory.
             self._put_host(view)
 
-    def _put_host(self, view: reader.HostView) -> bool:
-        """A host as it was read; returns whether it has changed."""
+    def _put_host(self, view: reader.HostView, again: bool = False) -> bool:
+        """A host as it was read; returns whether it has changed.
+
+        :param again: whether to ask Nova's filters for the host again, though
+            the host may not have changed
+        """
         shown = self.attempts.drop_written(view)
+        if again and self.world.index.exclusions.take_back(
+                view.host.name, lasting=True):
+            shown = True
         return self.world.put_host(view, wake=shown)
 
     def _read_one(self, server: str) -> None:
@@ -250,12 +299,17 @@ class Engine:
     def _take_server(self, server: str,
                      found: tuple[nova.NovaServer, shapes.Answer] | None
                      ) -> None:
-        self.world.learn()
+        self._read.append(self._put_server(server, found))
+
+    def _put_server(self, server: str,
+                    found: tuple[nova.NovaServer, shapes.Answer] | None
+                    ) -> Iterator[None]:
+        yield from self.world.learn()
         if found:
             self.world.put_server(
                 *found, busy=server in self.attempts.under_way)
-        elif server not in self.attempts.under_way and server not in (
-                item.id for item in self._reader.shelved()):
+        elif server not in self.attempts.under_way and (
+                not self._reader.has_shelved(server)):
             self._forget(server)
 
     def _forget(self, server: str) -> None:
@@ -268,45 +322,49 @@ class Engine:
         if self.guard.active and not self.recovered and not self._may_plan:
             # The journal tells which servers are protected.
             return
-        due = self._calendar.due(self.guard.active, self.recovered,
-                                 self.guard.hears)
-        if due == lists.CHANGES and self.jobs.runs('attempt '):
+        if self._lists_read:
+            # What the last list has found is not known yet.
+            return
+        calendar = self._calendar
+        due = calendar.due(self.guard.active, self.recovered, self._doubted)
+        if due is None or lists.FULL in self.jobs or (
+                lists.CHANGES in self.jobs):
+            return
+        if due == lists.CHANGES and not self.recovered and (
+                self.jobs.runs('attempt ')):
             # A step from before another reaper was active still runs: the list
             # has to show what that step writes.
             return
-        if due == lists.WAITING:
-            started = self.jobs.start(due, functools.partial(
-                self._lists.read_waiting, self.world.classes()),
-                self._take_waiting)
-        elif due in (lists.CHANGES, lists.SHAPES, lists.ROOM):
-            started = self.jobs.start(lists.FULL, functools.partial(
-                self._lists.read_hosts, self._calendar.read_at,
-                dict(self.world.views), due == lists.SHAPES),
-                functools.partial(self._take_full, due))
-        else:
-            started = due == lists.FULL and self.jobs.start(
-                due, self._lists.read_hosts,
-                functools.partial(self._take_full, due))
-        if started:
-            self._calendar.began(due)
-            if due not in (lists.WAITING, lists.ROOM):
+        whole, anew = due == lists.FULL or calendar.whole, calendar.anew
+        read: Callable[[], lists.FullList] = self._lists.read_hosts
+        if due == lists.CHANGES:
+            views = dict(self.world.views)
+            oldest = (max(1, round(len(views) * calendar.oldest))
+                      if self.recovered else 0)
+            read = functools.partial(
+                self._lists.read_hosts, calendar.read_at, views,
+                list(self.world.servers.values()), whole, anew, oldest)
+        if self.jobs.start(due, read, lambda found: self._lists_read.append(
+                self._take_full(due, whole, anew, found))):
+            calendar.began(due)
+            if whole:
                 self._begun_in = self._term if self.guard.active else -1
 
-    def _take_waiting(self, found: lists.WaitingList, full: bool = False
-                      ) -> None:
+    def _take_waiting(self, found: lists.WaitingList) -> Iterator[None]:
+        """Take the servers of a list, one after another."""
         self.metrics.last_list.labels('pending').set_to_current_time()
-        if not full:
-            self.metrics.list.labels('pending').observe(found.seconds)
-        self._undo_observed()
-        self.world.learn()
+        yield from self.world.learn()
         for uuid, server in found.servers.items():
+            yield
             answer = found.answers.get(uuid)
             if answer and self.world.put_server(
                     server, answer,
                     busy=uuid in self.attempts.under_way) and (
                         self.recovered):
                 self.metrics.poll_only_finds.labels('waits').inc()
-        for uuid in set(self.world.servers) - set(found.servers):
+        known = set(self.world.servers)
+        for uuid in (known - set(found.servers) if found.gone is None
+                     else found.gone & known):
             if uuid in self.attempts.under_way:
                 continue
             if self.world.servers[uuid].updated_at > (
@@ -317,17 +375,25 @@ class Engine:
             self.metrics.poll_only_finds.labels('ended').inc()
             self._forget(uuid)
         self.guard.listed_at = timeutils.utcnow(True)
-        self.world.measure()
+        yield from self.world.measure()
         if self.guard.active:
             self.world.show()
 
-    def _take_full(self, due: str, found: lists.FullList) -> None:
-        if due == lists.SHAPES:
-            self._calendar.took(found.seconds)
-        self.metrics.last_list.labels('full').set_to_current_time()
-        self.metrics.list.labels('full').observe(found.seconds)
+    def _take_full(self, due: str, whole: bool, anew: bool,
+                   found: lists.FullList) -> Iterator[None]:
+        """Take the hosts and servers of a list, one after another.
+
+        :param due: the kind of the list
+        :param whole: whether the list has all servers
+        :param anew: whether Nova was asked anew what servers ask for
+        """
+        self.metrics.list.labels('full' if whole else 'pending').observe(
+            found.seconds)
+        if whole:
+            self.metrics.last_list.labels('full').set_to_current_time()
         believed = self.guard.judge(len(found.hypervisors), found.unknown,
                                     found.bare, due == lists.FULL)
+        self._doubted = not believed
         if believed:
             self._reader.keep_hypervisors(found.hypervisors)
             for name in set(self.world.views) - set(found.hypervisors):
@@ -339,17 +405,33 @@ class Engine:
                         'which there is no room then: %s', ', '.join(missing))
             for name in missing:
                 self.world.remove_host(name)
-        for view in found.hosts.values():
-            if view is None or not believed and not view.host.inventory:
+        for name, view in found.hosts.items():
+            if view is None:
                 continue
-            if self._put_host(view) and self.recovered:
+            yield
+            known = self.world.views.get(name)
+            if not view.host.inventory and (not believed or (
+                    due != lists.FULL and known and known.host.inventory)):
+                # A list of everything judges whether it is really lost.
+                self._doubted = True
+                continue
+            if self._put_host(view, again=True) and self.recovered:
                 self.metrics.poll_only_finds.labels('host').inc()
-        self.world.forget_offers()
+        for name in found.failed:
+            self._hosts.failed(name)
+        if whole or anew:
+            self.world.ask_again(filters=anew)
         self._calendar.read_at = found.read_at
-        self._take_waiting(found.waiting, full=True)
-        self._read_in = self._begun_in
-        if self.guard.active:
-            self._sweep()
+        for decision in list(self.observed.values()) if whole else ():
+            self.world.planner.undo(decision, timeutils.utcnow(True))
+            self.observed.pop(decision.server, None)
+            yield
+        yield from self._take_waiting(found.waiting)
+        if whole:
+            self.listed += 1
+            self._read_in = self._begun_in
+            if self.guard.active:
+                self._sweep()
 
     def _sweep(self) -> None:
         """Look for attempts, holds and notices that nobody works with."""
@@ -364,10 +446,13 @@ class Engine:
             self._sweep_at = time.monotonic() + attempts.AGAIN
             return
         age = self._conf.reaper.hold_timeout if self.recovered else 0.0
-        self.jobs.start('sweep', functools.partial(
-            self._recovery.look, self.world.consumers(),
-            set(self.world.servers), set(self.attempts.under_way), age,
-            self.guard.mode), functools.partial(self._take_sweep, self._term))
+        views = list(self.world.views.values())
+        servers, busy = set(self.world.servers), set(self.attempts.under_way)
+        mode = self.guard.mode
+        self.jobs.start('sweep', lambda: self._recovery.look(
+            {consumer for view in views for consumer in view.consumers},
+            servers, busy, age, mode),
+            functools.partial(self._take_sweep, self._term))
 
     def _end_notices(self) -> None:
         if self._recovery.is_late:
@@ -418,7 +503,10 @@ class Engine:
     def _plan(self) -> None:
         group = self._conf.reaper
         tally = self.attempts.tally()
-        for _ in range(DECISIONS):
+        self._undecided = False
+        end, made = time.thread_time() + BUDGET, 0
+        while made < AT_LEAST or time.thread_time() < end:
+            made += 1
             # Attempts with victims have a limit of their own.
             if tally.checks > group.max_rebuilds:
                 return
@@ -438,8 +526,7 @@ class Engine:
                                 timeutils.utcnow(True))
             if decision.verdict == model.Verdict.WAIT:
                 continue
-            if self.world.options.mode == model.Mode.OBSERVE:
-                self.observed[waiting.id] = decision
-            elif self.attempts.begin(waiting, decision):
+            if self.attempts.begin(waiting, decision):
                 tally.add(waiting.project, bool(decision.victims))
+        self._undecided = True
         self.mailbox.wake()

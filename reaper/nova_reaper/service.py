@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent import futures
 import dataclasses
 import functools
+import gc
 import os
 import queue
 import signal
@@ -78,7 +79,8 @@ def connect(conf: cfg.ConfigOpts, meters: health.Metrics) -> Services:
     project, user = session.get_project_id() or '', session.get_user_id() or ''
     observe = meters.observe_request
     compute = nova.Nova(rest.load_client(
-        nova.Client, conf, session, 'nova', observe))
+        nova.Client, conf, session, 'nova', observe),
+        rest.Pace(conf.reaper.verdict_rate))
     return Services(
         nova.Owners(compute, project, functools.partial(
             rest.log_in, conf, session)), compute,
@@ -266,11 +268,17 @@ class Reaper:
                        self._readers, self._book)
         self._engine = engine
         self._shown.show(engine)
+        listed = 0
         while not self._stopping.is_set():
             try:
                 self._serve()
                 self._take_part(engine)
                 engine.turn()
+                if listed != engine.listed:
+                    # What was read stays: a garbage collection that looks at
+                    # all of it holds everything up for seconds.
+                    listed = engine.listed
+                    gc.freeze()
             except Exception:
                 # One server or host that confuses it must not stop the rest.
                 LOG.exception('The engine goes on with the next turn.')

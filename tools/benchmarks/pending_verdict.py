@@ -114,6 +114,10 @@ class _Benchmark(test.TestCase):
                       some, lambda: self._released(uuids[:1000], spec))
         self._measure('one host, the reason known', full, lambda: self._find(
             spec, full, hosts=['host00001'], limit=1000, reason=False))
+        self._measure('the 32 hosts that nova-reaper asks about', full,
+                      lambda: self._find(
+                          spec, full, limit=1000, reason=False, hosts=[
+                              'host%05d' % number for number in range(32)]))
         self._measure('a page of 1,000 hosts, the reason known', full,
                       lambda: self._find(spec, full, limit=1000,
                                          reason=False))

@@ -9,6 +9,9 @@ the time of a decision, the memory of the index, the time to refresh a host
 and to find out which of 10,000 waiting servers a changed host could help.
 Then, on the same cloud and on 1,000 small ones, whether brute force finds
 anything better: lower priorities, fewer victims, one that could be left out.
+At last the workload of kube-scheduler's scheduler_perf for preemption: 1,000
+full hosts of ten servers of a lower priority each, and 100 servers that need
+all of a host.
 
 With the path of a checkout of Aardvark, the strategies of its tree decide
 about the same hosts in the same run. Nothing is asserted.
@@ -234,6 +237,43 @@ def check_small(clouds):
                      'needless: %d' % needless)
 
 
+def measure_kube(hosts=1000, per_host=10, count=100):
+    """The workload of kube-scheduler's scheduler_perf for preemption.
+
+    :returns: the decisions, the victims, and those that could be left out
+    """
+    resources = dict(zip(NAMES, (1, 2048, 20)))
+    full = {name: per_host * amount for name, amount in resources.items()}
+    index = index_module.Index(OPTIONS)
+    for number in range(hosts):
+        name = 'node%04d' % number
+        index.put(model.Host(name, {
+            key: model.Inventory(amount) for key, amount in full.items()},
+            full), [model.Server(
+                '%s-%d' % (name, at), name, resources, preemptible=True,
+                launched_at=NOW - datetime.timedelta(days=1, seconds=at))
+                for at in range(per_host)])
+    waiters = queue.Queue(OPTIONS)
+    for number in range(count):
+        waiters.put(brute_force.waiting(full, number), NOW)
+    planner = choose.Planner(index, waiters, OPTIONS)
+    times, decisions = Times(), []
+    while (found := times.measure(planner.next, NOW)) is not None:
+        decisions.append(found)
+    victims = needless = 0
+    for waiting, decision in decisions:
+        ended = [index.slots.find(victim) for victim in decision.victims]
+        victims += len(ended)
+        needless += sum(makes_room(
+            index.hosts[index.rows[decision.host]],
+            [one for one in ended if one is not victim], waiting.shape)
+            for victim in ended)
+    times.print('scheduler_perf, preemption', '%d, %.0f a second' % (
+        len(decisions), len(decisions) / sum(times.cpu)),
+        'victims: %d' % victims, 'needless: %d' % needless)
+    return len(decisions), victims, needless
+
+
 class Aardvark:
     """The strategies of a checkout, with what makes them run today.
 
@@ -369,6 +409,7 @@ def main():
     measure_wake(index, 10000)
     check_large(index, 200)
     check_small(arguments.clouds)
+    measure_kube()
     if arguments.aardvark:
         compare(arguments.aardvark)
 

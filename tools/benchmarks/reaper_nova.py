@@ -5,6 +5,8 @@
 
 It answers what nova-reaper asks of Nova and of Keystone in the form of the
 real ones, from memory, and moves allocations in a real Placement as Nova does.
+For each demand its filters refuse another tenth of the hosts, and a verdict
+takes as long as one of nova-scheduler (tools/benchmarks/pending_verdict.py).
 What its servers do it tells on a real bus. The paths below /bench are for the
 benchmark: which servers are to wait, and when a rebuild of each was asked for.
 """
@@ -28,13 +30,16 @@ PAGE = 1000
 # Seconds that a build and the end of a server take.
 BUILD = 0.5
 END = 0.2
+# Seconds that a verdict takes, for each question and for each of its hosts.
+QUESTION, OF_HOST = 0.01, 0.00068
 _THREADS = 32
 _LAUNCHED = '2026-01-01T00:00:00Z'
 
 
-def _verdict(host):
+def _verdict(host, demand):
     return {'host': names.host_name(host), 'uuid': names.provider_id(host),
-            'refused_by': None}
+            'refused_by': 'AggregateInstanceExtraSpecsFilter'
+            if host % 10 == demand % 10 else None}
 
 
 class Nova:
@@ -49,7 +54,6 @@ class Nova:
         self._pool = concurrent.futures.ThreadPoolExecutor(8)
         self._host_of = {names.provider_id(host): names.host_name(host)
                          for host in range(facts['hosts'])}
-        self._pages = self._host_pages()
         #: what a rebuild was asked for: ID, host, time
         self.log = []
         self.ended = 0
@@ -89,13 +93,13 @@ class Nova:
             'flavor': names.FLAVORS[flavor], 'image': {'id': 'image'},
             'created': time, 'updated': time,
             'OS-SRV-USG:launched_at': _LAUNCHED if host else None,
-            'metadata': metadata, 'locked': False,
-            'scheduler_hints': {}, 'pinned_availability_zone': None}
+            'metadata': metadata, 'locked': False, 'asked_to_wait': True,
+            'scheduler_hints': {'demand': self._demand(uuid)},
+            'pinned_availability_zone': None}
 
-    def _host_pages(self):
-        verdicts = [_verdict(host) for host in range(self._facts['hosts'])]
-        return [json.dumps(verdicts[at:at + PAGE])
-                for at in range(0, len(verdicts), PAGE)]
+    def _demand(self, uuid):
+        """The number that tells servers of different demands apart."""
+        return int(uuid[:8], 16) % self._facts['demands']
 
     # Requests.
 
@@ -114,7 +118,7 @@ class Nova:
         if len(found) > at + PAGE:
             answer['servers_links'] = [{'rel': 'next', 'href': (
                 'http://nova/servers/detail?' + parse.urlencode(
-                    {**query, 'marker': page[-1]}))}]
+                    {**query, 'hosts': '', 'marker': page[-1]}))}]
         return answer
 
     def get_server(self, query, uuid):
@@ -124,21 +128,30 @@ class Nova:
         if self.servers.get(uuid, [''])[0] != 'PENDING':
             return None
         flavor = names.FLAVORS[self.servers[uuid][1]]
-        at = int(query.get('marker', 0))
-        host = query.get('host')
-        # Of the pages of all hosts only what differs is made.
-        text = json.dumps([_verdict(int(host.removeprefix('compute')))]
-                          ) if host else self._pages[at]
-        links = [] if host or at + 1 == len(self._pages) else [
-            {'rel': 'next', 'href': 'http://nova/?marker=%d' % (at + 1)}]
-        answer = json.dumps({'pending': {
+        at, hosts = int(query.get('marker', 0)), query['hosts']
+        links = []
+        if 'limit' in query:
+            found = []
+        elif hosts:
+            found = [int(host.removeprefix('compute')) for host in hosts]
+        else:
+            found = range(at, min(at + PAGE, self._facts['hosts']))
+            if found.stop < self._facts['hosts']:
+                links = [{'rel': 'next',
+                          'href': 'http://nova/?marker=%d' % found.stop}]
+        time.sleep(QUESTION + OF_HOST * len(found))
+        return {'pending': {
             'since': _LAUNCHED, 'attempts': 1, 'last_attempt': None,
             'reason': 'no_room', 'message': 'No valid host was found. ',
             'advice': 'Wait.', 'requests': [parse.urlencode({
                 'resources': 'DISK_GB:%(disk)d,MEMORY_MB:%(ram)d,'
                              'VCPU:%(vcpus)d' % flavor})],
-            'hosts': 0, 'hosts_links': links}})
-        return answer.replace('"hosts": 0', '"hosts": ' + text)
+            'hosts': [_verdict(host, self._demand(uuid)) for host in found],
+            'hosts_links': links}}
+
+    def get_microversions(self, query):
+        return {'pending': {'microversions': {
+            'pending': '2.105', 'rebuild': '2.106', 'reason': '2.107'}}}
 
     def get_hypervisors(self, query):
         at = int(query.get('marker', 0))
@@ -158,10 +171,6 @@ class Nova:
 
     def get_projects(self, query):
         return {'projects': [], 'links': {'next': None}}
-
-    def get_microversions(self, query):
-        return {'pending': {'microversions': {
-            'pending': '2.105', 'rebuild': '2.106', 'reason': '2.107'}}}
 
     def get_version(self, query):
         return {'version': {
@@ -273,9 +282,9 @@ _ROUTES = [(method, re.compile(path + '/?$'), name) for method, path, name in (
     ('POST', '/v2.1/servers/%s/action' % _UUID, 'post_action'),
     ('POST', '/v2.1/servers/%s/metadata' % _UUID, 'post_metadata'),
     ('DELETE', '/v2.1/servers/%s/metadata/(.*)' % _UUID, 'delete_metadata'),
+    ('GET', '/v2.1/pending', 'get_microversions'),
     ('GET', '/v2.1/flavors/detail', 'get_flavors'),
     ('GET', '/v2.1/os-hypervisors/detail', 'get_hypervisors'),
-    ('GET', '/v2.1/pending', 'get_microversions'),
     ('GET', '/v2.1', 'get_version'),
     ('GET', '/v3/projects', 'get_projects'),
     ('POST', '/v3/auth/tokens', 'post_token'),
@@ -298,7 +307,9 @@ def application(nova):
             return []
         given = []
         if method == 'GET':
-            given = [dict(parse.parse_qsl(environ['QUERY_STRING']))]
+            query = parse.parse_qs(environ['QUERY_STRING'])
+            given = [{key: values[-1] for key, values in query.items()} | {
+                'hosts': query.get('host')}]
         elif method == 'POST':
             given = [json.loads(environ['wsgi.input'].read(
                 int(environ['CONTENT_LENGTH'])))]

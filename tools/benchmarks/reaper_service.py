@@ -77,7 +77,8 @@ class Benchmark:
             'port': self._ports['nova'], 'url': self._nova_url,
             'placement': self._cloud.url('placement'),
             'bus': self._cloud.bus.url, 'hosts': self._args.hosts,
-            'per_host': self._args.per_host, 'waiting': self._args.waiting}))
+            'per_host': self._args.per_host, 'waiting': self._args.waiting,
+            'demands': self._args.demands}))
         process = subprocess.Popen(
             [sys.executable, '-m', 'tools.benchmarks.reaper_nova', facts],
             cwd=_ROOT)
@@ -282,6 +283,8 @@ def _parse(argv):
     parser.add_argument('--per-host', type=int, default=10,
                         help='preemptible servers on each (%(default)s)')
     parser.add_argument('--waiting', type=int, default=10000)
+    parser.add_argument('--demands', type=int, default=40,
+                        help='different demands of those (%(default)s)')
     parser.add_argument('--urgent', type=int, default=100,
                         help='servers that wait for others to end '
                         '(%(default)s)')

@@ -13,12 +13,14 @@ an attempt's life.
 
 import collections
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import datetime
 import enum
 import functools
+import itertools
 import math
 import time
 from typing import Any
@@ -29,6 +31,7 @@ from oslo_log import log
 from oslo_utils import timeutils
 
 from nova_reaper.clients import placement
+from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud.model import Stage
@@ -49,6 +52,8 @@ GIVE_UP = 'give up '
 REMEMBERED = datetime.timedelta(hours=1)
 # Seconds until a step is done again whose request got no answer.
 AGAIN = 5.0
+# At so many servers one turn looks whether they have waited for too long.
+LOOKS = 500
 # Seconds until the reaper tries again to give a server up.
 GIVE_UP_AGAIN = 60.0
 # How often notices are withdrawn for one server since another host has room,
@@ -131,6 +136,8 @@ class Attempt:
     :ivar decision: what the attempt carries out, None if a sweep has found the
         attempt
     :ivar runner_up: the next best decision, for the journal
+    :ivar others: the hosts that come next; Nova is asked whether its filters
+        refuse them, too, when it is asked for the host
     :ivar mode: the mode in which the decision was made
     """
 
@@ -155,7 +162,13 @@ class Attempt:
     freed_at: float = 0.0
     decision: model.Decision | None = None
     runner_up: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    others: tuple[str, ...] = ()
     mode: model.Mode | None = None
+
+    @property
+    def asked_about(self) -> tuple[str, ...]:
+        """The hosts that Nova's filters are asked for."""
+        return (self.host, *(self.others if self.step == Step.CHECK else ()))
 
     @property
     def id(self) -> str:
@@ -228,7 +241,8 @@ class Outcome:
     :ivar reason: why the server waits now, None if it does not wait
     :ivar hindrance: which rule of the reaper keeps the server waiting
     :ivar avoid: IDs of victims that are not to be chosen for a time
-    :ivar refused_by: the filter of Nova's that refuses the host
+    :ivar refused: the filters of Nova's that refuse the host, and others, by
+        the host's name
     :ivar apart: whether the server asks for something else than servers of the
         same flavor, image and project
     :ivar offered: UUIDs of the providers on which Placement has room, where
@@ -243,7 +257,7 @@ class Outcome:
     reason: model.Reason | None = None
     hindrance: model.Hindrance | None = None
     avoid: tuple[str, ...] = ()
-    refused_by: str = ''
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     apart: bool = False
     offered: frozenset[str] | None = None
     why: world.Cause | None = None
@@ -321,6 +335,7 @@ class Attempts:
     :param read_one: reads a server that waits anew
     :param keep_failed: is told the ID of a server that is in ERROR since its
         build failed
+    :param observe: is told the ID of a server and what would be done for it
     """
 
     def __init__(self, conf: cfg.ConfigOpts, source: reader.Reader,
@@ -328,7 +343,8 @@ class Attempts:
                  meters: health.Metrics, book: journal.Journal,
                  reading: reader.Hosts, runner: reader.Jobs,
                  read_one: Callable[[str], None],
-                 keep_failed: Callable[[str], None]) -> None:
+                 keep_failed: Callable[[str], None],
+                 observe: Callable[[str, model.Decision], None]) -> None:
         self._conf = conf.reaper
         self._reader = source
         self._world = known
@@ -340,10 +356,13 @@ class Attempts:
         self._jobs = runner
         self._read_one = read_one
         self._keep_failed = keep_failed
+        self._observe = observe
         self.under_way: dict[str, Attempt] = {}
         self.given_up: dict[str, answers.Entry] = {}
         # When to read servers again whose decision could not be carried out.
         self._not_begun: dict[str, float] = {}
+        # The servers of which it is to be found out whether to give them up.
+        self._to_look_at: Iterator[str] = iter(())
         # When the reaper last tried to give a server up.
         self._asked_at: dict[str, float] = {}
         # How often each preemptible server was ended.
@@ -393,6 +412,7 @@ class Attempts:
             requests=answer.requests, victims=victims,
             freed_at=self._hosts.freed.get(hypervisor.host, 0.0),
             since=time.monotonic(), decision=decision,
+            others=choose.candidates(self._world.index, waiting, decision),
             runner_up=self._world.planner.runner_up(
                 waiting, decision, now) if victims else {},
             mode=self._world.options.mode)
@@ -476,6 +496,12 @@ class Attempts:
         before = self.under_way.get(result.id)
         if before is None:
             return
+        if before.decision and before.step == Step.CHECK != result.step and (
+                self._world.options.mode is model.Mode.OBSERVE):
+            # Nova agrees, and nothing more is done.
+            del self.under_way[result.id]
+            self._observe(result.id, before.decision)
+            return
         self.under_way[result.id] = result.but(
             wake_at=min(before.wake_at, result.wake_at))
         if before.step != result.step and result.step in (
@@ -550,12 +576,12 @@ class Attempts:
             self._shapes.set_apart(server)
         if outcome.result is Result.ERROR:
             self._keep_failed(server)
-        item = self._world.servers.get(server)
-        if item is None:
+        if server not in self._world.servers:
             self._note_written(server)
+        elif outcome.refused and current.step == Step.CHECK:
+            # Nothing was done: the next host is decided on at once.
+            return
         else:
-            if outcome.refused_by:
-                self._shapes.forget(item)
             self._read_one(server)
         # If the attempt failed, the index may be wrong about the host.
         self._hosts.read(current.host, outcome.result != Result.ACTIVE)
@@ -565,10 +591,15 @@ class Attempts:
         server, host = outcome.attempt.id, outcome.attempt.host
         exclusions, history = self._world.index.exclusions, self._world.history
         waiting = self._world.waiting(server)
-        if outcome.refused_by:
-            # The next decision comes at once, and leaves this host out.
+        if outcome.refused:
+            # The next decision comes at once, and leaves these hosts out. A
+            # host that was read since then may have changed.
             if waiting:
-                exclusions.add(waiting.shape, host, outcome.refused_by)
+                exclusions.refuse(waiting.shape, {
+                    name: filter_ for name, filter_ in outcome.refused.items()
+                    if filter_ in index_module.LASTING or
+                    name not in self._world.views or
+                    self._world.views[name].read_at < outcome.attempt.since})
         elif outcome.result is Result.WITHDRAWN:
             pass  # Nova refused nothing: the next decision comes at once.
         elif outcome.offered is not None:
@@ -682,7 +713,10 @@ class Attempts:
     # Servers are given up.
 
     def give_up(self) -> None:
-        """Give up servers that have waited too long, or fit nowhere."""
+        """Give up servers that have waited too long, or fit nowhere.
+
+        Each call looks at some of the servers, one call after another at all.
+        """
         for waiting, reason in self._hopeless():
             # No attempt begins for the server meanwhile.
             self._world.queue.discard(waiting.id)
@@ -698,26 +732,29 @@ class Attempts:
         if self._world.options.mode == model.Mode.OBSERVE:
             return []
         now, then = timeutils.utcnow(True), time.monotonic()
-        waiting = self._world.queue
-        found = [(late, model.Hindrance.DEADLINE.value) for late in (
-            *waiting.expired(now), *queue.expired(
-                self._world.not_asked.values(), self._world.options, now))]
-        timeout = self._conf.nothing_fits_timeout
-        for server, told in self._world.told.last.items():
-            reason = told.decision.reason
-            if not timeout or reason not in model.NEVER or (
-                    now - told.since).total_seconds() < timeout:
-                continue
-            item = waiting.get(server)
-            known = item and waiting.asleep(item.demand)
-            if item and known and known.reason == reason and not (
-                    item.shelved or item.failed):
-                found.append((item, reason.value))
         self._asked_at = {server: at for server, at in self._asked_at.items()
                           if then - at < GIVE_UP_AGAIN}
-        found = [(item, reason) for item, reason in found
-                 if item.id not in self.under_way and
-                 item.id not in self._asked_at]
+        servers = list(itertools.islice(self._to_look_at, LOOKS))
+        if len(servers) < LOOKS:
+            self._to_look_at = iter(list(self._world.servers))
+        waiting, found = self._world.queue, []
+        timeout = self._conf.nothing_fits_timeout
+        for server in servers:
+            item = waiting.get(server) or self._world.not_asked.get(server)
+            if item is None or server in self.under_way or (
+                    server in self._asked_at):
+                continue
+            if any(queue.expired([item], self._world.options, now)):
+                found.append((item, model.Hindrance.DEADLINE.value))
+                continue
+            told = self._world.told.last.get(server)
+            reason = told.decision.reason if told else None
+            known = waiting.asleep(item.demand)
+            if told and reason and known and timeout and (
+                    reason in model.NEVER and reason == known.reason and
+                    (now - told.since).total_seconds() >= timeout and
+                    not (item.shelved or item.failed)):
+                found.append((item, reason.value))
         self._asked_at.update((item.id, then) for item, _ in found)
         return found
 

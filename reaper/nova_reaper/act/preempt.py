@@ -58,11 +58,12 @@ def _refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
     if answer.requests != current.requests:
         return Outcome(current, Result.CONFLICT, 'It asks for something '
                        'else than others of its flavor.', apart=True)
-    refused_by = answer.hosts.get(current.host, shapes.SCHEDULER)
-    if refused_by:
-        return Outcome(current, Result.REFUSED, f'{refused_by} refuses '
-                       'the host.', model.Reason.REFUSED,
-                       refused_by=refused_by)
+    refused = {host: name for host in current.asked_about if (
+        name := answer.hosts.get(host, shapes.SCHEDULER))}
+    if current.host in refused:
+        return Outcome(current, Result.REFUSED, f'{refused[current.host]} '
+                       'refuses the host.', model.Reason.REFUSED,
+                       refused=refused)
     return None
 
 
@@ -369,7 +370,7 @@ class Preempt:
         if current.waiting.failed:
             # Of a server in ERROR Nova gives no verdict.
             return None
-        answer = self._nova.pending(current.id, [current.host])
+        answer = self._nova.pending(current.id, current.asked_about)
         refusal = _refusal(current, answer)
         if refusal or not answer.token_required:
             return refusal

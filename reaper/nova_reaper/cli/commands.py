@@ -163,9 +163,7 @@ def _once_done(conf: cfg.ConfigOpts, services: service.Services,
         calm = 0
         while calm < 3 and time.monotonic() < end:
             engine.turn(0.5)
-            busy = engine.attempts.under_way or not engine.jobs.idle or (
-                not engine.recovered)
-            calm = 0 if busy else calm + 1
+            calm = 0 if engine.busy else calm + 1
         engine.jobs.stopping = True
     book.leave()
     if engine.guard.reason:
@@ -247,9 +245,13 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
                                services.keystone, pool, conf)
         forms = shapes.Shapes(services.nova)
         found = lists.Lists(source, forms).read_hosts()
-    views = [view for view in found.hosts.values() if view]
-    answers = found.waiting.answers
-    servers = [found.waiting.servers[uuid] for uuid in answers]
+        views = [view for view in found.hosts.values() if view]
+        answers = found.waiting.answers
+        servers = [found.waiting.servers[uuid] for uuid in answers]
+        refusals = {
+            answers[server.id].shape: forms.refusals(server)
+            for server in {answers[server.id].shape: server
+                           for server in servers}.values()}
     return simulate.Snapshot(
         now=timeutils.utcnow(True), options=reaper_conf.options(conf),
         hosts=[view.host for view in views],
@@ -257,8 +259,7 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
         waiting=[shapes.waiting(server, answers[server.id],
                                 source.properties.get(server.project, {}))
                  for server in servers],
-        refusals={answer.shape: answer.refused for answer in answers.values()
-                  if answer.refused})
+        refusals=refusals)
 
 
 def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:

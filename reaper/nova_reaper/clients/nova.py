@@ -8,6 +8,7 @@ microversions are those of Nova 34; in Nova 33 each is lower by one.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -35,6 +36,8 @@ HYPERVISORS = '2.87'
 KEPT = 500
 # Seconds after which Keystone is asked again for a token that it refused.
 AGAIN = 300.0
+# A question for a verdict costs as much as so many hosts of it.
+QUESTION = 15
 
 
 class Refusal(enum.Enum):
@@ -221,14 +224,18 @@ class Client(rest.Client):
 
 
 class Nova:
-    """Nova, as far as the reaper needs it."""
+    """Nova, as far as the reaper needs it.
 
-    def __init__(self, client: Client) -> None:
+    :param pace: of the hosts that Nova's schedulers are asked about
+    """
+
+    def __init__(self, client: Client, pace: rest.Pace | None = None) -> None:
         self.client = client
+        self._pace = pace or rest.Pace(0)
 
     def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Nova':
         """Nova, asked with another token."""
-        return Nova(self.client.with_auth(auth))
+        return Nova(self.client.with_auth(auth), self._pace)
 
     def servers(self, **query: Any) -> Iterator[NovaServer]:
         """Servers of all projects, by the filters of the query.
@@ -276,17 +283,21 @@ class Nova:
         except rest.NotFound:
             return None
 
-    def pending(self, uuid: str, hosts: Iterable[str] = ()) -> Pending:
+    def pending(self, uuid: str, hosts: Collection[str] | None = None
+                ) -> Pending:
         """Why a server waits, and what it needs.
 
-        :param hosts: names of the hosts that the filters are asked for, none
-            for all of them
+        :param hosts: names of the hosts that the filters are asked for, None
+            for all of them. Unless there are some Nova looks for the reason,
+            too, which costs more than 100 hosts
         :raises: rest.NotFound if it does not wait, rest.Conflict while
             it is being rebuilt
         """
+        self._pace.wait(QUESTION + len(hosts or ()))
         pages = list(self.client.pages(
             f'/servers/{uuid}/pending', 'hosts', within='pending',
-            host=list(hosts) or None))
+            host=list(hosts or ()) or None,
+            limit=0 if hosts is not None and not hosts else None))
         first = pages[0]
         known = first['reason'] in set(model.Reason)
         return Pending(

@@ -84,7 +84,7 @@ FAILURES: dict[int, type[RequestFailed]] = {
     409: Conflict}
 
 
-class _Pace:
+class Pace:
     """At most so many starts a second.
 
     keystoneauth's rate_limit saves up what an idle client has not used, and
@@ -96,13 +96,14 @@ class _Pace:
         self._lock = threading.Lock()
         self._next = 0.0
 
-    def wait(self) -> None:
+    def wait(self, count: int = 1) -> None:
+        """Wait for the turn of what counts as so many starts."""
         if not self._interval:
             return
         with self._lock:
             now = time.monotonic()
             start = max(now, self._next)
-            self._next = start + self._interval
+            self._next = start + count * self._interval
         if start > now:
             time.sleep(start - now)
 
@@ -119,7 +120,7 @@ class Client:
                  ) -> None:
         self.name = name
         self._adapter = service
-        self._pace = _Pace(rate_limit)
+        self._pace = Pace(rate_limit)
         self._observe = observe
         # By how many seconds the clock of each answer was ahead of the
         # monotonic clock here, the newest first.

@@ -251,22 +251,6 @@ LASTING = frozenset({
     'IsolatedHostsFilter'})
 
 
-@dataclasses.dataclass(slots=True)
-class _Refusals:
-    """What Nova's filters say of one shape.
-
-    :ivar given: the filters by the host's name, as they were given last; other
-        shapes have the same object
-    :ivar by_host: the filters of these that still refuse, and what was found
-        since
-    :ivar mask: the hosts of by_host, None before anybody asks for them
-    """
-
-    given: Mapping[str, str]
-    by_host: Mapping[str, str]
-    mask: Bools | None = None
-
-
 class Exclusions:
     """The hosts of an index that are refused or not offered, by the shape.
 
@@ -277,15 +261,17 @@ class Exclusions:
     def __init__(self, rows: Mapping[str, int], hosts: Sized) -> None:
         self._rows = rows
         self._hosts = hosts
-        self._refusals: dict[model.Shape, _Refusals] = {}
+        # By shape the filters that refuse hosts, by the host's name; the rows
+        # of these hosts as far as they were asked for; and by host the shapes.
+        self._refused: dict[model.Shape, dict[str, str]] = {}
+        self._masks: dict[model.Shape, Bools] = {}
+        self._refused_on: dict[str, set[model.Shape]] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
         # By shape until when hosts are left out, by the host's name.
         self._withheld: dict[model.Shape, dict[str, datetime.datetime]] = {}
         # By host how often each shape has found no room there in vain since
         # the host changed.
         self._denied: dict[str, collections.Counter[model.Shape]] = {}
-        # By host the shapes whose refusal ends with a change of the host.
-        self._passing: dict[str, set[model.Shape]] = {}
 
     def put(self, row: int, before: model.Host | None,
             host: model.Host) -> None:
@@ -299,68 +285,55 @@ class Exclusions:
         for hosts in self._withheld.values():
             hosts.pop(host.name, None)
         if before is not None:
-            for shape in self._passing.pop(host.name, ()):
-                self._take_back(shape, host.name, row)
+            self.take_back(host.name)
         for mask in self._not_offered.values():
             mask[row:row + 1] = False
 
-    def _take_back(self, shape: model.Shape, host: str, row: int) -> None:
-        said = self._refusals.get(shape)
-        if said is None or host not in said.by_host:
-            return
-        if said.by_host is said.given:
-            said.by_host = dict(said.given)
-        assert isinstance(said.by_host, dict)
-        del said.by_host[host]
-        if said.mask is not None:
-            said.mask[row:row + 1] = False
+    def take_back(self, host: str, lasting: bool = False) -> bool:
+        """Forget which shapes filters refuse on a host.
+
+        :param lasting: whether to forget lasting refusals, too
+        :returns: whether there was something to forget
+        """
+        shapes = self._refused_on.get(host, set())
+        ended = {shape for shape in shapes
+                 if lasting or self._refused[shape][host] not in LASTING}
+        for shape in ended:
+            del self._refused[shape][host]
+            self._masks.pop(shape, None)
+        shapes -= ended
+        if not shapes:
+            self._refused_on.pop(host, None)
+        return bool(ended)
 
     def add_row(self) -> None:
         """Look up the names of hosts again, since there is a new row."""
-        for said in self._refusals.values():
-            said.mask = None
+        self._masks.clear()
 
-    def refuse(self, shape: model.Shape, by_host: Mapping[str, str]) -> bool:
+    def refuse(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
         """Say which filter of Nova's refuses a shape, by the host's name.
 
-        It replaces what was said of the shape before, unless that was the same
-        object: then what has changed since holds.
-
-        :returns: whether filters refuse other hosts than before
+        A refusal holds until take_back(), or until the host changes if the
+        filter looks at what is on the host.
         """
-        before = self._refusals.get(shape)
-        if before and before.given is by_host:
-            return False
-        self._refusals[shape] = _Refusals(by_host, by_host)
-        self._pass(shape, by_host)
-        return (before.by_host if before else {}) != by_host
-
-    def add(self, shape: model.Shape, host: str, name: str) -> None:
-        """Say that a filter refuses a shape on one host more."""
-        said = self._refusals.get(shape) or _Refusals({}, {})
-        self._refusals[shape] = _Refusals(
-            said.given, {**said.by_host, host: name})
-        self._pass(shape, {host: name})
-
-    def _pass(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
-        """Note which refusals end with a change of the host."""
-        for host, name in by_host.items():
-            if name not in LASTING:
-                self._passing.setdefault(host, set()).add(shape)
+        if by_host:
+            self._refused.setdefault(shape, {}).update(by_host)
+            self._masks.pop(shape, None)
+        for host in by_host:
+            self._refused_on.setdefault(host, set()).add(shape)
 
     def refusals(self, shape: model.Shape) -> Mapping[str, str]:
         """The filters that refuse a shape, by the host's name."""
-        said = self._refusals.get(shape)
-        return said.by_host if said else {}
+        return self._refused.get(shape, {})
 
     def refused(self, shape: model.Shape) -> Bools | None:
         """The hosts on which Nova's filters refuse a shape, None for none."""
-        said = self._refusals.get(shape)
-        if said is None or not said.by_host:
+        by_host = self._refused.get(shape)
+        if not by_host:
             return None
-        if said.mask is None or len(said.mask) != len(self._hosts):
-            said.mask = self._mask(said.by_host)
-        return said.mask
+        if shape not in self._masks:
+            self._masks[shape] = self._mask(by_host)
+        return self._masks[shape]
 
     def _mask(self, hosts: Iterable[str]) -> Bools:
         """Which rows have one of these hosts, by name."""
@@ -420,24 +393,32 @@ class Exclusions:
             self._not_offered[shape] = mask
         return mask
 
-    def forget_offers(self) -> bool:
-        """Leave out no hosts for offers; returns whether some were."""
-        said = bool(self._not_offered)
+    def forget_offers(self) -> set[model.Shape]:
+        """Leave out no hosts for offers; returns for which shapes some were.
+        """
+        shapes = set(self._not_offered)
         self._not_offered.clear()
-        return said
+        return shapes
+
+    def forget_refusals(self) -> set[model.Shape]:
+        """Leave out no hosts for filters; returns for which shapes some were.
+        """
+        shapes = {shape for shape, by_host in self._refused.items() if by_host}
+        self._refused.clear()
+        self._masks.clear()
+        self._refused_on.clear()
+        return shapes
 
     def keep_only(self, shapes: Collection[model.Shape]) -> None:
         """Forget what was said of all other shapes."""
-        for shape in self._refusals.keys() - shapes:
-            del self._refusals[shape]
+        for shape in self._refused.keys() - shapes:
+            for host in self._refused.pop(shape):
+                self._refused_on[host].discard(shape)
+            self._masks.pop(shape, None)
         for shape in self._not_offered.keys() - shapes:
             del self._not_offered[shape]
         for shape in self._withheld.keys() - shapes:
             del self._withheld[shape]
-        for host, passing in list(self._passing.items()):
-            passing.intersection_update(shapes)
-            if not passing:
-                del self._passing[host]
 
 
 @dataclasses.dataclass(slots=True)

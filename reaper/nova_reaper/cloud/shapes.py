@@ -6,10 +6,9 @@ What operators write is in extra specs of flavors and in properties of
 projects; owners can write metadata, so that decides only how their own server
 ends, and whether it waits.
 
-Nova is asked once for all of a shape. Which hosts its filters refuse does not
-depend on the room on them, so the answer for one server holds for all that
-have the same flavor, image, zone, hints and project, until an aggregate, a
-service or a flavor changes.
+Nova is asked once for all of a shape: what one server asks of Placement is
+what all ask that have the same flavor, image, zone, hints and project. Which
+hosts the filters refuse is asked when something is about to be done.
 """
 
 from collections.abc import Collection
@@ -30,6 +29,7 @@ from oslo_utils import timeutils
 from oslo_utils import uuidutils
 
 from nova_reaper.clients import nova
+from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 
 LOG = log.getLogger(__name__)
@@ -306,15 +306,10 @@ def elsewhere(request: model.Shape, classes: Collection[str],
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What Nova says of a shape.
-
-    :ivar refused: the filter, or SCHEDULER, that refuses the shape, by the
-        host's name
-    """
+    """What Nova says of a shape."""
 
     shape: model.Shape
     requests: tuple[str, ...]
-    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     reason: model.Reason = model.Reason.UNKNOWN
     message: str = ''
     advice: str = ''
@@ -369,14 +364,17 @@ class Shapes:
         key, asked_at = self.key(server), time.monotonic()
         pending = None
         if not (server.shelved or server.failed):
-            pending = self._nova.pending(server.id)
+            pending = self._nova.pending(server.id, list(hosts.values())[:1])
         # Where the scheduler cannot be asked, the flavor has to do.
         requests = pending and pending.requests or (query(server),)
         asked = [shape(request, key, hosts) for request in requests]
-        if pending is None or pending.reason != model.Reason.NOTHING_FITS:
+        others = [elsewhere(one, classes, shared) for one in asked]
+        if others != asked and not (
+                pending and self._nova.pending(server.id, ()).reason ==
+                model.Reason.NOTHING_FITS):
             # Where Nova says that nothing fits it has asked Placement for all
             # providers of each host: then nothing is elsewhere.
-            asked = [elsewhere(one, classes, shared) for one in asked]
+            asked = others
         # The first of the queries that some host could answer.
         chosen = next((one for one in asked if all(
             name in classes for name, _ in one.resources)), asked[-1])
@@ -386,15 +384,9 @@ class Shapes:
             chosen = dataclasses.replace(chosen, fill_only=True)
         answer = Answer(chosen, requests, asked_at=asked_at)
         if pending:
-            # Nova tells neither requests nor hosts to a user who may not see
-            # them: then no host is missing.
-            missing = (set(hosts.values()) - pending.hosts.keys()
-                       if pending.requests and not pending.unavailable else ())
             answer = dataclasses.replace(
                 answer, reason=pending.reason, message=pending.message,
-                advice=pending.advice, refused={
-                    host: name for host, name in pending.hosts.items()
-                    if name} | dict.fromkeys(missing, SCHEDULER))
+                advice=pending.advice)
         with self._lock:
             known = self._answers.get(key)
             if known and known.asked_at > asked_at:
@@ -404,6 +396,20 @@ class Shapes:
                 self._stale.pop(key, None)
         return answer
 
+    def refusals(self, server: nova.NovaServer) -> dict[str, str]:
+        """Ask Nova for the filters that refuse hosts, by the host's name.
+
+        :returns: {} if the server waits no more
+        :raises: rest.RequestFailed
+        """
+        if server.shelved or server.failed:
+            return {}
+        try:
+            hosts = self._nova.pending(server.id).hosts
+        except (rest.NotFound, rest.Conflict):
+            return {}
+        return {host: name for host, name in hosts.items() if name}
+
     def set_apart(self, server: str) -> None:
         """Have a server asked for by itself: it differs from its like.
 
@@ -412,20 +418,27 @@ class Shapes:
         with self._lock:
             self._own[server] = f'server {server}'
 
+    @property
+    def stale(self) -> bool:
+        """Whether something has to be asked for again."""
+        return bool(self._stale)
+
     def expressions(self) -> set[str]:
         """The traits and aggregates that somebody asks for."""
         with self._lock:
             return {name for answer in self._answers.values() for name in
                     answer.shape.required | answer.shape.member_of}
 
-    def forget(self, server: nova.NovaServer | None = None) -> None:
-        """Ask again for the shape of a server, or for all shapes.
+    def forget(self, age: float = 0.0) -> None:
+        """Ask again for shapes; until then the last answers hold.
 
-        Until that is answered the last answer holds.
+        :param age: of the answers in seconds, at least
         """
+        now = time.monotonic()
         with self._lock:
-            keys = (self._answers if server is None else [self.key(server)])
-            self._stale.update(dict.fromkeys(keys, time.monotonic()))
+            self._stale.update(
+                (key, now) for key, answer in self._answers.items()
+                if answer.asked_at <= now - age)
 
     def keep_only(self, keys: set[str], servers: set[str]) -> None:
         """Keep what is known by these keys, and of these servers, alone."""

@@ -7,6 +7,8 @@ The world asks no service. Its owner, the engine, holds a lock over the world.
 
 import collections
 from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 import datetime
 import enum
@@ -186,7 +188,11 @@ class World:
         self.max_misses = 0
         # The least amount that some server asks for, by resource class.
         self._least: dict[str, int] = {}
-        self._learned = source.learned
+        # How many servers wait by state and word, as gauges show them, and
+        # for how long the oldest of each state has waited, in seconds.
+        self._counts: collections.Counter[tuple[str, str]] = (
+            collections.Counter())
+        self._oldest: dict[str, float] = {}
 
     def use(self, options: model.Options, attempts: Collection[str]) -> None:
         """Plan by other options from now on; plans that were made stay.
@@ -213,11 +219,12 @@ class World:
         name = view.host.name
         before = self.views.get(name)
         if before and before.read_at >= view.read_at:
-            return False
-        self.views[name] = view
-        row = self.index.put(view.host, view.servers)
-        changed = not before or (before.host, before.servers) != (
-            view.host, view.servers)
+            changed, row = False, self.index.rows[name]
+        else:
+            self.views[name] = view
+            row = self.index.put(view.host, view.servers)
+            changed = not before or (before.host, before.servers) != (
+                view.host, view.servers)
         if changed or wake:
             self.queue.host_changed(self.index, row)
         return changed
@@ -239,21 +246,20 @@ class World:
             if server.id in chosen else server for server in view.servers))
         self.index.put(view.host, view.servers)
 
-    def learn(self) -> None:
+    def learn(self) -> Iterator[None]:
         """Put the traits and aggregates that the reader has learnt of since.
 
-        The reader asks for a trait once a server asks for the trait.
+        The reader asks for a trait once a server asks for the trait. A host
+        after another is put while the result is iterated.
         """
-        learned = self._reader.learned
-        if self._learned is learned:
-            return
-        self._learned = learned
-        for name, view in self.views.items():
-            known = self._reader.with_traits(view)
-            if known is not view:
+        for name in self._reader.take_learned():
+            view = self.views.get(name)
+            known = view and self._reader.with_traits(view)
+            if known is not view and known:
                 self.views[name] = known
-                self.index.put(known.host, known.servers)
-        self.queue.wake_all()
+                row = self.index.put(known.host, known.servers)
+                self.queue.host_changed(self.index, row)
+                yield
 
     def remove_host(self, name: str) -> None:
         """Forget a host that is gone, and the plans for the host."""
@@ -261,11 +267,6 @@ class World:
         for plan in self.index.planned(name):
             self.index.drop_plan(plan.server)
         self.index.remove(name)
-
-    def consumers(self) -> set[str]:
-        """UUIDs of the consumers that have an allocation on some host."""
-        return {consumer for view in self.views.values()
-                for consumer in view.consumers}
 
     def classes(self) -> frozenset[str]:
         """The resource classes that hosts have."""
@@ -286,14 +287,6 @@ class World:
             return False
         new = server.id not in self.servers
         self.servers[server.id] = server
-        waiting = self.waiting(server.id)
-        # A server for which nobody is ended has a shape of its own.
-        said = self.index.exclusions
-        for shape in {answer.shape, waiting.shape if waiting
-                      else answer.shape}:
-            # All servers of one shape bring the same object.
-            if said.refuse(shape, answer.refused):
-                self.queue.wake_shape(shape)
         if not busy:
             self.put_again(server.id)
         return new
@@ -303,10 +296,14 @@ class World:
         return shapes.waiting(server, answer, self._reader.properties.get(
             server.project, {}))
 
-    def forget_offers(self) -> None:
-        """Try again where Placement had no room when it was asked last."""
-        if self.index.exclusions.forget_offers():
-            self.queue.wake_all()
+    def ask_again(self, filters: bool) -> None:
+        """Try again where Placement had no room when it was asked last.
+
+        :param filters: whether to try again where filters have refused, too
+        """
+        said = self.index.exclusions
+        self.queue.wake_shapes(said.forget_offers() | (
+            said.forget_refusals() if filters else set()))
 
     def waiting(self, server: str) -> model.Waiting | None:
         """A server as the queue has it, None if the server does not wait."""
@@ -324,36 +321,50 @@ class World:
             made, spared=spared,
             shape=dataclasses.replace(made.shape, fill_only=True))
 
-    def measure(self) -> None:
+    def measure(self) -> Iterator[None]:
         """Find out again what servers ask for, and tell each its decision.
 
-        What is known of shapes and demands without a server is forgotten.
+        What is known of shapes and demands without a server is forgotten. A
+        server after another is looked at while the result is iterated.
         """
-        demands: dict[model.Demand, list[model.Waiting]] = {}
-        for waiting in self.queue:
-            demands.setdefault(waiting.demand, []).append(waiting)
-        shapes = {demand.shape for demand in demands}
-        self._least.clear()
-        for shape in shapes:
-            self._lower(shape)
-        self.index.exclusions.keep_only(shapes)
-        self.queue.keep_only(demands)
-        for demand, servers in demands.items():
-            known = self.queue.asleep(demand)
-            if known is None:
+        now = timeutils.utcnow(True)
+        demands: set[model.Demand] = set()
+        asked: set[model.Shape] = set()
+        least: dict[str, int] = {}
+        counts: collections.Counter[tuple[str, str]] = collections.Counter()
+        oldest: dict[str, float] = {}
+        for server in list(self.servers.values()):
+            yield
+            if server.id not in self.servers:
                 continue
-            for waiting in servers:
+            waiting = self.queue.get(server.id)
+            if waiting and waiting.spared:
+                # The misses may have been too long ago by now.
+                self.put_again(server.id)
+                waiting = self.queue.get(server.id)
+            known, demand = None, waiting.demand if waiting else None
+            if demand:
+                known = self.queue.asleep(demand)
+            if demand and demand not in demands:
+                demands.add(demand)
+                asked.add(demand.shape)
+                least = _lowest(least, demand.shape)
+            last = self.told.last.get(server.id)
+            if known and (last is None or not last.decision.hindrance and (
+                    last.decision.reason is not known.reason)):
                 # A decision holds for all servers of the demand.
-                last = self.told.last.get(waiting.id)
-                if last is None or not last.decision.hindrance and (
-                        last.decision.reason is not known.reason):
-                    self.told.tell(dataclasses.replace(
-                        known, server=waiting.id), timeutils.utcnow(True))
-
-    def _lower(self, shape: model.Shape) -> None:
-        asked = dict(shape.by_host)
-        self._least = {name: min(amount, asked[name]) for name, amount
-                       in (self._least or asked).items() if name in asked}
+                self.told.tell(dataclasses.replace(
+                    known, server=server.id), timeutils.utcnow(True))
+                last = self.told.last[server.id]
+            state = 'shelved' if server.shelved else 'pending'
+            word = last.decision.word if last else None
+            counts[state, word or 'none'] += 1
+            oldest[state] = max(oldest.get(state, 0.0), (
+                now - shapes.waits_since(server)).total_seconds())
+        self._counts, self._oldest, self._least = counts, oldest, least
+        self.index.exclusions.keep_only(asked)
+        yield
+        self.queue.keep_only(demands)
 
     def has_room(self, host: str) -> bool:
         """Whether some server may find room on a host, as far as known.
@@ -446,7 +457,7 @@ class World:
             return
         if waiting.is_wanted(self.options.wait):
             self.not_asked.pop(server, None)
-            self._lower(waiting.shape)
+            self._least = _lowest(self._least, waiting.shape)
             self.queue.put(waiting, timeutils.utcnow(True))
             return
         if server not in self.not_asked:
@@ -481,5 +492,12 @@ class World:
 
     def show(self) -> None:
         """Bring the gauges up to date."""
-        self.told.show(self.servers.values(), self.views.values(),
-                       timeutils.utcnow(True))
+        self.told.show(self._counts, self._oldest, len(self.views),
+                       len(self.index.slots))
+
+
+def _lowest(least: Mapping[str, int], shape: model.Shape) -> dict[str, int]:
+    """The least amounts of some shapes and of one more, by resource class."""
+    asked = dict(shape.by_host)
+    return {name: min(amount, asked[name]) for name, amount
+            in (least or asked).items() if name in asked}

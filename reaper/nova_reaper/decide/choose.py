@@ -29,6 +29,8 @@ Bools = index_module.Bools
 _HOUR = datetime.timedelta(hours=1)
 # Up to so many hosts are looked at faster one by one than all at once.
 _FEW = 64
+# So many hosts Nova's filters are asked for when a server is decided for.
+CANDIDATES = 32
 
 
 def decide(index: index_module.Index, waiting: model.Waiting,
@@ -133,6 +135,34 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
                      'and are protected for now.', model.Hindrance.PROTECTED)
     return _wait(waiting, reason, f'{detail} No preemptible servers on one '
                  'host would free enough.')
+
+
+def candidates(index: index_module.Index, waiting: model.Waiting,
+               decision: model.Decision) -> tuple[str, ...]:
+    """The hosts that come next if Nova's filters refuse the one decided on.
+
+    Which of them is the best is decided again then. They are the hosts with
+    room, or those that could be made to have room by the fewest ends; of these
+    the ones with the least RAM to spare.
+
+    :returns: CANDIDATES - 1 names at most
+    """
+    shape = waiting.shape
+    rows = index.fits(shape) & index.enabled
+    refused = index.exclusions.refused(shape)
+    if refused is not None:
+        rows &= ~refused
+    if decision.victims:
+        ends = victims.at_least(index, shape, rows)
+    else:
+        rows &= index.has_room(shape, rows)
+        ends = np.zeros(len(rows), np.int64)
+    rows[index.rows[decision.host or '']] = False
+    found = np.flatnonzero(rows)
+    order = np.lexsort((index.free[index.classes['MEMORY_MB']][found],
+                        ends[found]))
+    return tuple(_name(index, int(row))
+                 for row in found[order[:CANDIDATES - 1]])
 
 
 def is_better(index: index_module.Index, waiting: model.Waiting,

@@ -433,6 +433,22 @@ def room_without(index: index_module.Index, shape: model.Shape,
     return rows
 
 
+def at_least(index: index_module.Index, shape: model.Shape, rows: Bools
+             ) -> Ints:
+    """A number of victims below which hosts cannot be made to have room.
+
+    :param rows: the hosts; those that no ends would help are taken out of it
+    :returns: for each row of the index
+    """
+    result = np.ones(len(rows), np.int64)
+    for name, amount in shape.resources:
+        column = index.classes[name]
+        need = np.maximum(amount - index.free[column], 0)
+        rows &= need <= index.endable[column]
+        np.maximum(result, _at_least(index, column, need), out=result)
+    return result
+
+
 def _at_least(index: index_module.Index, column: int,
               need: Ints) -> Ints:
     """A number of victims below which hosts cannot cover a need."""
@@ -467,11 +483,7 @@ class _Search:
                  for column, (_name, amount)
                  in zip(columns, demand.shape.resources)]
         self.rows = rows.copy()
-        self.at_least = np.ones(len(rows), np.int64)
-        for need, column in zip(needs, columns):
-            self.rows &= need <= index.endable[column]
-            np.maximum(self.at_least, _at_least(index, column, need),
-                       out=self.at_least)
+        self.at_least = at_least(index, demand.shape, self.rows)
         allowed = np.full(len(self.table.projects) + 1, FAR)
         for project, ends in left.items():
             if project in self.table.projects:

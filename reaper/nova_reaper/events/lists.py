@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import datetime
+import functools
+import heapq
 import math
 import time
 
@@ -28,10 +30,7 @@ from nova_reaper.events import reader
 LOG = log.getLogger(__name__)
 # What there is to read; the names of jobs, too.
 FULL = 'full list'
-WAITING = 'list of servers that wait'
 CHANGES = 'list of what has changed'
-ROOM = 'list of servers that wait and of hosts that have changed'
-SHAPES = 'list of what filters say'
 # How often the list of changes is tried before everything is read, and how
 # many servers of one kind Nova may fail over in one list.
 TRIES = 3
@@ -39,11 +38,10 @@ TRIES = 3
 # these requests may fail, and none be answered, before it is Nova that fails.
 ASKING = 60.0
 FAILURES = 5
+AT_ONCE = 8  # of these requests
+# Seconds after which Nova is asked again what a server asks for.
+LASTS = 3600.0
 PAUSE = 10.0  # seconds in which a flood of changes of aggregates is one
-# Between two lists of what filters say is a pause of so many times what the
-# first has taken: Nova's schedulers are asked about all hosts, and have others
-# to serve.
-REST = 5
 # By so much the clocks of Nova's hosts may be behind, and writes be late.
 SKEW = datetime.timedelta(seconds=60)
 HOUR = datetime.timedelta(hours=1)
@@ -52,12 +50,16 @@ NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WaitingList:
-    """All that wait: those that are PENDING, and those that are to return."""
+    """Servers that are PENDING, and those that are to return.
+
+    :ivar gone: the IDs of servers that wait no more, None if all that wait are
+        on the list
+    """
 
     servers: Mapping[str, nova.NovaServer]
     answers: Mapping[str, shapes.Answer]
     read_at: datetime.datetime
-    seconds: float
+    gone: frozenset[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class FullList:
     """Everything, or all that has changed of it.
 
     :ivar hosts: None for one of which Placement knows nothing
+    :ivar failed: the names of hosts that could not be read
     :ivar read_at: when the reading began
     """
 
@@ -73,6 +76,7 @@ class FullList:
     waiting: WaitingList
     read_at: datetime.datetime
     seconds: float
+    failed: frozenset[str] = frozenset()
 
     @property
     def unknown(self) -> int:
@@ -106,25 +110,41 @@ class Lists:
         # and the IDs of those that the reaper has rebuilt.
         self._failed: dict[str, nova.NovaServer] = {}
         self._rebuilt: set[str] = set()
+        # Servers that wait, and of which Nova has not said yet what they ask
+        # for.
+        self._unknown: dict[str, nova.NovaServer] = {}
 
-    def read_waiting(self, classes: Collection[str]) -> WaitingList:
-        """All that wait, with what they ask for.
+    def read_waiting(self, classes: Collection[str],
+                     changed: Mapping[str, nova.NovaServer] | None = None,
+                     waiting: Iterable[nova.NovaServer] = ()) -> WaitingList:
+        """The servers that wait, with what they ask for.
 
         :param classes: the resource classes that some host has
+        :param changed: the servers that have changed, None to list all that
+            wait
+        :param waiting: all that wait, as they were read last
         """
-        begun = time.monotonic()
-        read_at = timeutils.utcnow(True)
+        read_at, gone = timeutils.utcnow(True), None
+        listed = (self._reader.nova.servers(status='PENDING')
+                  if changed is None else changed.values())
+        before = {*(changed or ()), *self._failed, *self._rebuilt}
         servers = {server.id: server for server in (
-            *self._reader.nova.servers(status='PENDING'),
-            *self._reader.shelved()) if server.waits or server.shelved}
+            *listed, *self._reader.shelved()) if server.waits or (
+                server.shelved and shapes.SHELVED_AT in server.metadata)}
         servers |= self._read_failed()
+        if changed is not None:
+            gone = frozenset(before - servers.keys())
+            servers |= {server.id: server for server in (
+                *self._unknown.values(),
+                *(waiting if self._shapes.stale else ()))
+                if server.id not in before and not self._shapes.fresh(server)}
         answers = self._answers(servers.values(), classes)
-        self._shapes.keep_only({self._shapes.key(server)
-                                for server in servers.values()},
-                               set(servers))
+        if changed is None:
+            self._shapes.keep_only({self._shapes.key(server)
+                                    for server in servers.values()},
+                                   set(servers))
         self._learn(answers.values())
-        return WaitingList(servers, answers, read_at,
-                           time.monotonic() - begun)
+        return WaitingList(servers, answers, read_at, gone)
 
     def keep_failed(self, server: str) -> None:
         """The reaper has rebuilt a server, and its build failed."""
@@ -177,27 +197,48 @@ class Lists:
                 server.id in self._failing,
                 self._shapes.known(server) is not None,
                 turns[server.project])
+        # Nova is asked for one server of a kind; another one has its turn only
+        # if that one fails, or waits no more.
+        kinds: dict[str, list[nova.NovaServer]] = {}
+        for server in sorted(unknown, key=lambda server: places[server.id]):
+            kinds.setdefault(self._shapes.key(server), []).append(server)
+        left = collections.deque(kinds.values())
         end = time.monotonic() + ASKING
         told = False
-        failed: set[str] = set()
-        of_kind: collections.Counter[str] = collections.Counter()
-        for server in sorted(unknown, key=lambda server: places[server.id]):
-            answer, kind = self._shapes.known(server), self._shapes.key(server)
-            if time.monotonic() < end and of_kind[kind] < TRIES:
-                try:
-                    answer, told = self.answer(server, classes), True
-                except (rest.RequestFailed, ValueError) as error:
-                    failed.add(server.id)
-                    of_kind[kind] += 1
+        failed: dict[str, Exception] = {}
+        while left and time.monotonic() < end:
+            some = [left.popleft() for _ in range(min(AT_ONCE, len(left)))]
+            for servers, said in zip(some, self._reader.at_once(
+                    functools.partial(self._try, classes),
+                    [servers[0] for servers in some])):
+                if isinstance(said, shapes.Answer):
+                    told = True
+                    continue
+                if said:
+                    failed[servers[0].id] = said
                     LOG.warning('What server %s asks for is looked at later: '
-                                '%s', server.id, error)
+                                '%s', servers[0].id, said)
                     if len(failed) == FAILURES and not told:
-                        self._failing |= failed
-                        raise
-            if answer:
-                answers[server.id] = answer
-        self._failing = failed
+                        self._failing |= failed.keys()
+                        raise said
+                tried = sum(server.id in failed for server
+                            in kinds[self._shapes.key(servers[0])])
+                if len(servers) > 1 and tried < TRIES:
+                    left.append(servers[1:])
+        self._failing = set(failed)
+        answers |= {server.id: known for server in unknown
+                    if (known := self._shapes.known(server))}
+        self._unknown = {server.id: server for server in unknown
+                         if server.id not in answers}
         return answers
+
+    def _try(self, classes: Collection[str], server: nova.NovaServer
+             ) -> shapes.Answer | Exception | None:
+        """What a server asks for, or why that is not known."""
+        try:
+            return self.answer(server, classes)
+        except (rest.RequestFailed, ValueError) as error:
+            return error
 
     def read_one(self, uuid: str, classes: Collection[str]
                  ) -> tuple[nova.NovaServer, shapes.Answer] | None:
@@ -233,22 +274,27 @@ class Lists:
 
     def read_hosts(self, since: datetime.datetime | None = None,
                    views: Mapping[str, reader.HostView] | None = None,
-                   anew: bool = True) -> FullList:
-        """Everything, or the hosts that have changed and all that wait.
+                   waiting: Collection[nova.NovaServer] = (),
+                   whole: bool = True, anew: bool = True, oldest: int = 0
+                   ) -> FullList:
+        """Everything, or what has changed and some hosts that have not.
 
         A host has changed if one of its servers has, if the host was not there
         before, or if Nova says something else of the host.
 
-        :param since: when the last reading of everything began, None to read
-            everything
+        :param since: when the last reading began, None to read everything
         :param views: the hosts as they were read then
-        :param anew: whether to ask again for traits, for aggregates and for
-            what filters say
-        :raises: rest.RequestFailed if any part cannot be read: half a list is
-            none
+        :param waiting: the servers that wait, as they were read then
+        :param whole: whether all servers are listed, and not only those that
+            have changed: a notice does not count as a change
+        :param anew: whether to ask again what servers ask for
+        :param oldest: how many of the hosts that were read longest ago are
+            read, too
+        :raises: rest.RequestFailed if a list of Nova's cannot be read, or too
+            many hosts cannot be read
         """
         begun, read_at = time.monotonic(), timeutils.utcnow(True)
-        source, whole = self._reader, since is None
+        source = self._reader
         if whole:
             source.nova.client.look_again()
         known = dict(source.hypervisors)
@@ -256,29 +302,36 @@ class Lists:
         if not known:
             source.keep_hypervisors(hypervisors)
         source.read_properties()
-        # A notice does not count as a change of the server.
-        source.read_preemptible()
+        if whole or source.has_other_marks():
+            source.read_preemptible()
+        changed = {} if since is None else source.read_changed(since - SKEW)
+        before = views or {}
         among = hypervisors if since is None else {
-            name: hypervisors[name] for name in self._changed(
-                since, views or {}, known, hypervisors)}
-        if anew:
+            name: hypervisors[name]
+            for name in self._changed(changed, before, known, hypervisors) |
+            set(heapq.nsmallest(
+                oldest, before.keys() & hypervisors.keys(),
+                key=lambda name: before[name].whole_at))}
+        if anew or whole:
             source.read_having(self._shapes.expressions(), again=True)
-            self._shapes.forget()
+            self._shapes.forget(0.0 if anew else LASTS)
         if whole:
             source.read_shared(hypervisors)
-        hosts = source.read_hosts(among)
+        hosts, failed = source.read_hosts(among)
         if whole:
             # The lists until the next one of all read each of these by itself.
             # Nova leaves out those of cells that are down.
             self._failed |= {server.id: server for server
                              in source.nova.servers(status='ERROR')
                              if self._is_kept(server)}
-        waiting = self.read_waiting(reader.classes(
-            hosts.values() if views is None else views.values()))
-        if not whole:
-            LOG.info('Of %d hosts %d have changed since %s.',
-                     len(hypervisors), len(hosts), since)
-        elif not waiting.servers and (
+        classes = reader.classes((views or hosts).values())
+        listed = self.read_waiting(classes, None if whole else changed,
+                                   waiting)
+        if since is not None:
+            LOG.info('%d of %d hosts were read: those that have changed since '
+                     '%s, and %d others.', len(hosts), len(hypervisors),
+                     since, oldest)
+        if whole and not listed.servers and (
                 found := source.nova.count_not_placed(read_at - HOUR)):
             LOG.warning(
                 'No server waits, but %d that were created within the hour '
@@ -288,19 +341,19 @@ class Lists:
         # hosts.
         return FullList(hypervisors, {
             name: view and source.with_traits(view)
-            for name, view in hosts.items()}, waiting, read_at,
-            time.monotonic() - begun)
+            for name, view in hosts.items()}, listed, read_at,
+            time.monotonic() - begun, failed)
 
-    def _changed(self, since: datetime.datetime,
+    def _changed(self, changed: Mapping[str, nova.NovaServer],
                  views: Mapping[str, reader.HostView],
                  known: Mapping[str, nova.Hypervisor],
                  hypervisors: Mapping[str, nova.Hypervisor]) -> set[str]:
         """The names of the hosts that have changed."""
-        changed = self._reader.read_changed(since - SKEW)
+        ids = set(changed)
         names = {server.host for server in (*changed.values(),
                                             *self._reader.under_notice())}
         names |= {name for name, view in views.items()
-                  if not view.consumers.isdisjoint(changed)}
+                  if not view.consumers.isdisjoint(ids)}
         names |= {name for name, item in hypervisors.items()
                   if name not in views or known.get(name) != item}
         return names & hypervisors.keys()
@@ -310,85 +363,110 @@ class Calendar:
     """When which list is due, by the monotonic clock.
 
     :ivar resume: whether others have acted since everything was read
-    :ivar read_at: when that was
+    :ivar read_at: when the reading of the last list began
+    :ivar whole: whether the list that is due is to have all servers
+    :ivar anew: whether it is to have anew what aggregates and flavors decide
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf.reaper
-        self._pending_at = self._full_at = -math.inf
-        self._full_failed = False
-        self._soon: float | None = None
-        self._not_before = -math.inf
+        # When the last list was begun, and the last one of all servers, and
+        # the one before that; whether the last list of everything has failed,
+        # and whether the last one was to be anew.
+        self._begun_at = self._whole_at = self._whole_before = -math.inf
+        self._was_anew = False
+        self._has_failed = False
+        self._soon = math.inf
         self.resume = False
         self._resume_at = -math.inf
         self._resumed = 0
-        self._last: str | None = None
         self.read_at = NEVER
 
     @property
-    def pending(self) -> float:
-        """When those that wait are to be listed again."""
+    def next(self) -> float:
+        """When the next list is due, unless one is due sooner."""
         interval: float = self._conf.pending_list_interval
-        return self._pending_at + interval
+        return self._begun_at + interval
 
     @property
-    def full(self) -> float:
-        """When everything is to be listed again."""
-        due: float = self._full_at + self._conf.full_list_interval
-        return min(due, self.pending) if self._full_failed else due
+    def whole(self) -> bool:
+        """Whether the list that is due is to have all servers."""
+        return self.resume or self._is_old
 
-    def due(self, active: bool, recovered: bool, hears: bool = True
+    @property
+    def _is_old(self) -> bool:
+        """Whether the last list of all servers is as old as may be."""
+        interval: float = self._conf.full_list_interval
+        return time.monotonic() >= self._whole_at + interval
+
+    @property
+    def anew(self) -> bool:
+        """Whether the list that is due asks again what servers ask for."""
+        return time.monotonic() >= self._soon
+
+    @property
+    def oldest(self) -> float:
+        """Which part of the hosts is read though they have not changed.
+
+        All of them have had their turn after full_list_interval.
+        """
+        interval: float = self._conf.full_list_interval
+        return min(1.0, (time.monotonic() - self._begun_at) / interval)
+
+    def due(self, active: bool, recovered: bool, doubted: bool = False
             ) -> str | None:
         """The list that is to be read now, None if there is none.
 
-        :param hears: whether notifications come: without them each list of
-            servers that wait is one of hosts, too
-        :param active: whether this is the reaper that acts
+        :param active: whether this is the reaper that acts; another one reads
+            less often
         :param recovered: whether it knows what was begun by others
+        :param doubted: whether the next list of all servers is to be one of
+            everything
         """
         now = time.monotonic()
-        if active and self.resume and self.read_at > NEVER:
+        if self.read_at == NEVER:
+            is_due = now >= self.next if self._has_failed else (
+                self._is_old or active and self.resume)
+            return FULL if is_due else None
+        if active and self.resume:
             return CHANGES if now >= self._resume_at else None
-        if now >= self.full:
+        if active and not recovered:
+            return None
+        if doubted and self._is_old and now >= self.next:
             return FULL
-        if self._soon is not None and now >= max(self._soon,
-                                                 self._not_before):
-            return SHAPES if self.read_at > NEVER else FULL
-        known = recovered or not active and self.read_at > NEVER
-        if now >= self.pending and known:
-            return WAITING if hears or self.read_at == NEVER else ROOM
-        return None
+        return CHANGES if self.anew or (
+            now >= self.next if active else self._is_old) else None
 
     def began(self, name: str | None) -> None:
         """A list is being read."""
-        self._pending_at = time.monotonic()
-        self._last = name
+        self._begun_at, self._was_anew = time.monotonic(), self.anew
+        self._whole_before = self._whole_at
+        if self.whole:
+            self._whole_at = self._begun_at
         if name == FULL:
-            self._full_at = self._pending_at
-            self._full_failed = False
+            self._has_failed = False
             self._resumed = 0
-            self._soon = None
-        if name == CHANGES:
-            self.resume = False
-            self._resumed += 1
-        if name == SHAPES:
-            self._soon = None
+        else:
+            self._resumed = self._resumed + 1 if self.resume else 0
+        self.resume = False
+        if self._was_anew:
+            self._soon = math.inf
 
-    def failed(self, name: str) -> None:
+    def failed(self, name: str, recovered: bool) -> None:
         """A list could not be read: it is not waited for until the next."""
-        if name == FULL and self._last == CHANGES and self._resumed < TRIES:
+        self._whole_at = self._whole_before
+        if self._was_anew:
+            self.read_soon()
+        if name == FULL:
+            self._has_failed = True
+        elif not recovered and self._resumed < TRIES:
             # A large cloud is not read anew after a single error: the next
             # list goes on where this list has failed.
             self.resume = True
             self._resume_at = time.monotonic() + PAUSE
-        elif self._last != ROOM:
-            self._full_failed = self._full_failed or name == FULL
-
-    def took(self, seconds: float) -> None:
-        """A list with what filters say has been read."""
-        self._not_before = time.monotonic() + REST * seconds
+        elif not recovered:
+            self.read_at, self._has_failed = NEVER, True
 
     def read_soon(self) -> None:
-        """Have what filters say read again, but not more often than needed."""
-        if self._soon is None:
-            self._soon = time.monotonic() + PAUSE
+        """Have a list read soon, with what aggregates and flavors decide."""
+        self._soon = min(self._soon, time.monotonic() + PAUSE)

@@ -9,6 +9,7 @@ Beside the reader are the jobs by which other threads read, and do more.
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from concurrent import futures
 import dataclasses
@@ -31,8 +32,12 @@ from nova_reaper.cloud import shapes
 
 LOG = log.getLogger(__name__)
 T = TypeVar('T')
+U = TypeVar('U')
 # Seconds after which a host that could not be read is read again.
 AGAIN = 10.0
+# If a larger part of many hosts than one of so many cannot be read, Placement
+# is taken to have failed.
+SHARE = 10
 GONE = ('DELETED', 'SOFT_DELETED')
 
 
@@ -41,12 +46,14 @@ class HostView:
     """A host, its preemptible servers, and who else has something on it.
 
     :ivar read_at: when the reading began, by the monotonic clock
+    :ivar whole_at: when the inventory, too, was read last
     """
 
     host: model.Host
     servers: tuple[model.Server, ...]
     consumers: frozenset[str]
     read_at: float
+    whole_at: float = 0.0
 
 
 class Reader:
@@ -74,9 +81,9 @@ class Reader:
         self._ended_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
         self.shared: frozenset[str] = frozenset()
-        # Several threads learn of traits and aggregates: each change of what
-        # is known of them makes this another object.
-        self.learned = object()
+        # UUIDs of providers of which several threads have learnt traits or
+        # aggregates.
+        self._learned: set[str] = set()
         self._having: dict[str, set[str]] = {}
         self._locked: dict[str, tuple[datetime.datetime, bool]] = {}
         self._doubled: set[str] = set()
@@ -138,6 +145,11 @@ class Reader:
     def _marked_flavors(self) -> list[nova.Flavor]:
         return [flavor for flavor in self.nova.flavors()
                 if shapes.is_preemptible(flavor)]
+
+    def has_other_marks(self) -> bool:
+        """Whether other flavors bear the mark than when servers were listed.
+        """
+        return self.marked() != self._marked
 
     def marked(self) -> frozenset[str]:
         """Names of the flavors that bear the mark now, as Nova says."""
@@ -203,7 +215,6 @@ class Reader:
         if again:
             for name in before.keys() - names:
                 del self._having[name]
-        changed = False
         for name in sorted(names if again else names - before.keys()):
             try:
                 self._having[name] = self._placement.providers(**{
@@ -211,10 +222,17 @@ class Reader:
             except rest.BadRequest:
                 # Placement does not know the trait, so no host has the trait.
                 self._having[name] = set()
-            if before.get(name) != self._having[name]:
-                changed = True
-        if changed:
-            self.learned = object()
+            with self._lock:
+                self._learned |= before.get(name, set()) ^ self._having[name]
+
+    def take_learned(self) -> list[str]:
+        """The hosts of which traits or aggregates were learnt since the last
+        call.
+        """
+        with self._lock:
+            learned, self._learned = self._learned, set()
+        names = self.names_by_provider() if learned else {}
+        return [names[uuid] for uuid in learned if uuid in names]
 
     def read_shared(self, among: Mapping[str, nova.Hypervisor]) -> None:
         """Which resource classes sharing providers have.
@@ -262,7 +280,8 @@ class Reader:
             aggregates=aggregates, traits=traits,
             disabled=not (hypervisor.up and hypervisor.enabled),
             uuid=hypervisor.uuid, generation=provider.generation)
-        return HostView(host, servers, frozenset(provider.consumers), read_at)
+        return HostView(host, servers, frozenset(provider.consumers), read_at,
+                        before.whole_at if before else read_at)
 
     def _having_of(self, provider: str
                    ) -> tuple[frozenset[str], frozenset[str]]:
@@ -280,14 +299,37 @@ class Reader:
         return dataclasses.replace(view, host=dataclasses.replace(
             view.host, traits=traits, aggregates=aggregates))
 
+    def at_once(self, call: Callable[[U], T], items: Iterable[U]
+                ) -> Iterator[T]:
+        """What a function returns for each of some items, by many threads."""
+        return self._pool.map(call, items)
+
     def read_hosts(self, among: Mapping[str, nova.Hypervisor]
-                   ) -> dict[str, HostView | None]:
+                   ) -> tuple[dict[str, HostView | None], frozenset[str]]:
         """Several hosts at the same time.
 
-        :raises: rest.RequestFailed as soon as one cannot be read
+        :returns: the hosts, and the names of those that could not be read
+        :raises: rest.RequestFailed if that are more than one in ten
         """
-        read = functools.partial(self.read_host, among=among)
-        return dict(zip(among, self._pool.map(read, among)))
+        def read(name: str) -> HostView | rest.RequestFailed | None:
+            try:
+                return self.read_host(name, among)
+            except rest.RequestFailed as error:
+                return error
+
+        found: dict[str, HostView | None] = {}
+        failed: dict[str, rest.RequestFailed] = {}
+        for name, view in zip(among, self.at_once(read, among)):
+            if isinstance(view, rest.RequestFailed):
+                failed[name] = view
+            else:
+                found[name] = view
+        for error in list(failed.values())[:1]:
+            if len(failed) * SHARE > len(among):
+                raise error
+            LOG.warning('%d hosts, as %s, are read again later: %s',
+                        len(failed), next(iter(failed)), error)
+        return found, frozenset(failed)
 
     def _server(self, server: nova.NovaServer, host: str,
                 share: placement.Share) -> model.Server:
@@ -343,8 +385,12 @@ class Reader:
 
     def shelved(self) -> list[nova.NovaServer]:
         """Servers that the reaper has shelved, and that are to come back."""
-        return [server for server in self.known() if server.shelved and
-                shapes.SHELVED_AT in server.metadata]
+        return [server for server in self.known() if _is_to_return(server)]
+
+    def has_shelved(self, uuid: str) -> bool:
+        """Whether the reaper has shelved a server that is to come back."""
+        server = self.preemptible.get(uuid)
+        return server is not None and _is_to_return(server)
 
     def known(self) -> list[nova.NovaServer]:
         """The preemptible servers, and those that are shelved for others."""
@@ -357,6 +403,10 @@ def classes(views: Iterable[HostView | None]) -> frozenset[str]:
     """The resource classes that some of the hosts have."""
     return frozenset(name for view in views if view
                      for name in view.host.inventory)
+
+
+def _is_to_return(server: nova.NovaServer) -> bool:
+    return server.shelved and shapes.SHELVED_AT in server.metadata
 
 
 def _is_aggregate(name: str) -> bool:

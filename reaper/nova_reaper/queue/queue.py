@@ -758,9 +758,10 @@ class Queue:
                 line.parked = []
             self._note(line)
 
-    def wake_shape(self, shape: model.Shape) -> None:
-        """Look at all demands of a shape again: filters say otherwise now."""
-        self._wake_those(lambda demand, _sleep: demand.shape == shape)
+    def wake_shapes(self, shapes: Collection[model.Shape]) -> None:
+        """Look again at all demands of shapes that hosts were left out for."""
+        if shapes:
+            self._wake_those(lambda demand, _sleep: demand.shape in shapes)
 
     def keep_only(self, demands: Collection[model.Demand]) -> None:
         """Forget demands that nobody waits with any more."""
@@ -782,12 +783,6 @@ class Queue:
                               *self._slept.items()]:
             if are_meant(demand, sleep):
                 self.wake(demand)
-
-    def expired(self, now: datetime.datetime) -> list[model.Waiting]:
-        """The servers that wait past their deadline and are not taken out."""
-        return list(expired(
-            (item.waiting for item in self._items.values() if not item.out),
-            self._options, now))
 
     def _enqueue(self, item: _Item, now: datetime.datetime) -> None:
         """Have a server stand where it belongs by what is known of it."""

@@ -7,19 +7,15 @@ does. Each sentence says one of these, and none stands in the place of another.
 Owners read all of them but for numbers of hosts and their sizes.
 """
 
-import collections
 from collections.abc import Collection
-from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import datetime
 from typing import Any
 
 from oslo_log import log
 
-from nova_reaper.clients import nova
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
-from nova_reaper.events import reader
 from nova_reaper.queue import queue
 from nova_reaper.report import health
 
@@ -238,23 +234,16 @@ class Decisions:
                      f' on {decision.host}' if decision.host else '',
                      decision.detail)
 
-    def show(self, servers: Iterable[nova.NovaServer],
-             views: Collection[reader.HostView], now: datetime.datetime
+    def show(self, counts: Mapping[tuple[str, str], int],
+             oldest: Mapping[str, float], hosts: int, preemptible: int
              ) -> None:
         """Bring the gauges up to date.
 
-        :param servers: all that wait
-        :param views: all hosts
+        :param counts: how many servers wait, by state and word
+        :param oldest: for how many seconds the oldest waits, by state
+        :param hosts: how many there are
+        :param preemptible: how many servers may be ended
         """
-        counts: collections.Counter[tuple[str, str]] = collections.Counter()
-        oldest = dict.fromkeys(health.STATES, 0.0)
-        for server in servers:
-            state = 'shelved' if server.shelved else 'pending'
-            told = self.last.get(server.id)
-            word = told.decision.word if told else None
-            counts[state, word or 'none'] += 1
-            oldest[state] = max(oldest[state], (
-                now - shapes.waits_since(server)).total_seconds())
         # Prometheus may read the gauge at any moment between these lines, and
         # finds each series with its old or its new value, or finds it gone.
         for labels in self._shown - counts.keys():
@@ -262,8 +251,8 @@ class Decisions:
         self._shown = set(counts)
         for labels, count in counts.items():
             self._metrics.pending.labels(*labels).set(count)
-        for state, seconds in oldest.items():
-            self._metrics.oldest_pending.labels(state).set(seconds)
-        self._metrics.hosts.set(len(views))
-        self._metrics.preemptible.set(sum(
-            len(view.servers) for view in views))
+        for state in health.STATES:
+            self._metrics.oldest_pending.labels(state).set(
+                oldest.get(state, 0.0))
+        self._metrics.hosts.set(hosts)
+        self._metrics.preemptible.set(preemptible)

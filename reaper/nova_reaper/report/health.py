@@ -323,15 +323,8 @@ class Guard:
 
     def failed(self, what: str, why: str) -> None:
         """Keep why something could not be read, if /healthz is to say it."""
-        if what in ('full list', 'list of servers that wait', 'sweep'):
+        if what in ('full list', 'list of what has changed', 'sweep'):
             self.failures[what] = why
-
-    @property
-    def hears(self) -> bool:
-        """Whether notifications come; without them lists have to find all."""
-        group = self._conf.notifications
-        return bool(group.enabled and self.last_event is not None and
-                    time.monotonic() - self.last_event <= group.silence)
 
     def event(self, kind: bus.Kind) -> None:
         """A notification has come, with a hint of this kind."""

@@ -207,6 +207,7 @@ class Nova:
         cannot reach; the hosts of these servers are of the cell, too
     :ivar has_reason: whether it has the last microversion of nova-pending
     :ivar no_bus: no host is told of what is asked for
+    :ivar judged: how many hosts each question for a verdict was about
     """
 
     def __init__(self, room: PlacementFixture, has_reason: bool = True
@@ -214,6 +215,7 @@ class Nova:
         self.room = room
         self.servers: dict[str, dict[str, Any]] = {}
         self.gone: list[dict[str, Any]] = []
+        self._seen: dict[str, tuple[str, dict[str, Any]]] = {}
         self.hosts: dict[str, str] = {}
         self.flavors: dict[str, dict[str, Any]] = {}
         self.refused_by: dict[str, str] = {}
@@ -225,6 +227,7 @@ class Nova:
         self.slow = False
         self.ends_on = ''
         self.no_bus = False
+        self.judged: list[int] = []
         self.cell_down: set[str] = set()
         self.disabled: set[str] = set()
         self.pinned: set[str] = set()
@@ -260,6 +263,7 @@ class Nova:
                   **_: Any) -> Answer:
         if self.auth.project in self.no_token_of:
             return self.error(401, 'The request needs authentication.')
+        self._note_changes()
         route, _sep, query = path.partition('?')
         what = next(iter(json)) if method == 'POST' and json else ''
         for index, (verb, pattern, call) in enumerate(self.before):
@@ -271,9 +275,24 @@ class Nova:
                 break
         if what and route.endswith('/action'):
             self.calls.append((what, route.split('/')[2]))
-        return self._route(method, route, dict(parse.parse_qsl(query)), json)
+        return self._route(method, route, dict(parse.parse_qsl(query)) | {
+            'hosts': parse.parse_qs(query).get('host')}, json)
 
-    def _route(self, method: str, route: str, query: dict[str, str],
+    def _note_changes(self) -> None:
+        """Note when servers changed, or went; metadata are no change."""
+        now = _now()
+        for uuid in self._seen.keys() - self.servers.keys():
+            self.gone.append(self._seen.pop(uuid)[1] | {
+                'status': 'DELETED', 'updated': now})
+        for uuid, server in self.servers.items():
+            shown = json.dumps({
+                key: value for key, value in server.items()
+                if key not in ('metadata', 'updated')}, default=str)
+            if shown != self._seen.get(uuid, (shown,))[0]:
+                server['updated'] = now
+            self._seen[uuid] = shown, server
+
+    def _route(self, method: str, route: str, query: dict[str, Any],
                body: Any) -> Answer:
         parts = route.strip('/').split('/')
         if parts == ['pending']:
@@ -284,7 +303,8 @@ class Nova:
         if 'changes-since' in query:
             # That of the servers which are gone is shown as well.
             return self._answer(servers=[
-                server for server in [*self.servers.values(), *self.gone]
+                self._shown(server)
+                for server in [*self.servers.values(), *self.gone]
                 if server['updated'] >= query['changes-since'] and
                 query.get('status') in (None, server['status'])])
         if parts == ['servers']:
@@ -313,7 +333,8 @@ class Nova:
         if server['id'] in self.cell_down:
             return self.error(500, 'Unexpected API Error.')
         answer: Answer = getattr(self, '_' + parts[2].replace('-', '_'))(
-            method, server, parts[3:], body)
+            method, server, query if parts[2] == 'pending' else parts[3:],
+            body)
         return answer
 
     def _shown(self, server: dict[str, Any]) -> dict[str, Any]:
@@ -336,16 +357,22 @@ class Nova:
             {'error': {'code': status, 'message': message}}).encode())
 
     def _pending(self, method: str, server: dict[str, Any],
-                 rest: list[str], body: Any) -> Answer:
+                 query: dict[str, Any], body: Any) -> Answer:
         if server['status'] != 'PENDING':
             return self.error(404, 'It does not wait.')
+        asked = query['hosts'] or ([] if 'limit' in query else self.hosts)
+        reason = self.reason.get(server['id'], 'no_room')
+        if query['hosts'] and reason == 'nothing_fits':
+            # For single hosts the reason of the last attempt has to do.
+            reason = 'no_room'
+        self.judged.append(len(asked))
         wanted = server['flavor']
         says = ({'rebuild_forbidden': 'Its volumes are of its project.'}
                 if server['id'] in self.to_make else {})
         return self._answer(pending=says | {
             'since': NOW, 'attempts': 1 + len(server['actions']),
             'last_attempt': NOW,
-            'reason': self.reason.get(server['id'], 'no_room'),
+            'reason': reason,
             'message': self.message, 'advice': 'Wait.',
             'unavailable': self.unavailable.get(server['id']),
             'requests': [parse.urlencode({'resources': ','.join([
@@ -357,7 +384,7 @@ class Nova:
                        'refused_by': self.refused_by.get(name) or
                        self._by_usage(name)}
                       for name, provider in self.hosts.items()
-                      if self.cell_down.isdisjoint(
+                      if name in asked and self.cell_down.isdisjoint(
                           {name} | self._servers_on(name))]})
 
     def _by_usage(self, host: str) -> str | None:
@@ -418,9 +445,7 @@ class Nova:
 
     def _add_action(self, server: dict[str, Any], name: str, user: str
                     ) -> None:
-        now = timeutils.utcnow(True).strftime('%Y-%m-%dT%H:%M:%SZ')
-        server['actions'].append(_entry(name, user, now))
-        server['updated'] = now
+        server['actions'].append(_entry(name, user, _now()))
 
     def rebuild_in_vain(self, server: str) -> None:
         """The owner of a server that waits rebuilds it, and it waits on."""
@@ -495,9 +520,6 @@ class Nova:
 
     def delete(self, server: str) -> None:
         """Its owner deletes a server."""
-        self.servers[server]['updated'] = (
-            timeutils.utcnow(True).strftime('%Y-%m-%dT%H:%M:%SZ'))
-        self.gone.append(self.servers[server] | {'status': 'DELETED'})
         self.finish(server)
 
     def add_host(self, name: str, vcpus: int, ram: int = 0) -> None:
@@ -526,13 +548,19 @@ class Nova:
             'OS-EXT-STS:vm_state': 'active', 'OS-EXT-STS:task_state': None,
             'OS-EXT-SRV-ATTR:host': host, 'flavor': flavor,
             'image': {'id': 'image'} if image else '', 'created': NOW,
-            'updated': NOW, 'OS-SRV-USG:launched_at': None,
+            'updated': _now(), 'OS-SRV-USG:launched_at': None,
             'metadata': dict(metadata or {}), 'locked': False,
             'asked': asked, 'actions': []}
         if host:
             self.room.allocate(server, self.hosts[host], project,
                                VCPU=vcpus, MEMORY_MB=vcpus * 1024)
         return server
+
+
+def _now() -> str:
+    """The time as Nova writes it."""
+    now: datetime.datetime = timeutils.utcnow(True)
+    return now.strftime('%Y-%m-%dT%H:%M:%SZ')
 
 
 def _entry(action: str, user: str, time: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ esac
 
 class BootstrapTestCase(base.BaseTestCase):
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         client = folder / 'openstack'
@@ -54,18 +54,18 @@ class BootstrapTestCase(base.BaseTestCase):
             'PATH': f'{folder}:{os.environ["PATH"]}', 'OUT': str(self.asked),
             'CLOUD': str(self.cloud), 'NOVA_REAPER_PASSWORD': 'secret'}
 
-    def run_it(self, *words, code=0):
+    def run_it(self, *words: str, code: int = 0) -> str:
         done = subprocess.run(
             [BOOTSTRAP, *words], env=self.environment, text=True,
             capture_output=True)
         self.assertEqual(code, done.returncode, done.stdout + done.stderr)
         return done.stdout
 
-    def made(self):
+    def made(self) -> list[str]:
         return (self.asked.read_text().splitlines()
                 if self.asked.exists() else [])
 
-    def test_all_is_made_once(self):
+    def test_all_is_made_once(self) -> None:
         words = ('--url', 'https://reaper:8782', '--region', 'one',
                  '--domain', 'customers')
         out = self.run_it(*words)
@@ -87,30 +87,31 @@ class BootstrapTestCase(base.BaseTestCase):
         self.assertEqual(7, len(self.made()))
         self.assertNotIn('missing', self.run_it(*words, '--check'))
 
-    def test_check_makes_nothing(self):
+    def test_check_makes_nothing(self) -> None:
         out = self.run_it('--check', '--url', 'https://reaper:8782', code=1)
         for what in ('user nova-reaper', 'the roles', 'no limit',
                      'service of type compute-pending', 'public endpoint'):
             self.assertIn(f'missing: {what}', out)
         self.assertEqual([], self.made())
 
-    def test_what_is_there_stays(self):
+    def test_what_is_there_stays(self) -> None:
         self.cloud.write_text('token\nuser\nrole admin\nquota\n')
         self.run_it('--url', 'https://reaper:8782')
         self.assertEqual(['role add', 'service create', 'endpoint create'],
                          [' '.join(line.split()[:2]) for line in self.made()])
 
-    def test_no_token(self):
+    def test_no_token(self) -> None:
         self.cloud.write_text('')
         self.run_it('--url', 'https://reaper:8782', code=1)
         self.assertEqual([], self.made())
 
-    def test_no_password_of_a_new_user(self):
+    def test_no_password_of_a_new_user(self) -> None:
         del self.environment['NOVA_REAPER_PASSWORD']
         self.run_it('--url', 'https://reaper:8782', code=1)
         self.assertEqual([], self.made())
 
-    def test_wrong_arguments(self):
-        for words in ((), ('--check',), ('--url',), ('--what',)):
-            self.run_it(*words, code=2)
+    def test_wrong_arguments(self) -> None:
+        for word in ('--check', '--url', '--what'):
+            self.run_it(word, code=2)
+        self.run_it(code=2)
         self.assertEqual([], self.made())

@@ -221,7 +221,7 @@ class FillTestCase(EngineTestCase):
         self.nova.servers[waiting]['updated'] = '2100-01-01T00:00:00Z'
         self.hint(bus.Kind.WAITS, server=waiting)
         self.turns(3)
-        self.engine._take_waiting(found)
+        list(self.engine._take_waiting(found))
         self.assertIn(waiting, self.engine.world.servers)
 
     def test_all_that_fit_nowhere_are_given_up(self) -> None:
@@ -286,12 +286,12 @@ class FillTestCase(EngineTestCase):
         self.turns(20)
         known = self.engine.world
         said = known.index.exclusions
-        self.assertEqual(8, len(said._refusals))
+        self.assertEqual(8, len(said._refused))
         for server in waiting:
             self.nova.delete(server)
         self.turns(5, 61)
         self.assertEqual(({}, [], {}), (
-            said._refusals, list(known.queue._sleeping.sleeps),
+            said._refused, list(known.queue._sleeping.sleeps),
             known.queue._lines))
 
     def test_one_that_is_deleted_leaves_its_room(self) -> None:

@@ -11,6 +11,7 @@ import functools
 import itertools
 import sys
 import threading
+import time
 import types
 from typing import Any
 from unittest import mock
@@ -27,6 +28,7 @@ from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
+from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import health
 from nova_reaper import tests
@@ -167,12 +169,12 @@ class StandbyTestCase(LateTestCase):
         self.pool.hang.add('sweep')
         self.engine._sweep()
         self.stand_by()
-        self.pool.hang.add('full list')
+        self.pool.hang.add(lists.CHANGES)
         self.turns(1)
         self.pool.fail('sweep')
         self.turns(20)
         self.assertFalse(self.engine.recovered)
-        self.pool.let('full list')
+        self.pool.let(lists.CHANGES)
         self.turns(5)
         self.assertTrue(self.engine.recovered)
 
@@ -204,7 +206,7 @@ class StandbyTestCase(LateTestCase):
         server = self.nova.add_server('s', 8, 'h1', preemptible=True)
         self.engine.guard.active = False
         self.turns(5)
-        self.late('full list')
+        self.late(lists.CHANGES)
         self.offset += 601
         self.turns(1)
         metadata = self.nova.servers[server]['metadata']
@@ -212,7 +214,7 @@ class StandbyTestCase(LateTestCase):
                          shapes.FOR: fakes.new_id()})
         self.engine.guard.active = True
         self.turns(2)
-        self.pool.let('full list')
+        self.pool.let(lists.CHANGES)
         self.assertLess(self.seconds(
             lambda: not self.nova.servers[server]['metadata']), 120)
 
@@ -367,7 +369,8 @@ class HintTestCase(LateTestCase):
             woken.append(self.engine.mailbox._woken)
             return take(0.0)
 
-        with mock.patch.object(engine_module, 'DECISIONS', 1), (
+        with mock.patch.object(engine_module, 'AT_LEAST', 1), (
+                mock.patch.object(engine_module, 'BUDGET', 0)), (
                 mock.patch.object(self.engine.mailbox, 'take', taken)):
             self.turns(6)
         self.assertEqual(4, len(self.engine.world.told.last))
@@ -428,11 +431,13 @@ class SeenTestCase(LateTestCase):
         with mock.patch.object(gauge, 'labels', side_effect=lambda *names: (
                 self.assertIn(b'nova_reaper_pending{', self.metrics.text()),
                 mock.DEFAULT)[1], wraps=gauge.labels) as labels:
+            list(self.engine.world.measure())
             self.engine.world.show()
             labels.assert_called()
         self.nova.delete(server)
         self.offset += 100
         self.turns(3)
+        list(self.engine.world.measure())
         self.engine.world.show()
         self.assertNotIn(b'nova_reaper_pending{', self.metrics.text())
 
@@ -559,6 +564,7 @@ class ReaderTestCase(tests.TestCase):
 
     def test_another_asks_for_more_traits(self) -> None:
         self.reader._having = {f'T{number}': {'u'} for number in range(5)}
+        setattr(self.reader._placement, 'providers', lambda **_: {'u'})
         with another_thread(reader, lambda times: (
                 self.reader._having.setdefault(f'CUSTOM_B{times}', set()))):
             self.reader.read_having(['CUSTOM_A'])
@@ -567,7 +573,7 @@ class ReaderTestCase(tests.TestCase):
 
 
 class ShapesTestCase(tests.TestCase):
-    """What filters refuse is asked for twice, and the first is late."""
+    """What servers ask for is asked twice, and the first answer is late."""
 
     def test_the_newer_answer_stays(self) -> None:
         service = mock.Mock()
@@ -576,23 +582,22 @@ class ShapesTestCase(tests.TestCase):
                            kind='', status='PENDING',
                            flavor=nova.Flavor('f', 1, 1, 1))
 
-        def answer(refused: str | None) -> mock.Mock:
+        def answer(amount: int) -> mock.Mock:
             return mock.Mock(
-                requests=('resources=VCPU:1',), message='', advice='',
-                hosts={'h': refused},
+                requests=(f'resources=VCPU:{amount}',), message='', advice='',
                 reason=model.Reason.NO_ROOM)
 
-        def late(uuid: str) -> mock.Mock:
+        def late(uuid: str, hosts: list[str]) -> mock.Mock:
             forms.forget()
-            service.pending.side_effect = [answer(None)]
+            service.pending.side_effect = [answer(1)]
             forms.ask(server, {}, {'VCPU'})
-            return answer('AggregateFilter')
+            return answer(2)
 
         service.pending.side_effect = late
         forms.ask(server, {}, {'VCPU'})
         known = forms.fresh(server)
         assert known is not None
-        self.assertEqual({}, known.refused)
+        self.assertEqual({'VCPU': 1}, known.shape.amounts)
 
     def test_an_answer_of_before_is_asked_for_again(self) -> None:
         service = mock.Mock()
@@ -601,8 +606,8 @@ class ShapesTestCase(tests.TestCase):
                            kind='', status='PENDING',
                            flavor=nova.Flavor('f', 1, 1, 1))
 
-        def late(uuid: str) -> mock.Mock:
-            forms.forget(server)
+        def late(uuid: str, hosts: list[str]) -> mock.Mock:
+            forms._stale[forms.key(server)] = time.monotonic() + 1
             return mock.Mock(
                 requests=('resources=VCPU:1',), message='', advice='',
                 hosts={}, reason=model.Reason.NO_ROOM)

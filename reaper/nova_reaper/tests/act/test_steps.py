@@ -78,6 +78,7 @@ class FillTestCase(acting.ActingTestCase):
         self.assertEqual((Result.REFUSED, model.Reason.REFUSED),
                          (outcome.result, outcome.reason))
         self.assertIn('NUMATopologyFilter', outcome.detail)
+        self.assertEqual({'h1': 'NUMATopologyFilter'}, outcome.refused)
         self.assertEqual([], self.actions())
 
     def test_over_quota_before(self) -> None:

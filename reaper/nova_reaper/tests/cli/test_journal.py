@@ -84,7 +84,7 @@ class JournalTestCase(test_commands.CommandTestCase):
             # As the engine does, which decides nothing before.
             return mock.Mock(
                 turn=lambda _: given[-1].asked.wait(10), recovered=True,
-                attempts=mock.Mock(under_way={}), guard=mock.Mock(reason=None))
+                busy=False, guard=mock.Mock(reason=None))
 
         self.file.write_text(f'[reaper]\nmode = fill\n{fakes.LOGIN}'.replace(
             'sqlite://', self.url))

@@ -283,7 +283,7 @@ class ClientTestCase(tests.TestCase):
         self.assertTrue(0 < waited[-1] <= 4 / 50)
 
     def test_an_idle_hour_is_not_saved_up(self) -> None:
-        pace = rest._Pace(50)
+        pace = rest.Pace(50)
         pace.wait()
         with mock.patch.object(time, 'monotonic', lambda: 1e9), (
                 mock.patch.object(time, 'sleep')) as sleep:

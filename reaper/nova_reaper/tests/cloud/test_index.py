@@ -135,8 +135,21 @@ class IndexTestCase(tests.TestCase):
         refused = self.index.exclusions.refused(shape)
         assert refused is not None
         self.assertTrue(refused[row])
-        self.index.exclusions.refuse(shape, {})
+        self.put('h1', used=1)
+        self.assertEqual({'h2': 'F'}, self.index.exclusions.refusals(shape))
+        self.assertTrue(self.index.exclusions.take_back('h2'))
         self.assertIsNone(self.index.exclusions.refused(shape))
+        self.assertFalse(self.index.exclusions.take_back('h2'))
+
+    def test_a_refusal_that_lasts(self) -> None:
+        self.put('h1')
+        shape, said = model.Shape.of({'VCPU': 1}), self.index.exclusions
+        said.refuse(shape, {'h1': 'ComputeFilter'})
+        self.put('h1', used=1)
+        self.assertFalse(said.take_back('h1'))
+        self.assertEqual({'h1': 'ComputeFilter'}, said.refusals(shape))
+        self.assertEqual({shape}, said.forget_refusals())
+        self.assertEqual({}, said.refusals(shape))
 
     def test_plan_outlives_a_refresh(self) -> None:
         servers = self.server('s1', 3), self.server('s2', 2)

@@ -12,6 +12,7 @@ from hypothesis import strategies
 from nova_reaper.cloud import model
 from nova_reaper.decide import choose
 from nova_reaper.decide import victims
+from nova_reaper.queue import queue
 from nova_reaper import tests
 from nova_reaper.tests import brute_force
 
@@ -24,6 +25,47 @@ def decide(world: brute_force.World, waiting: model.Waiting,
            ends_left: dict[str, int] | None = None) -> model.Decision:
     return choose.decide(world.index(options), waiting, options,
                          brute_force.NOW, ends_left=ends_left)
+
+
+class KubernetesTestCase(tests.TestCase):
+    """The workload of kube-scheduler's scheduler_perf for preemption.
+
+    100 servers need all of a host each, and there are 1,000 hosts with ten
+    servers of a lower priority each.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        one, full = {'VCPU': 1, 'MEMORY_MB': 2}, {'VCPU': 10, 'MEMORY_MB': 20}
+        names = [f'node{number:04}' for number in range(1000)]
+        self.index = brute_force.world({}, ()).index(PREEMPT)
+        for name in names:
+            self.index.put(model.Host(name, {
+                key: model.Inventory(amount) for key, amount in full.items()},
+                full), [model.Server(
+                    f'{name}-{number}', name, one, preemptible=True)
+                    for number in range(10)])
+        self.queue = queue.Queue(PREEMPT)
+        for number in range(100):
+            self.queue.put(brute_force.waiting(full, number), brute_force.NOW)
+
+    def test_counts_stay_what_they_are(self) -> None:
+        planner = choose.Planner(self.index, self.queue, PREEMPT)
+        decisions = []
+        with mock.patch.object(
+                victims._Search, '_of_size', autospec=True,
+                side_effect=victims._Search._of_size) as of_size, (
+                mock.patch.object(victims.Field, 'sets', autospec=True,
+                                  side_effect=victims.Field.sets)) as sets:
+            while found := planner.next(brute_force.NOW):
+                decisions.append(found[1])
+        self.assertEqual(100, len(decisions))
+        self.assertEqual(100, len({decision.host for decision in decisions}))
+        self.assertEqual({10}, {len(decision.victims)
+                                for decision in decisions})
+        # One search for a decision, and a fifth more before somebody looks.
+        for calls in (of_size, sets):
+            self.assertLessEqual(calls.call_count, 120)
 
 
 class AardvarkTestCase(tests.TestCase):

@@ -4,10 +4,13 @@ import datetime
 from typing import Any
 from unittest import mock
 
+import fixtures
+
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
+from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper.events import lists
 from nova_reaper.events import reader
@@ -92,11 +95,12 @@ class ManyKindsTestCase(tests.TestCase):
         self.source.shared = frozenset()
         self.source.shelved.return_value = []
         self.source.names_by_provider.return_value = {}
+        self.source.at_once.side_effect = map
         self.shapes = shapes.Shapes(self.nova)
         self.lists = lists.Lists(self.source, self.shapes)
         self.asked: list[str] = []
 
-    def pending(self, server: str) -> nova.Pending:
+    def pending(self, server: str, hosts: Any) -> nova.Pending:
         self.asked.append(server)
         self.offset += lists.ASKING / 10
         return nova.Pending(model.Reason.NO_ROOM, '', '',
@@ -119,7 +123,7 @@ class ManyKindsTestCase(tests.TestCase):
         found = self.read()
         self.assertEqual(['a0', 'b1', 'c1', 'a1'], self.asked[:4])
         self.assertEqual(set(self.asked), set(found.answers))
-        self.assertLess(len(self.asked), 15)
+        self.assertLess(len(self.asked), 20)
         first = set(self.asked)
         self.read()
         # It goes on where it had to stop.
@@ -181,20 +185,108 @@ class SilenceTestCase(test_engine.EngineTestCase):
     def test_room_is_found_by_the_list_of_servers_that_wait(self) -> None:
         self.assertLess(self.wait_for_room(), 100)
 
-    def test_with_notifications_that_list_is_short(self) -> None:
+    def test_so_it_is_where_news_are_lost(self) -> None:
         self.engine.guard.event(bus.Kind.HOST)
-        # Its news is lost.
-        self.assertGreater(self.wait_for_room(), 500)
+        self.assertLess(self.wait_for_room(), 100)
 
     def test_one_that_fails_has_nothing_more_read(self) -> None:
         self.nova.add_host('h1', 4)
         self.turns(10)
-        full = self.engine._calendar.full
+        whole = self.engine._calendar._whole_at
         self.nova.before += [('GET', 'flavors',
                               lambda: self.nova.error(503))]
         self.turns(4, 20)
         self.assertEqual([], self.nova.before)
-        self.assertEqual(full, self.engine._calendar.full)
+        self.assertEqual(whole, self.engine._calendar._whole_at)
+
+
+class ChangesTestCase(test_engine.EngineTestCase):
+    """A list each minute has what has changed, and some hosts more."""
+
+    mode = 'fill'
+    options = {'full_list_interval': 300}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(reader, 'SHARE', 2))
+        for number in range(5):
+            self.nova.add_host(f'h{number}', 4)
+        self.turns(4)
+
+    def read(self) -> list[str]:
+        """The hosts that the next list reads."""
+        log = self.room.adapter.log
+        self.offset += 61
+        del log[:]
+        self.turns(3)
+        return [name for name, provider in self.nova.hosts.items()
+                if ('GET', f'/resource_providers/{provider}/inventories')
+                in log]
+
+    def test_each_host_has_its_turn(self) -> None:
+        found = [self.read() for _ in range(5)]
+        self.assertEqual([1] * 5, list(map(len, found)))
+        self.assertEqual(set(self.nova.hosts), set(sum(found, [])))
+
+    def test_inventories_that_change_are_found(self) -> None:
+        waiting = self.nova.add_server('w', 8)
+        self.turns(2)
+        self.room.set_inventory(self.nova.hosts['h3'], VCPU=8,
+                                MEMORY_MB=99999)
+        self.turns(6, 61)
+        self.turns(8)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_servers_that_begin_and_cease_to_wait(self) -> None:
+        first = self.nova.add_server('w', 8)
+        with mock.patch.object(self.engine._reader, 'read_preemptible') as all:
+            self.read()
+            self.assertIn(first, self.engine.world.queue)
+            self.nova.delete(first)
+            second = self.nova.add_server('x', 8)
+            self.read()
+        all.assert_not_called()
+        self.assertEqual({second}, set(self.engine.world.servers))
+
+    def test_a_long_list_lets_news_pass(self) -> None:
+        self.useFixture(fixtures.MockPatchObject(engine_module, 'BUDGET', 0))
+        self.useFixture(fixtures.MockPatchObject(engine_module, 'AT_LEAST', 1))
+        self.offset += 301
+        self.turns(2)
+        late = self.nova.add_server('w', 8)
+        self.hint(bus.Kind.WAITS, server=late)
+        self.turns(2)
+        self.assertIn(late, self.engine.world.servers)
+        self.assertTrue(self.engine._lists_read)
+        self.turns(10)
+        self.assertFalse(self.engine._lists_read)
+
+    def test_a_host_that_fails_spoils_itself_alone(self) -> None:
+        read, failing = self.engine._reader.read_host, ['h2']
+
+        def fail(name: str, *args: Any, **more: Any) -> Any:
+            if name in failing:
+                raise rest.Unavailable('placement', 'x', 'No.', 500)
+            return read(name, *args, **more)
+
+        waiting = self.nova.add_server('w', 8)
+        with mock.patch.object(self.engine._reader, 'read_host', fail):
+            self.engine = self.start()
+            with mock.patch.object(self.engine._reader, 'read_host', fail):
+                self.turns(4)
+                self.assertEqual(set(self.nova.hosts) - {'h2'},
+                                 set(self.engine.world.views))
+                self.assertIn(waiting, self.engine.world.queue)
+                failing.clear()
+                self.turns(15)
+        self.assertEqual(set(self.nova.hosts), set(self.engine.world.views))
+
+    def test_many_hosts_that_fail_spoil_the_list(self) -> None:
+        with mock.patch.object(
+                self.engine._reader, 'read_host',
+                side_effect=rest.Unavailable('placement', 'x', 'No.', 500)):
+            self.assertRaises(rest.Unavailable,
+                              self.engine._lists.read_hosts)
 
 
 class UsageTestCase(test_engine.EngineTestCase):
