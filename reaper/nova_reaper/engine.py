@@ -130,9 +130,11 @@ class Engine:
                 return
             self._recall()
             self.jobs.take()
+            self._take_part()
+            # A list that is taken now may have begun a sweep.
+            self.jobs.take()
             for hint in hints:
                 self._hint(hint)
-            self._take_part()
             self._start_lists()
             if time.monotonic() >= self._sweep_at:
                 self._sweep()

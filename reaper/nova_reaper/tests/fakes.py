@@ -288,9 +288,10 @@ class Nova:
             shown = json.dumps({
                 key: value for key, value in server.items()
                 if key not in ('metadata', 'updated')}, default=str)
-            if shown != self._seen.get(uuid, (shown,))[0]:
+            before, then = self._seen.get(uuid, (shown, {}))
+            if shown != before and server['updated'] == then['updated']:
                 server['updated'] = now
-            self._seen[uuid] = shown, server
+            self._seen[uuid] = shown, dict(server)
 
     def _route(self, method: str, route: str, query: dict[str, Any],
                body: Any) -> Answer:

@@ -44,7 +44,7 @@ class ConfTestCase(tests.TestCase):
     def test_what_may_change_does(self) -> None:
         fixed = {option.name for option in reaper_conf.reaper_opts
                  if not option.mutable}
-        self.assertEqual({'workers'}, fixed)
+        self.assertEqual({'workers', 'verdict_rate'}, fixed)
 
     def test_other_values_are_taken_over_or_refused_as_a_whole(self) -> None:
         file = pathlib.Path(

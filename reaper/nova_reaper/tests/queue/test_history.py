@@ -474,6 +474,10 @@ class OptionsTestCase(test_engine.EngineTestCase):
         self.nova.refused_by['h1'] = 'ComputeFilter'
         self.waiting = self.nova.add_server('w', 4)
         self.turns(10)
+        item = self.engine.world.queue.get(self.waiting)
+        assert item
+        self.engine.world.index.exclusions.refuse(
+            item.shape, {'h1': 'ComputeFilter'})
 
     def test_refusals_and_shares_stay(self) -> None:
         known = self.engine.world
@@ -508,7 +512,7 @@ class OptionsTestCase(test_engine.EngineTestCase):
         self.assertEqual(1.5, queue.share.of('owner'))
         self.conf.set_override('fair_share_half_life', 60, 'reaper')
         self.offset = 86400
-        self.turns(2)
+        self.turns(1)
         # What is given now counts as much as before the change.
         self.assertAlmostEqual(0.75, queue.share.of('owner'), 1)
         queue.give_back(self.waiting, later(86400))

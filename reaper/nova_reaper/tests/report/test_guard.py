@@ -68,7 +68,7 @@ class DegradedTestCase(test_engine.EngineTestCase):
 
     def test_what_could_not_be_read_once(self) -> None:
         self.turns(5)
-        for what in ('sweep', 'list of servers that wait'):
+        for what in ('sweep', 'list of what has changed'):
             self.engine.guard.failed(what, 'no answer')
             check = self.engine.guard._check_lists()
             self.assertEqual('degraded', check.status)
