@@ -509,7 +509,7 @@ class OptionsTestCase(test_engine.EngineTestCase):
         item = queue.get(self.waiting)
         assert item
         queue.grant(item, {'VCPU': 8}, later(86400))
-        self.assertEqual(1.5, queue.share.of('owner'))
+        self.assertAlmostEqual(1.5, queue.share.of('owner'), 1)
         self.conf.set_override('fair_share_half_life', 60, 'reaper')
         self.offset = 86400
         self.turns(1)
