@@ -276,9 +276,13 @@ class Engine:
 
     def _refreshed(self, host: str, view: reader.HostView | None) -> None:
         known = self.world.views.get(host)
-        if view is not None and (view.host.inventory or not known or
-                                 not known.host.inventory):
-            # A list judges whether a host has really lost its inventory.
+        if view is None:
+            return
+        if known and known.host.inventory and not view.host.inventory:
+            # A list judges whether the host has really lost its inventory.
+            # Until then nobody is ended for what does not fit there.
+            self.world.index.exclusions.trust(host)
+        else:
             self._put_host(view)
 
     def _put_host(self, view: reader.HostView, again: bool = False) -> bool:

@@ -371,6 +371,10 @@ class Exclusions:
         else:
             self._leave_out(shape, self._mask([host]))
 
+    def trust(self, host: str) -> None:
+        """Forget how often shapes have found no room on a host in vain."""
+        self._denied.pop(host, None)
+
     def withheld(self, shape: model.Shape, now: datetime.datetime
                  ) -> tuple[Bools, datetime.datetime] | None:
         """The hosts that are withheld from a shape, None for none.

@@ -464,6 +464,8 @@ class FailedTestCase(test_engine.EngineTestCase):
 class OptionsTestCase(test_engine.EngineTestCase):
     """What is known survives a change of the mode, or of an option."""
 
+    mode = 'fill'
+
     def setUp(self) -> None:
         super().setUp()
         self.nova.add_host('h1', 8)
