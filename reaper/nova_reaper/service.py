@@ -268,6 +268,8 @@ class Reaper:
                        self._readers, self._book)
         self._engine = engine
         self._shown.show(engine)
+        # Keystone has answered by now.
+        self._again = 0.0
         listed = 0
         while not self._stopping.is_set():
             try:
