@@ -51,6 +51,8 @@ class PendingReasonBase(rebuild_base.RebuildInCell0Base):
 
     def setUp(self):
         self.flags(pending_verdict_timeout=self.timeout, group='api')
+        self.useFixture(fixtures.MockPatchObject(
+            pending_verdict, '_SECONDS', self.timeout))
         # That of the process is used up by the tests before.
         self.useFixture(fixtures.MockPatchObject(
             pending_verdict, '_allowance',
