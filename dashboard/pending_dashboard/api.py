@@ -369,7 +369,7 @@ def _ask_nova(compute, versions, server):
         said = _get(compute, '/servers/%s/pending' % server.id,
                     versions[EXPLAINED], params={'limit': 0})['pending']
     except exceptions.ClientException as error:
-        # It does not wait any more, or Nova is busy: the rest is shown.
+        # The server waits no more, or Nova is busy: the page shows the rest.
         LOG.info('Why server %s waits is not known: %s', server.id, error)
         return
     # The reaper counts its own attempts only.

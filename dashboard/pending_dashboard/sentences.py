@@ -54,7 +54,7 @@ _SENTENCES = (
     _('It has waited for too long.'),
     _('Volumes or secrets are made when it is built, so that only its owner '
       'can rebuild it.'),
-    # What its owner can do.
+    # nova-reaper: the advice to the owner.
     _('Nothing has to be done.'),
     _('With a smaller flavor it may run sooner.'),
     _('Another flavor, image or availability zone may be accepted. The '
@@ -69,7 +69,7 @@ _SENTENCES = (
     _('Rebuild it, or delete it.'),
     _('Rebuild it at microversion 2.106 or later to have it wait, or delete '
       'it.'),
-    # What nova-reaper does.
+    # nova-reaper: what the service will do for the server.
     _('Nothing: it was set to ERROR.'),
     _('Nothing: the reaper only observes.'),
     _('If it still waits at %(time)s it is set to ERROR.'),

@@ -18,10 +18,10 @@ from nova.pci import utils as pci_utils
 from nova.scheduler import host_manager
 from nova.virt import hardware
 
-# What the spec of a PCI request has beside properties of a device.
+# The keys of a PCI request that are no properties of a device.
 _OF_REQUEST = frozenset(pci_stats.PciDeviceStats.ignored_spec_tags)
 
-# What a pool takes from the extra_info of its devices.
+# The keys that a pool takes from the extra_info of its devices.
 _OF_EXTRA_INFO = ('live_migratable', 'parent_ifname', 'rp_uuid')
 
 

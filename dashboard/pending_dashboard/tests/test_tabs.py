@@ -19,7 +19,7 @@ class WaitTabTestCase(helpers.TestCase):
 
     def _tab(self, status, group=project_tabs.InstanceDetailTabs):
         """Return the tab of a server, None if it is not shown."""
-        # Those of Horizon ask other services.
+        # The tabs of Horizon ask other services.
         with mock.patch.object(group, 'tabs', ()):
             return group(
                 self.request, instance=mock.Mock(id='id-0', status=status)
