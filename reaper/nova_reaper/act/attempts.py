@@ -166,9 +166,9 @@ class Attempt:
     mode: model.Mode | None = None
 
     @property
-    def asked_about(self) -> tuple[str, ...]:
-        """The hosts that Nova's filters are asked for."""
-        return (self.host, *(self.others if self.step == Step.CHECK else ()))
+    def left(self) -> tuple[Victim, ...]:
+        """The victims that have not ended yet."""
+        return tuple(victim for victim in self.victims if not victim.ended)
 
     @property
     def id(self) -> str:
@@ -592,14 +592,9 @@ class Attempts:
         exclusions, history = self._world.index.exclusions, self._world.history
         waiting = self._world.waiting(server)
         if outcome.refused:
-            # The next decision comes at once, and leaves these hosts out. A
-            # host that was read since then may have changed.
+            # The next decision comes at once.
             if waiting:
-                exclusions.refuse(waiting.shape, {
-                    name: filter_ for name, filter_ in outcome.refused.items()
-                    if filter_ in index_module.LASTING or
-                    name not in self._world.views or
-                    self._world.views[name].read_at < outcome.attempt.since})
+                self._leave_out(waiting.shape, outcome)
         elif outcome.result is Result.WITHDRAWN:
             pass  # Nova refused nothing: the next decision comes at once.
         elif outcome.offered is not None:
@@ -625,6 +620,29 @@ class Attempts:
         if outcome.attempt.sent:
             history[server].asked(now)
         self._world.put_again(server)
+
+    def _leave_out(self, shape: model.Shape, outcome: Outcome) -> None:
+        """Leave out the hosts that Nova's filters refuse.
+
+        A host that a filter refuses for what is on the host is tried once with
+        victims that have all that the shape asks for.
+        """
+        current = outcome.attempt
+        exclusions, views = self._world.index.exclusions, self._world.views
+        crowded, refused = {}, {}
+        for host, name in outcome.refused.items():
+            if name in index_module.LASTING:
+                refused[host] = name
+            elif host in views and views[host].read_at >= current.since:
+                # The host may have changed since Nova judged it.
+                continue
+            elif name in index_module.BY_USAGE and not (
+                    current.victims and host in exclusions.crowded(shape)):
+                crowded[host] = name
+            else:
+                refused[host] = name
+        exclusions.refuse(shape, refused)
+        exclusions.refuse(shape, crowded, crowded=True)
 
     def _count(self, outcome: Outcome) -> str | None:
         """Count an outcome.

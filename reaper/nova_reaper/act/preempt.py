@@ -26,6 +26,7 @@ from nova_reaper.act import holds
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
+from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud.model import Stage
@@ -39,10 +40,12 @@ POLL = 2.0
 GRACE_POLL = 15.0
 
 
-def _refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
+def _refusal(current: Attempt, answer: nova.Pending,
+             asked: Sequence[str]) -> Outcome | None:
     """Why Nova would not build the server, None if Nova would.
 
-    :param answer: Nova's verdict for the host of the attempt
+    :param answer: Nova's verdict for the host of the attempt, and for others
+    :param asked: the names of these hosts
     :raises: rest.Unavailable if Nova could not ask its scheduler
     """
     if answer.reason == model.Reason.QUOTA:
@@ -58,13 +61,14 @@ def _refusal(current: Attempt, answer: nova.Pending) -> Outcome | None:
     if answer.requests != current.requests:
         return Outcome(current, Result.CONFLICT, 'It asks for something '
                        'else than others of its flavor.', apart=True)
-    refused = {host: name for host in current.asked_about if (
+    refused = {host: name for host in asked if (
         name := answer.hosts.get(host, shapes.SCHEDULER))}
-    if current.host in refused:
-        return Outcome(current, Result.REFUSED, f'{refused[current.host]} '
-                       'refuses the host.', model.Reason.REFUSED,
-                       refused=refused)
-    return None
+    if current.host not in refused:
+        return None
+    would = 'would refuse the host all the same' if current.left else (
+        'refuses the host')
+    return Outcome(current, Result.REFUSED, f'{refused[current.host]} '
+                   f'{would}.', model.Reason.REFUSED, refused=refused)
 
 
 class Preempt:
@@ -97,20 +101,52 @@ class Preempt:
                 current, Result.REFUSED, 'It needs more than the own '
                 'provider of a host: nobody is ended for it.',
                 model.Reason.NO_ROOM)
-        if holds.fits(request, host.free, host.inventory):
+        needed = self._needed(current, host, request)
+        if needed == ():
             return current.at(Step.HOLD, victims=())
-        objection = self._objection(current, current.victims, told=False)
+        objection = self._objected(current)
         if objection:
-            why, victim = objection
-            return Outcome(current, Result.CONFLICT, f'{why}.',
-                           model.Reason.NO_ROOM, avoid=(victim,))
-        needed = holds.least(request, host, _ids(current.victims), {})
+            return objection
         if needed is None:
             return Outcome(current, Result.CONFLICT, 'The host would not '
                            'have room enough any more.',
                            model.Reason.NO_ROOM)
-        return current.at(Step.NOTICE, victims=tuple(
-            victim for victim in current.victims if victim.id in needed))
+        return current.at(Step.NOTICE, victims=needed)
+
+    def _needed(self, current: Attempt, host: placement.Provider,
+                request: Sequence[tuple[str, int]]
+                ) -> tuple[Victim, ...] | None:
+        """The victims without whose end there would be no room.
+
+        Nova's filters accept the host without all the victims that are left.
+
+        :returns: None if Placement would not have room enough
+        """
+        def fits(victims: Sequence[Victim]) -> bool:
+            return holds.least(
+                request, host, _ids(victims), current.has) is not None
+
+        there = current.left
+        least = holds.least(request, host, _ids(there), current.has)
+        if least is None or len(least) == len(there):
+            return None if least is None else there
+        kept = tuple(victim for victim in there if victim.id in least)
+        if self._accepts(current, kept):
+            return kept
+        # Placement would have room, and a filter refuses the host.
+        kept = there
+        for victim in there:
+            rest = tuple(other for other in kept if other is not victim)
+            if fits(rest) and self._accepts(current, rest):
+                kept = rest
+        return kept
+
+    def _accepts(self, current: Attempt, victims: Sequence[Victim]) -> bool:
+        """Whether Nova's filters accept the host without some victims."""
+        answer = self._nova.pending(current.id, [current.host], _ids(victims))
+        if answer.unavailable:
+            raise rest.Unavailable('nova', 'verdict', answer.unavailable, 503)
+        return not answer.hosts.get(current.host, shapes.SCHEDULER)
 
     def _notice(self, current: Attempt) -> Attempt | Outcome:
         """Tell the victims when they end, and for which server."""
@@ -160,18 +196,29 @@ class Preempt:
         after = self._needless(current) or self._done(current)
         if after:
             return after
-        current = self._with_hold(current)
-        refusal = self._not_waiting(current) or self._refused_since(current)
-        if refusal:
-            return refusal
-        host = self._placement.provider(current.provider)
-        request = _request(current, host) or ()
-        there = [victim for victim in current.victims if not victim.ended]
-        needed = holds.least(request, host, _ids(there), current.has)
-        if needed is None:
+        current = self._looked_at(self._with_hold(current))
+        stop = self._not_waiting(current)
+        if stop:
+            return stop
+        try:
+            # Quota and hosts may have changed since the notice.
+            refusal = self._verdict(current, self._nova.server(current.id))
+            if refusal:
+                self._undo(current, 'the server would be refused',
+                           Result.REFUSED)
+                return refusal
+            host = self._placement.provider(current.provider)
+            request = _request(current, host) or ()
+            there, kept = current.left, self._needed(current, host, request)
+        except (rest.NotFound, rest.Conflict):
+            # The server, or a victim, has changed since the last look.
+            if current.notice_left > -self._conf.stop_timeout:
+                return current.later(POLL)
+            return self._undo(current, 'a server that was to make room for it '
+                              'is about to change', Result.CONFLICT)
+        if kept is None:
             return self._undo(current, 'the room would not be enough',
                               Result.CONFLICT)
-        kept = tuple(victim for victim in there if victim.id in needed)
         left = current.notice_left
         if kept and left > 0:
             # The room that would have spared the victims is gone again.
@@ -348,36 +395,44 @@ class Preempt:
             return None
         return self._undo(current, 'the server waits no more', Result.GONE)
 
-    def _refused_since(self, current: Attempt) -> Attempt | Outcome | None:
-        """Ask for Nova's verdict again, since quota and hosts may change."""
-        try:
-            refusal = self._verdict(current, self._nova.server(current.id))
-        except (rest.NotFound, rest.Conflict):
-            return self._not_waiting(current) or self._undo(
-                current, 'the server waits no more', Result.GONE)
-        if refusal:
-            self._undo(current, 'the server would be refused', Result.REFUSED)
-        return refusal
-
     def _verdict(self, current: Attempt, server: nova.NovaServer
                  ) -> Outcome | None:
         """Why Nova would not build a server on the host of its attempt.
 
+        The host is judged as it will be without the victims that are left.
+
         :returns: None if nothing speaks against it
-        :raises: rest.NotFound or rest.Conflict if the server waits no more,
-            rest.RequestFailed if the verdict cannot be found out
+        :raises: rest.NotFound or rest.Conflict if the server waits no more or
+            a victim has changed, rest.RequestFailed if the verdict cannot be
+            found out
         """
         if current.waiting.failed:
             # Of a server in ERROR Nova gives no verdict.
             return None
-        answer = self._nova.pending(current.id, current.asked_about)
-        refusal = _refusal(current, answer)
+        victims = _ids(current.left)
+        others = current.others if current.step == Step.CHECK else ()
+        asked = [current.host, *(() if victims else others)]
+        answer = self._nova.pending(current.id, asked, victims)
+        refusal = _refusal(current, answer, asked)
+        if refusal and refusal.refused and victims and others:
+            # What is on the other hosts is judged without their victims.
+            more = self._nova.pending(current.id, others).hosts
+            return dataclasses.replace(refusal, refused={
+                **{host: name for host, name in more.items()
+                   if name in index_module.LASTING}, **refusal.refused})
         if refusal or not answer.token_required:
             return refusal
         objection = self._owners.objection(server)
         return Outcome(
             current, Result.REFUSED, objection, model.Reason.REFUSED,
             model.Hindrance.NEEDS_OWNER) if objection else None
+
+    def _objected(self, current: Attempt) -> Outcome | None:
+        """The outcome if a victim may not be given notice, None if all may."""
+        objection = self._objection(current, current.victims, told=False)
+        return Outcome(
+            current, Result.CONFLICT, f'{objection[0]}.', model.Reason.NO_ROOM,
+            avoid=objection[1:]) if objection else None
 
     def _objection(self, current: Attempt, kept: Sequence[Victim],
                    told: bool) -> tuple[str, str] | None:
@@ -455,7 +510,7 @@ class Preempt:
         if current.step == Step.END:
             current = current.but(
                 ended=sum(victim.ended for victim in current.victims))
-        left = [victim for victim in current.victims if not victim.ended]
+        left = current.left
         if swapped:
             ending.tell_unallocated(self._holds.give_back(
                 current.id, [victim.consumer for victim in left

@@ -73,16 +73,23 @@ class Actor(preempt.Preempt):
         found = self._find(current)
         if isinstance(found, Outcome):
             return found
-        if not current.waiting.shelved:
-            try:
-                refusal = self._verdict(current, found)
-            except (rest.NotFound, rest.Conflict):
-                return Outcome(current, Result.GONE, 'It waits no more.')
+        if current.waiting.shelved:
+            return current.at(Step.HOLD)
+        try:
+            refusal = self._verdict(current, found)
             if refusal:
                 return refusal
-            if current.victims:
-                return self._check_victims(current)
-        return current.at(Step.HOLD)
+            return (self._check_victims(current) if current.victims
+                    else current.at(Step.HOLD))
+        except (rest.NotFound, rest.Conflict):
+            found = self._find(current)
+            if isinstance(found, Outcome):
+                return found
+            if not current.victims:
+                return Outcome(current, Result.GONE, 'It waits no more.')
+            return self._objected(current) or Outcome(
+                current, Result.CONFLICT, 'A server that was to make room for '
+                'it is about to change.', model.Reason.NO_ROOM)
 
     def _find(self, current: Attempt) -> nova.NovaServer | Outcome:
         """The server, or the outcome if the server waits no more."""

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import datetime
 import enum
@@ -38,6 +39,8 @@ KEPT = 500
 AGAIN = 300.0
 # A question for a verdict costs as much as so many hosts of it.
 QUESTION = 15
+# Without so many servers at most Nova judges a host.
+MOST_WITHOUT = 80
 
 
 class Refusal(enum.Enum):
@@ -283,20 +286,23 @@ class Nova:
         except rest.NotFound:
             return None
 
-    def pending(self, uuid: str, hosts: Collection[str] | None = None
-                ) -> Pending:
+    def pending(self, uuid: str, hosts: Collection[str] | None = None,
+                without: Sequence[str] = ()) -> Pending:
         """Why a server waits, and what it needs.
 
         :param hosts: names of the hosts that the filters are asked for, None
             for all of them. Unless there are some Nova looks for the reason,
             too, which costs more than 100 hosts
-        :raises: rest.NotFound if it does not wait, rest.Conflict while
-            it is being rebuilt
+        :param without: IDs of servers of the only host, which is judged as if
+            they had gone; of more than Nova takes the first ones
+        :raises: rest.NotFound if the server does not wait; rest.Conflict while
+            it is being rebuilt, and if a server is not on the host
         """
         self._pace.wait(QUESTION + len(hosts or ()))
         pages = list(self.client.pages(
             f'/servers/{uuid}/pending', 'hosts', within='pending',
             host=list(hosts or ()) or None,
+            without=list(without[:MOST_WITHOUT]) or None,
             limit=0 if hosts is not None and not hosts else None))
         first = pages[0]
         known = first['reason'] in set(model.Reason)

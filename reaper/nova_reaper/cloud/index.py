@@ -249,6 +249,10 @@ LASTING = frozenset({
     'AggregateMultiTenancyIsolation', 'AggregateTypeAffinityFilter',
     'ComputeCapabilitiesFilter', 'ComputeFilter', 'ImagePropertiesFilter',
     'IsolatedHostsFilter'})
+# Filters that may accept a host once servers there have ended.
+BY_USAGE = frozenset({
+    'AggregateNumInstancesFilter', 'NUMATopologyFilter', 'NumInstancesFilter',
+    'PciPassthroughFilter'})
 
 
 class Exclusions:
@@ -266,6 +270,8 @@ class Exclusions:
         self._refused: dict[model.Shape, dict[str, str]] = {}
         self._masks: dict[model.Shape, Bools] = {}
         self._refused_on: dict[str, set[model.Shape]] = {}
+        # Of the hosts that are refused, those where ends may help.
+        self._crowded: dict[model.Shape, set[str]] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
         # By shape until when hosts are left out, by the host's name.
         self._withheld: dict[model.Shape, dict[str, datetime.datetime]] = {}
@@ -301,6 +307,7 @@ class Exclusions:
         for shape in ended:
             del self._refused[shape][host]
             self._masks.pop(shape, None)
+            self._crowded.get(shape, set()).discard(host)
         shapes -= ended
         if not shapes:
             self._refused_on.pop(host, None)
@@ -310,15 +317,24 @@ class Exclusions:
         """Look up the names of hosts again, since there is a new row."""
         self._masks.clear()
 
-    def refuse(self, shape: model.Shape, by_host: Mapping[str, str]) -> None:
+    def refuse(self, shape: model.Shape, by_host: Mapping[str, str],
+               crowded: bool = False) -> None:
         """Say which filter of Nova's refuses a shape, by the host's name.
 
         A refusal holds until take_back(), or until the host changes if the
         filter looks at what is on the host.
+
+        :param crowded: whether the hosts may take the shape once servers there
+            have ended, though Placement may have room now
         """
         if by_host:
             self._refused.setdefault(shape, {}).update(by_host)
             self._masks.pop(shape, None)
+            hosts = self._crowded.setdefault(shape, set())
+            if crowded:
+                hosts.update(by_host)
+            else:
+                hosts.difference_update(by_host)
         for host in by_host:
             self._refused_on.setdefault(host, set()).add(shape)
 
@@ -327,13 +343,21 @@ class Exclusions:
         return self._refused.get(shape, {})
 
     def refused(self, shape: model.Shape) -> Bools | None:
-        """The hosts on which Nova's filters refuse a shape, None for none."""
+        """The hosts that Nova's filters refuse a shape whatever ends there.
+
+        :returns: None for no host
+        """
         by_host = self._refused.get(shape)
         if not by_host:
             return None
         if shape not in self._masks:
-            self._masks[shape] = self._mask(by_host)
+            self._masks[shape] = self._mask(
+                by_host.keys() - self._crowded.get(shape, set()))
         return self._masks[shape]
+
+    def crowded(self, shape: model.Shape) -> Collection[str]:
+        """The hosts that filters refuse a shape until servers have ended."""
+        return self._crowded.get(shape, ())
 
     def _mask(self, hosts: Iterable[str]) -> Bools:
         """Which rows have one of these hosts, by name."""
@@ -410,6 +434,7 @@ class Exclusions:
         shapes = {shape for shape, by_host in self._refused.items() if by_host}
         self._refused.clear()
         self._masks.clear()
+        self._crowded.clear()
         self._refused_on.clear()
         return shapes
 
@@ -419,6 +444,7 @@ class Exclusions:
             for host in self._refused.pop(shape):
                 self._refused_on[host].discard(shape)
             self._masks.pop(shape, None)
+            self._crowded.pop(shape, None)
         for shape in self._not_offered.keys() - shapes:
             del self._not_offered[shape]
         for shape in self._withheld.keys() - shapes:
@@ -570,6 +596,28 @@ class Index:
             del self._masks[next(iter(self._masks))]
         return mask
 
+    def free_for(self, shape: model.Shape) -> list[Ints]:
+        """What hosts have free for the servers of a shape, by resource class.
+
+        Where a filter refuses a host as it is now, what Placement has free
+        there is of no use: the whole of what the shape asks for has to come
+        from servers that end.
+        """
+        rows = [self.rows[name] for name in self.exclusions.crowded(shape)
+                if name in self.rows]
+        if not rows:
+            return self.free
+        free = [column.copy() for column in self.free]
+        for column in free:
+            column[rows] = np.minimum(column[rows], 0)
+        return free
+
+    def free_at(self, row: int, column: int, shape: model.Shape) -> int:
+        """As free_for(), of one host and resource class."""
+        host, free = self.hosts[row], int(self.free[column][row])
+        return min(free, 0) if host and (
+            host.name in self.exclusions.crowded(shape)) else free
+
     def free_of(self, name: str, row: int) -> int:
         """What a host has free of a resource class, NONE without inventory."""
         column = self.classes.get(name)
@@ -578,8 +626,9 @@ class Index:
     def could_take(self, shape: model.Shape, row: int) -> bool:
         """Whether one host could take a shape if it were empty."""
         host = self.hosts[row]
-        if (host is None or not self.enabled[row] or
-                host.name in self.exclusions.refusals(shape)):
+        if host is None or not self.enabled[row] or (
+                host.name in self.exclusions.refusals(shape) and
+                host.name not in self.exclusions.crowded(shape)):
             return False
         only = slice(row, row + 1)
         fits = self._fits(shape, only)
@@ -597,13 +646,13 @@ class Index:
         :param fits: of the rows, whether they could take the shape if they
             were empty
         """
-        room = fits.copy()
+        room, columns = fits.copy(), self.free_for(shape)
         for name, amount in shape.resources:
             column = self.classes.get(name)
             if column is None:
                 # The hosts that fit get the class from other providers.
                 continue
-            free = self.free[column][rows]
+            free = columns[column][rows]
             enough = free >= amount
             if name in shape.elsewhere:
                 enough |= free == NONE

@@ -133,8 +133,11 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
         return _wait(waiting, reason, f'{detail} Preemptible servers on '
                      f'{int(protected.sum())} of the hosts would free enough '
                      'and are protected for now.', model.Hindrance.PROTECTED)
-    return _wait(waiting, reason, f'{detail} No preemptible servers on one '
-                 'host would free enough.')
+    detail += ' No preemptible servers on one host would free enough'
+    if (fits & index.enabled & ~eligible).any():
+        names = set(index.exclusions.refusals(shape).values())
+        detail += f' that {", ".join(sorted(names))} would accept'
+    return _wait(waiting, reason, f'{detail}.')
 
 
 def candidates(index: index_module.Index, waiting: model.Waiting,
@@ -216,7 +219,7 @@ def could_help(index: index_module.Index, demand: model.Demand,
     if demand.below is not None:
         mine = mine & (table.priority[where] < demand.below)
     return index.could_take(demand.shape, row) and all(
-        index.free[column][row] +
+        index.free_at(row, column, demand.shape) +
         table.amounts[column][where][mine].sum(dtype=np.int64) >= amount
         for column, amount in ((index.classes[name], amount) for name, amount
                                in demand.shape.by_host))
@@ -255,8 +258,9 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
     rows = np.flatnonzero(eligible)
     if not len(rows) or not shape.resources:
         return None
+    free = index.free_for(shape)
     lacking = np.stack([
-        np.maximum(amount - index.free[index.classes[name]][rows], 0)
+        np.maximum(amount - free[index.classes[name]][rows], 0)
         for name, amount in shape.resources])
     asked = [amount for _name, amount in shape.resources]
     shares = (lacking.T / asked).sum(axis=1)

@@ -423,13 +423,13 @@ def find(scorers: Scorers, demand: model.Demand, rows: Bools,
 def room_without(index: index_module.Index, shape: model.Shape,
                  slots: Bools | Ints) -> Bools:
     """The hosts on which there was room if the servers of slots were gone."""
-    host_of = index.slots.host_of[slots]
+    host_of, free = index.slots.host_of[slots], index.free_for(shape)
     rows = np.ones(len(index.hosts), np.bool_)
     for name, amount in shape.resources:
         column = index.classes[name]
         freed = np.bincount(host_of, index.slots.amounts[column][slots],
                             len(rows)).astype(np.int64)
-        rows &= index.free[column] + freed >= amount
+        rows &= free[column] + freed >= amount
     return rows
 
 
@@ -440,10 +440,10 @@ def at_least(index: index_module.Index, shape: model.Shape, rows: Bools
     :param rows: the hosts; those that no ends would help are taken out of it
     :returns: for each row of the index
     """
-    result = np.ones(len(rows), np.int64)
+    result, free = np.ones(len(rows), np.int64), index.free_for(shape)
     for name, amount in shape.resources:
         column = index.classes[name]
-        need = np.maximum(amount - index.free[column], 0)
+        need = np.maximum(amount - free[column], 0)
         rows &= need <= index.endable[column]
         np.maximum(result, _at_least(index, column, need), out=result)
     return result
@@ -479,7 +479,8 @@ class _Search:
         self.steps = STEPS
         columns = [index.classes[name]
                    for name, _amount in demand.shape.resources]
-        needs = [np.maximum(amount - index.free[column], 0)
+        free = index.free_for(demand.shape)
+        needs = [np.maximum(amount - free[column], 0)
                  for column, (_name, amount)
                  in zip(columns, demand.shape.resources)]
         self.rows = rows.copy()

@@ -201,8 +201,8 @@ class Nova:
     :ivar slow: what is asked to end does so only with finish()
     :ivar ends_on: the host that ends servers at once in spite of that
     :ivar disabled: names of the hosts that are
-    :ivar pinned: names of hosts that NUMATopologyFilter refuses while anything
-        is on them
+    :ivar pinned: by host, how many servers may be there for another to fit
+        beside them; NUMATopologyFilter refuses the host while more are
     :ivar cell_down: IDs of servers, and names of hosts, of a cell that Nova
         cannot reach; the hosts of these servers are of the cell, too
     :ivar has_reason: whether it has the last microversion of nova-pending
@@ -230,7 +230,7 @@ class Nova:
         self.judged: list[int] = []
         self.cell_down: set[str] = set()
         self.disabled: set[str] = set()
-        self.pinned: set[str] = set()
+        self.pinned: dict[str, int] = {}
         self.clock_off = 0.0
         self.auth = Token(SERVICE)
         self.rebuilt_by: list[str] = []
@@ -276,7 +276,8 @@ class Nova:
         if what and route.endswith('/action'):
             self.calls.append((what, route.split('/')[2]))
         return self._route(method, route, dict(parse.parse_qsl(query)) | {
-            'hosts': parse.parse_qs(query).get('host')}, json)
+            name + 's': parse.parse_qs(query).get(name)
+            for name in ('host', 'without')}, json)
 
     def _note_changes(self) -> None:
         """Note when servers changed, or went; metadata are no change."""
@@ -367,6 +368,9 @@ class Nova:
             # For single hosts the reason of the last attempt has to do.
             reason = 'no_room'
         self.judged.append(len(asked))
+        without = set(query['withouts'] or ())
+        if not all(without <= self._servers_on(host) for host in asked):
+            return self.error(409, 'The servers x are not on host h.')
         wanted = server['flavor']
         says = ({'rebuild_forbidden': 'Its volumes are of its project.'}
                 if server['id'] in self.to_make else {})
@@ -383,16 +387,16 @@ class Nova:
                   if name.startswith('resources:'))])}) + self.asks_also],
             'hosts': [{'host': name, 'uuid': provider,
                        'refused_by': self.refused_by.get(name) or
-                       self._by_usage(name)}
+                       self._by_usage(name, without)}
                       for name, provider in self.hosts.items()
                       if name in asked and self.cell_down.isdisjoint(
                           {name} | self._servers_on(name))]})
 
-    def _by_usage(self, host: str) -> str | None:
-        """The filter that refuses a host for what is on it now."""
-        if host not in self.pinned:
-            return None
-        return 'NUMATopologyFilter' if self._servers_on(host) else None
+    def _by_usage(self, host: str, without: set[str]) -> str | None:
+        """The filter that refuses a host for what else is on the host."""
+        there = len(self._servers_on(host) - without)
+        most = self.pinned.get(host, there)
+        return 'NUMATopologyFilter' if there > most else None
 
     def _servers_on(self, host: str) -> set[str]:
         return {uuid for uuid, server in self.servers.items()

@@ -151,6 +151,40 @@ class IndexTestCase(tests.TestCase):
         self.assertEqual({shape}, said.forget_refusals())
         self.assertEqual({}, said.refusals(shape))
 
+    def test_a_host_that_is_refused_as_it_is(self) -> None:
+        row = self.put('h1', used=2)
+        self.put('h2', used=2)
+        shape, said = model.Shape.of({'VCPU': 2}), self.index.exclusions
+        column = self.index.classes['VCPU']
+        said.refuse(shape, {'h1': 'NUMATopologyFilter'}, crowded=True)
+        refused, fits = said.refused(shape), self.index.fits(shape)
+        assert refused is not None
+        self.assertFalse(refused.any())
+        self.assertEqual((6, 0), (
+            self.index.free[column][row],
+            self.index.free_for(shape)[column][row]))
+        self.assertEqual(0, self.index.free_at(row, column, shape))
+        self.assertEqual(1, self.index.has_room(shape, fits).sum())
+        self.assertTrue(self.index.could_take(shape, row))
+        # Other shapes have the room.
+        other = model.Shape.of({'VCPU': 1})
+        self.assertEqual(6, self.index.free_for(other)[column][row])
+        # Nova refuses the host without its servers as well.
+        said.refuse(shape, {'h1': 'NUMATopologyFilter'})
+        refused = said.refused(shape)
+        assert refused is not None
+        self.assertTrue(refused[row])
+        self.assertFalse(self.index.could_take(shape, row))
+        # The host changes.
+        said.refuse(shape, {'h1': 'NUMATopologyFilter'}, crowded=True)
+        self.put('h1', used=1)
+        self.assertEqual((7, set()), (
+            self.index.free_for(shape)[column][row], said.crowded(shape)))
+        for forget in (said.forget_refusals, lambda: said.keep_only([])):
+            said.refuse(shape, {'h2': 'NUMATopologyFilter'}, crowded=True)
+            forget()
+            self.assertEqual([], list(said.crowded(shape)))
+
     def test_plan_outlives_a_refresh(self) -> None:
         servers = self.server('s1', 3), self.server('s2', 2)
         for _ in range(2):

@@ -72,7 +72,7 @@ class FewHostsTestCase(SevenHostsTestCase):
         for name in list(self.nova.hosts)[1:]:
             self.nova.add_server('o', 8, name)
         pinned = self.nova.add_server('o', 2, 'h0')
-        self.nova.pinned = {'h0'}
+        self.nova.pinned = {'h0': 0}
         judge = self.nova._pending
 
         def freed(*args: Any) -> Any:

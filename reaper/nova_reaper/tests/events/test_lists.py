@@ -296,7 +296,7 @@ class UsageTestCase(test_engine.EngineTestCase):
 
     def test_a_host_that_is_freed(self) -> None:
         self.nova.add_host('h1', 8)
-        self.nova.pinned = {'h1'}
+        self.nova.pinned = {'h1': 0}
         pinned = self.nova.add_server('o', 2, 'h1')
         waiting = self.nova.add_server('w', 4)
         self.turns(10)
@@ -309,7 +309,7 @@ class UsageTestCase(test_engine.EngineTestCase):
 
     def test_a_host_that_changes_and_is_refused_still(self) -> None:
         self.nova.add_host('h1', 8)
-        self.nova.pinned = {'h1'}
+        self.nova.pinned = {'h1': 0}
         others = [self.nova.add_server('o', 1, 'h1') for _ in range(2)]
         waiting = self.nova.add_server('w', 4)
         self.turns(10)
