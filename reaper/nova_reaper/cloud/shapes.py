@@ -13,6 +13,7 @@ hosts the filters refuse is asked when something is about to be done.
 
 from collections.abc import Collection
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import datetime
 import functools
@@ -33,9 +34,13 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 
 LOG = log.getLogger(__name__)
-PREEMPTIBLE = 'reaper:preemptible'
+# Properties of flavors, each under our name and under that of Watcher's
+# specification for 2026.2. Ours goes first.
+PREEMPTIBLE = ('reaper:preemptible', 'lifecycle:preemptable')
+ACTIONS = ('reaper:action', 'lifecycle:preempt_policy')
 PRIORITY = 'reaper:priority'
 PENDING_TIMEOUT = 'reaper:pending_timeout'
+# In the metadata of a server: its owner's choice.
 ACTION = 'reaper:action'
 WAIT = 'reaper:wait'
 
@@ -70,14 +75,26 @@ def _warn_once(what: str, value: str, wanted: str) -> None:
                 what, value, wanted)
 
 
+def _first(flavor: nova.Flavor, names: Sequence[str], words: Collection[str]
+           ) -> str | None:
+    """The value of the first property of a flavor that has one of the words.
+
+    :returns: in lower case; None if there is no such property
+    """
+    for name in names:
+        value = flavor.extra_specs.get(name)
+        word = (value or '').strip().lower()
+        if word in words:
+            return word
+        if value is not None:
+            _warn_once(f'{name} of flavor {flavor.name}', value,
+                       ' or '.join(sorted(words, reverse=True)))
+    return None
+
+
 def is_preemptible(flavor: nova.Flavor) -> bool:
     """Whether the operator says that servers of the flavor may be ended."""
-    value = flavor.extra_specs.get(PREEMPTIBLE, 'false')
-    word = value.strip().lower()
-    if word not in ('true', 'false'):
-        _warn_once(f'{PREEMPTIBLE} of flavor {flavor.name}', value,
-                   'true or false')
-    return word == 'true'
+    return _first(flavor, PREEMPTIBLE, ('true', 'false')) == 'true'
 
 
 def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
@@ -135,13 +152,14 @@ def wait(server: nova.NovaServer, project: Mapping[str, str]
 def action(server: nova.NovaServer, most: int) -> model.Action:
     """How a preemptible server is ended.
 
-    The flavor decides; where it says nothing, the owner by the server's
-    metadata; else a server on a volume is shelved, and another deleted.
+    The flavor decides; where the flavor says nothing, the owner by the
+    server's metadata; else a server on a volume is shelved, and another
+    deleted.
 
     :param most: of how many GB on the host's disk owners may have shelved
     """
-    said = server.flavor.extra_specs.get(ACTION)
-    if said not in _ACTIONS:
+    said = _first(server.flavor, ACTIONS, _ACTIONS)
+    if said is None:
         said = server.metadata.get(ACTION)
         if said == model.Action.SHELVE and local_disk(server) > most:
             said = None

@@ -19,6 +19,8 @@ from oslo_config import cfg
 from oslo_log import log
 import oslo_messaging
 
+from nova_reaper.cloud import shapes
+
 LOG = log.getLogger(__name__)
 
 
@@ -97,7 +99,8 @@ def _hints(event_type: str, publisher_id: str, data: Mapping[str, Any]
         return [] if event_type.endswith('.start') else [Hint(Kind.SHAPE)]
     server, host = data['uuid'], data['host'] or ''
     specs = data['flavor']['nova_object.data'].get('extra_specs') or {}
-    preemptible = str(specs.get('reaper:preemptible', '')).lower() == 'true'
+    preemptible = any(str(specs.get(name, '')).strip().lower() == 'true'
+                      for name in shapes.PREEMPTIBLE)
     if event_type == 'instance.update':
         change = data['state_update']['nova_object.data']
         if change['state'] == 'pending' and not change['new_task_state']:

@@ -175,6 +175,25 @@ class FactsTestCase(tests.TestCase):
                 self.flavor(reaper__preemptible=value)), value)
         self.assertFalse(shapes.is_preemptible(self.flavor()))
 
+    def test_names_of_watcher(self) -> None:
+        for ours, theirs, wanted in (
+                (None, 'true', True), (None, 'false', False),
+                (None, 'yes', False), ('false', 'true', False),
+                ('true', 'false', True), ('maybe', 'true', True)):
+            specs = {'lifecycle__preemptable': theirs}
+            if ours:
+                specs['reaper__preemptible'] = ours
+            self.assertEqual(wanted, shapes.is_preemptible(
+                self.flavor(**specs)), specs)
+        for ours, theirs, said in (
+                (None, 'shelve', 'shelve'), ('delete', 'shelve', 'delete'),
+                ('never', 'shelve', 'shelve'), (None, 'hibernate', 'delete')):
+            specs = {'lifecycle__preempt_policy': theirs}
+            if ours:
+                specs['reaper__action'] = ours
+            self.assertEqual(said, shapes.action(
+                self.server(self.flavor(**specs)), 40), specs)
+
     def test_amounts_that_are_none(self) -> None:
         wanted = shapes.resources(self.server(self.flavor(**{
             'resources__CUSTOM_A': '²', 'resources__CUSTOM_B': '9' * 30})))

@@ -19,9 +19,9 @@ def payload(**data: Any) -> dict[str, Any]:
     return {'nova_object.name': 'SomePayload', 'nova_object.data': data}
 
 
-def instance(host: str | None = 'h1', preemptible: bool = False,
+def instance(host: str | None = 'h1', preemptible: str = '',
              **data: Any) -> dict[str, Any]:
-    specs = {'reaper:preemptible': 'true'} if preemptible else {}
+    specs = {preemptible: 'true'} if preemptible else {}
     return payload(uuid='s1', host=host,
                    flavor=payload(extra_specs=specs), **data)
 
@@ -99,9 +99,10 @@ class HintsTestCase(tests.TestCase):
             'flavor.update', payload(name='f')))
 
     def test_preemptible(self) -> None:
-        hint, _ = bus.hints('instance.create.end', 'nova-compute:h1',
-                               instance(preemptible=True))
-        self.assertTrue(hint.preemptible)
+        for name in ('reaper:preemptible', 'lifecycle:preemptable', ''):
+            hint, _ = bus.hints('instance.create.end', 'nova-compute:h1',
+                                instance(preemptible=name))
+            self.assertEqual(bool(name), hint.preemptible)
 
     def test_nonsense(self) -> None:
         for data in ({}, {'nova_object.data': None}, None, 'x', payload(),
