@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-import copy
 import functools
 
 from oslo_log import log as logging
@@ -18,6 +17,7 @@ from nova.conductor.tasks import rebuild_in_cell0
 from nova.conductor.tasks import recover_builds
 from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
+from nova import exception
 from nova import objects
 from nova.scheduler import lost_claims
 import nova_pending
@@ -79,17 +79,56 @@ class ComputeTaskManager:
                 lost_claims.delete(
                     context, self.report_client, build_request.instance_uuid)
 
-    def _cleanup_build_artifacts(self, context, exc, instances,
-                                 build_requests, request_specs,
-                                 block_device_mappings, tags,
+    @nova_pending.replaces('f1461f12f9d3f78a')
+    def _cleanup_build_artifacts(self, context, exc, instances, build_requests,
+                                 request_specs, block_device_mappings, tags,
                                  cell_mapping_cache):
-        # The request specs stay: a rebuild builds such a server by its spec.
-        kept = [copy.copy(spec) for spec in request_specs]
-        for spec in kept:
-            spec.destroy = lambda: None
-        released.ComputeTaskManager._cleanup_build_artifacts(
-            self, context, exc, instances, build_requests, kept,
-            block_device_mappings, tags, cell_mapping_cache)
+        for (instance, build_request, request_spec) in zip(
+                instances, build_requests, request_specs):
+            # Skip placeholders that were buried in cell0 or had their
+            # build requests deleted by the user before instance create.
+            if instance is None:
+                continue
+            updates = {'vm_state': vm_states.ERROR, 'task_state': None}
+            cell = cell_mapping_cache[instance.uuid]
+            with released.try_target_cell(context, cell) as cctxt:
+                self._set_vm_state_and_notify(cctxt, instance.uuid,
+                                              'build_instances', updates, exc,
+                                              request_spec)
+
+            # In order to properly clean-up volumes when deleting a server in
+            # ERROR status with no host, we need to store BDMs in the same
+            # cell.
+            if block_device_mappings:
+                self._create_block_device_mapping(
+                    cell, instance.flavor, instance.uuid,
+                    block_device_mappings)
+
+            # Like BDMs, the server tags provided by the user when creating the
+            # server should be persisted in the same cell so they can be shown
+            # from the API.
+            if tags:
+                with nova_context.target_cell(context, cell) as cctxt:
+                    self._create_tags(cctxt, instance.uuid, tags)
+
+            # NOTE(mdbooth): To avoid an incomplete instance record being
+            #                returned by the API, the instance mapping must be
+            #                created after the instance record is complete in
+            #                the cell, and before the build request is
+            #                destroyed.
+            # TODO(mnaser): The cell mapping should already be populated by
+            #               this point to avoid setting it below here.
+            inst_mapping = objects.InstanceMapping.get_by_instance_uuid(
+                context, instance.uuid)
+            inst_mapping.cell_mapping = cell
+            inst_mapping.save()
+
+            # Be paranoid about artifacts being deleted underneath us. The
+            # request spec stays: a rebuild builds the server by its spec.
+            try:
+                build_request.destroy()
+            except exception.BuildRequestNotFound:
+                pass
 
     @nova_pending.replaces('226adf693922e712')
     def _cleanup_when_reschedule_fails(
