@@ -355,6 +355,12 @@ class Reaper:
         self._coordinator.stop()
         self._book.leave()
 
+    def pause(self) -> None:
+        """Have nothing done any more, until somebody resumes."""
+        self._book.pause_at_once('SIGUSR1')
+        if self._engine:
+            self._engine.mailbox.wake()
+
     def reset(self) -> None:
         """Options that may change have been read again."""
         LOG.info('The configuration was read again; the mode is %s.',
@@ -386,12 +392,14 @@ def run(conf: reaper_conf.Configuration) -> int:
     # handler the first process of a container would ignore both.
     for number in (signal.SIGINT, signal.SIGALRM):
         signal.signal(number, lambda number, frame: os._exit(1))
-    for number in (signal.SIGHUP, signal.SIGTERM):
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda number, frame: told.put(number))
     reaper = Reaper(conf, lambda: told.put(ENDED))
     reaper.start()
-    while (word := told.get()) == signal.SIGHUP:
-        if mutate(conf):
+    while (word := told.get()) in (signal.SIGHUP, signal.SIGUSR1):
+        if word == signal.SIGUSR1:
+            reaper.pause()
+        elif mutate(conf):
             reaper.reset()
     signal.alarm(END)
     reaper.stop()

@@ -326,6 +326,19 @@ class Journal:
         self._switch = before
         return before or Record(kind)
 
+    def pause_at_once(self, by: str) -> None:
+        """Pause, whether or not the database can be used.
+
+        The record is written once the database can be used.
+
+        :param by: what has asked for the pause
+        """
+        if self.pause is None:
+            record = Record(Kind.PAUSE, detail={'by': by, 'why': ''})
+            self._switch = record
+            self.write(record)
+            LOG.warning('Paused by %s.', by)
+
     def flush(self, timeout: float) -> int:
         """Wait until all records are written, at most so many seconds.
 

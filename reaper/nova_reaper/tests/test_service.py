@@ -267,6 +267,11 @@ class EndTestCase(tests.TestCase):
         self.assertEqual(0, code)
         reaper.reset.assert_called_once_with()
 
+    def test_a_pause_before_it(self) -> None:
+        code, reaper = self.run_with(signal.SIGUSR1, signal.SIGTERM)
+        self.assertEqual(0, code)
+        reaper.pause.assert_called_once_with()
+
     def test_a_list_of_all_hosts_is_given_up(self) -> None:
         reaper = service.Reaper(fakes.configuration())
         begun, go_on = threading.Event(), threading.Event()
@@ -405,6 +410,11 @@ class SignalTestCase(tests.TestCase):
         self.configure('preempt')
         self.process.send_signal(signal.SIGHUP)
         self.wait_for('the mode is preempt')
+        self.assertIsNone(self.process.poll())
+
+    def test_a_signal_pauses(self) -> None:
+        self.process.send_signal(signal.SIGUSR1)
+        self.wait_for('Paused by SIGUSR1')
         self.assertIsNone(self.process.poll())
 
     def test_it_ends_at_once_in_a_terminal(self) -> None:

@@ -160,6 +160,28 @@ class JournalTestCase(tests.TestCase):
             self.book.work()
         self.assertTrue(self.book.error and self.book.pause)
 
+    def test_a_signal_while_the_database_is_gone(self) -> None:
+        with mock.patch.object(self.book.store, '_connection',
+                               side_effect=exception.DBConnectionError):
+            self.book.pause_at_once('SIGUSR1')
+            self.book.pause_at_once('SIGUSR1')
+            self.book._look_at = 0.0
+            self.book.work()
+        self.assertTrue(self.book.error and self.book.pause)
+        # The pause is written, and is found by others and after a restart.
+        for _ in range(2):
+            self.book._look_at = 0.0
+            self.book.work()
+        self.assertTrue(self.book.pause)
+        switch = self.book.store.switch()
+        assert switch
+        self.assertEqual((Kind.PAUSE, 'SIGUSR1'),
+                         (switch.kind, switch.detail['by']))
+        self.assertEqual(0, self.book.waiting)
+        # Whoever resumes after that is heard.
+        self.book.switch(Kind.RESUME, 'u', 'x')
+        self.assertIsNone(self.book.pause)
+
     def test_old_records_go_a_batch_at_a_time(self) -> None:
         self.conf.set_override('purge_batch', 2, 'journal')
         then = timeutils.utcnow(True) - datetime.timedelta(days=91)
