@@ -5,6 +5,7 @@
 import os
 import pathlib
 import subprocess
+import sys
 
 import fixtures
 from oslotest import base
@@ -15,6 +16,7 @@ BOOTSTRAP = (pathlib.Path(__file__).parents[2] / 'etc' / 'bootstrap' /
 # Answers a question by what the file has, and notes what is made there.
 CLIENT = r'''#!/usr/bin/env bash
 has() { grep -qxF -- "$1" "$CLOUD"; }
+echo "$*" >>"$ARGUMENTS"
 case "$*" in
   'token issue'*) has token ;;
   'user list'*) has user && echo nova-reaper; true ;;
@@ -26,7 +28,6 @@ case "$*" in
     has quota && echo properties -1 || echo properties 128 ;;
   'service list'*) echo compute; has service && echo compute-pending; true ;;
   'endpoint list'*) has endpoint && echo https://reaper:8782; true ;;
-  'user create'*) echo user ;;&
   'role add'*) echo "role ${*: -1}" ;;&
   'quota set'*) echo quota ;;&
   'service create'*) echo service ;;&
@@ -39,20 +40,55 @@ case "$*" in
 esac
 '''
 
+# The Python of the client, and what it finds as openstacksdk.
+PYTHON = r'''#!/bin/sh
+echo "$*" >>"$ARGUMENTS"
+exec "$REAL" "$@"
+'''
+LIBRARY = """
+import os
+import types
+
+
+def find_domain(name, ignore_missing):
+    return types.SimpleNamespace(id=name)
+
+
+def create_user(**values):
+    for file, words in (('CLOUD', ['user']), (
+            'OUT', ['user', *(f'{k}={v}' for k, v in values.items())])):
+        with open(os.environ[file], 'a') as out:
+            print(*words, file=out)
+
+
+def connect():
+    return types.SimpleNamespace(identity=types.SimpleNamespace(
+        find_domain=find_domain, create_user=create_user))
+"""
+
 
 class BootstrapTestCase(base.BaseTestCase):
 
     def setUp(self) -> None:
         super().setUp()
         folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
-        client = folder / 'openstack'
-        client.write_text(CLIENT)
-        client.chmod(0o755)
+        (folder / 'venv').mkdir()
+        for name, text in (('openstack', CLIENT), ('python3', PYTHON)):
+            script = folder / 'venv' / name
+            script.write_text(text)
+            script.chmod(0o755)
+        # Links to the command are followed to the environment.
+        (folder / 'openstack').symlink_to(folder / 'venv' / 'openstack')
+        (folder / 'library').mkdir()
+        (folder / 'library' / 'openstack.py').write_text(LIBRARY)
+        self.arguments = folder / 'arguments'
         self.cloud, self.asked = folder / 'cloud', folder / 'asked'
         self.cloud.write_text('token\n')
         self.environment = {
             'PATH': f'{folder}:{os.environ["PATH"]}', 'OUT': str(self.asked),
-            'CLOUD': str(self.cloud), 'NOVA_REAPER_PASSWORD': 'secret'}
+            'CLOUD': str(self.cloud), 'ARGUMENTS': str(self.arguments),
+            'REAL': sys.executable, 'PYTHONPATH': str(folder / 'library'),
+            'NOVA_REAPER_PASSWORD': 'secret'}
 
     def run_it(self, *words: str, code: int = 0) -> str:
         done = subprocess.run(
@@ -71,7 +107,7 @@ class BootstrapTestCase(base.BaseTestCase):
         out = self.run_it(*words)
         self.assertNotIn('missing', out)
         self.assertEqual([
-            'user create --domain default --password secret nova-reaper',
+            'user name=nova-reaper password=secret domain_id=default',
             'role add --user nova-reaper --user-domain default --project '
             'service --project-domain default admin',
             'role add --user nova-reaper --user-domain default --project '
@@ -86,6 +122,13 @@ class BootstrapTestCase(base.BaseTestCase):
         self.assertNotIn('made', out)
         self.assertEqual(7, len(self.made()))
         self.assertNotIn('missing', self.run_it(*words, '--check'))
+
+    def test_no_command_has_the_password_as_an_argument(self) -> None:
+        self.run_it('--url', 'https://reaper:8782')
+        self.assertIn('password=secret', self.made()[0])
+        arguments = self.arguments.read_text()
+        self.assertIn('- nova-reaper default', arguments)
+        self.assertNotIn('secret', arguments)
 
     def test_check_makes_nothing(self) -> None:
         out = self.run_it('--check', '--url', 'https://reaper:8782', code=1)
