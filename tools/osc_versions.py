@@ -75,6 +75,10 @@ def main(argv=None):
 def _build(folder):
     # setuptools leaves its work beside what it packs.
     shutil.copytree(ROOT / 'osc', folder / 'osc')
+    # What setup.py reads of the tree around it.
+    (folder / 'tools').mkdir()
+    for name in ('setup.cfg', 'tools/nova_pending_version.py'):
+        shutil.copy(ROOT / name, folder / name)
     _run(sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps',
          '--wheel-dir', folder, folder / 'osc')
     return next(folder.glob('*.whl'))
