@@ -153,9 +153,10 @@ What decides between sets of servers whose end would make room, in this order;
 the smaller value wins. ``priority`` is the highest priority in a set,
 ``count`` how many servers it has, ``deletes`` how many of them would be
 deleted and not shelved, ``priorities`` their priorities from the highest down,
-``leftover`` what would be free beyond what is needed (RAM, then VCPUs, then
-disk), ``youngest`` how long its servers have run, all together. A scorer that
-is not named decides nothing. No set ever has a server that could be left out.
+``leftover`` what would be free beyond what is needed (PCI devices of a
+flavor's alias that become free, then RAM, then VCPUs, then disk), ``youngest``
+how long its servers have run, all together. A scorer that is not named decides
+nothing. No set ever has a server that could be left out.
 
 A decision in a cloud of 10,000 hosts takes milliseconds if ``count`` is first,
 or second after ``priority``. In another order the reaper compares sets of

@@ -272,6 +272,8 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
             for server in itertools.chain(cloud.servers, _others(cloud))],
         'waiting': [{
             'id': waiting.id, 'resources': waiting.shape.amounts,
+            **({'devices': dict(waiting.shape.devices)}
+               if waiting.shape.devices else {}),
             'created_at': _written(waiting.created_at),
             **_differing(waiting.shape, model.Shape(()), 'required',
                          'member_of', 'host', 'fill_only'),
@@ -569,6 +571,7 @@ def _waiting(value: Any, path: str) -> tuple[dict[str, Any], dict[str, str]]:
     refused: dict[str, str] = values.pop('refused_by')
     shape = {name: values.pop(name) for name in _SHAPE}
     shape['fill_only'] = shape['fill_only'] or values['shelved']
+    shape['devices'] = tuple(sorted(shape['devices'].items()))
     values['shape'] = model.Shape.of(
         shape.pop('resources'), **shape,
         key=str(sorted(refused.items())) if refused else '')
@@ -612,6 +615,7 @@ def _option(option: cfg.Opt) -> Read[Any]:
 
 
 _RESOURCES = (_dict_of(_count()), _NEEDED)
+_DEVICES: tuple[Read[Any], Any] = (_dict_of(_count(1)), {})
 _NONE: frozenset[str] = frozenset()
 _NAMES = (_set_of(_plain_name), _NONE)
 _EXPRESSIONS = (_set_of(_expression), _NONE)
@@ -630,12 +634,12 @@ _COMMON: Table = {
     'preemptible': _OFF, 'priority': (_count(-model.MAX_INT), 0)}
 _SERVER: Table = {
     'id': (_name, _NEEDED), 'host': (_name, _NEEDED),
-    'resources': _RESOURCES, **_COMMON,
+    'resources': _RESOURCES, 'devices': _DEVICES, **_COMMON,
     'launched_at': _WHEN, 'last_ended_at': _WHEN,
     'action': (_word(model.Action), model.Action.DELETE),
     'locked': _OFF, 'busy': _OFF}
 _SHAPE: Table = {
-    'resources': _RESOURCES, 'required': _EXPRESSIONS,
+    'resources': _RESOURCES, 'devices': _DEVICES, 'required': _EXPRESSIONS,
     'member_of': _EXPRESSIONS, 'host': (_or_null(_name), None),
     'fill_only': _OFF}
 _WAITING: Table = {

@@ -221,7 +221,9 @@ def check_small(clouds):
         rand = random.Random(seed)
         world = brute_force.random_world(rand, 5, 8)
         waiting = brute_force.random_waiting(rand)
-        decision = choose.decide(world.index(OPTIONS), waiting, OPTIONS, NOW)
+        index = world.index(OPTIONS)
+        index.exclusions.refuse(waiting.shape, world.refused)
+        decision = choose.decide(index, waiting, OPTIONS, NOW)
         best = brute_force.decide(world, waiting, OPTIONS)
         if best is None:
             equal += decision.verdict is model.Verdict.WAIT
@@ -230,9 +232,9 @@ def check_small(clouds):
         victims = [server for server in world.servers
                    if server.id in decision.victims]
         equal += best == brute_force.cost(host, victims, waiting.shape)
-        needless += sum(makes_room(host, [
-            one for one in victims if one is not victim], waiting.shape)
-            for victim in victims)
+        needless += sum(brute_force.makes_room(host, [
+            one for one in victims if one is not victim], waiting.shape,
+            world.refused.get(host.name)) for victim in victims)
     output.print_row('of %d small clouds as brute force' % clouds, equal,
                      'needless: %d' % needless)
 

@@ -139,6 +139,7 @@ class Attempt:
     :ivar others: the hosts that come next; Nova is asked whether its filters
         refuse them, too, when it is asked for the host
     :ivar mode: the mode in which the decision was made
+    :ivar lacks: what the victims were chosen for though it seems to be free
     """
 
     waiting: model.Waiting
@@ -164,6 +165,7 @@ class Attempt:
     runner_up: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     others: tuple[str, ...] = ()
     mode: model.Mode | None = None
+    lacks: frozenset[index_module.Lack] = frozenset()
 
     @property
     def left(self) -> tuple[Victim, ...]:
@@ -415,7 +417,9 @@ class Attempts:
             others=choose.candidates(self._world.index, waiting, decision),
             runner_up=self._world.planner.runner_up(
                 waiting, decision, now) if victims else {},
-            mode=self._world.options.mode)
+            mode=self._world.options.mode,
+            lacks=self._world.index.exclusions.crowded(waiting.shape).get(
+                hypervisor.host, frozenset()))
         return True
 
     def go_on(self) -> None:
@@ -471,8 +475,10 @@ class Attempts:
         if found.host == current.host:
             if is_room:
                 return current.at(Step.SWAP)
-            if set(found.victims) <= {victim.id for victim in current.victims}:
-                # The swap leaves out those that need not end.
+            if current.lacks or set(found.victims) <= {
+                    victim.id for victim in current.victims}:
+                # The swap leaves out those that need not end. Once a host has
+                # changed it is not known any more what victims have to have.
                 return current
         # Plans of other attempts make room and prices come and go. If notices
         # followed each time, no attempt would ever end its victims.
@@ -624,25 +630,15 @@ class Attempts:
     def _leave_out(self, shape: model.Shape, outcome: Outcome) -> None:
         """Leave out the hosts that Nova's filters refuse.
 
-        A host that a filter refuses for what is on the host is tried once with
-        victims that have all that the shape asks for.
+        A host that was read since Nova judged it may have changed.
         """
-        current = outcome.attempt
-        exclusions, views = self._world.index.exclusions, self._world.views
-        crowded, refused = {}, {}
+        current, views = outcome.attempt, self._world.views
         for host, name in outcome.refused.items():
-            if name in index_module.LASTING:
-                refused[host] = name
-            elif host in views and views[host].read_at >= current.since:
-                # The host may have changed since Nova judged it.
-                continue
-            elif name in index_module.BY_USAGE and not (
-                    current.victims and host in exclusions.crowded(shape)):
-                crowded[host] = name
-            else:
-                refused[host] = name
-        exclusions.refuse(shape, refused)
-        exclusions.refuse(shape, crowded, crowded=True)
+            if name in index_module.LASTING or host not in views or (
+                    views[host].read_at < current.since):
+                self._world.index.exclusions.refuse(
+                    shape, {host: name}, current.lacks
+                    if host == current.host else frozenset())
 
     def _count(self, outcome: Outcome) -> str | None:
         """Count an outcome.

@@ -415,11 +415,15 @@ class Preempt:
         answer = self._nova.pending(current.id, asked, victims)
         refusal = _refusal(current, answer, asked)
         if refusal and refusal.refused and victims and others:
-            # What is on the other hosts is judged without their victims.
+            # The other hosts are judged with all that is on them: only the
+            # devices that are missing there have to come from victims.
             more = self._nova.pending(current.id, others).hosts
+            known = index_module.LASTING | (
+                {'PciPassthroughFilter'} if current.waiting.shape.devices
+                else set())
             return dataclasses.replace(refusal, refused={
                 **{host: name for host, name in more.items()
-                   if name in index_module.LASTING}, **refusal.refused})
+                   if name in known}, **refusal.refused})
         if refusal or not answer.token_required:
             return refusal
         objection = self._owners.objection(server)

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from collections.abc import Sized
 import dataclasses
 import datetime
+import enum
 import itertools
 import math
 from typing import TypeVar
@@ -34,6 +35,10 @@ from nova_reaper.cloud import model
 NONE = -(1 << 61)
 # After so many tries that a host seems to have room for in vain, it has none.
 DENIALS = 3
+
+# The class of PCI devices of an alias has a name that begins so and ends with
+# the alias. No resource class of Placement has such a name.
+DEVICE = 'PCI:'
 
 # For so many servers of a host Index.largest has sums.
 TOP = 6
@@ -169,16 +174,17 @@ class Slots:
             self._compact()
 
     def _order(self, server: model.Server) -> tuple[object, ...]:
-        return ([-server.resources.get(name, 0) for name in self._classes],
+        amounts = _amounts(server)
+        return ([-amounts.get(name, 0) for name in self._classes],
                 server.priority, server.action,
                 -to_micros(server.launched_at))
 
     def _write(self, row: int, start: int, servers: Sequence[model.Server],
                taken: Collection[str]) -> None:
         where = slice(start, start + len(servers))
+        amounts = [_amounts(server) for server in servers]
         for name, column in self._classes.items():
-            self.amounts[column][where] = [server.resources.get(name, 0)
-                                           for server in servers]
+            self.amounts[column][where] = [one.get(name, 0) for one in amounts]
         self.servers[where] = servers
         self.host_of[where] = row
         self.kind[where] = [self._kind(server) for server in servers]
@@ -204,7 +210,7 @@ class Slots:
     def _kind(self, server: model.Server) -> int:
         # All that a scorer looks at besides the age has to be part of it.
         kind = (tuple(sorted((name, amount) for name, amount
-                             in server.resources.items() if amount)),
+                             in _amounts(server).items() if amount)),
                 server.priority, server.action)
         return self._kinds.setdefault(kind, len(self._kinds))
 
@@ -240,6 +246,14 @@ class Slots:
             self.put(row, servers, taken)
 
 
+def _amounts(server: model.Server) -> Mapping[str, int]:
+    """What a server has, PCI devices included."""
+    if not server.devices:
+        return server.resources
+    return {**server.resources, **{
+        DEVICE + alias: amount for alias, amount in server.devices.items()}}
+
+
 # Filters of Nova whose verdict does not depend on what is on a host: it holds
 # until an aggregate, a service or a flavor changes. The verdict of any other
 # filter (NUMA, PCI devices, number of servers, groups) ends with each change
@@ -249,10 +263,32 @@ LASTING = frozenset({
     'AggregateMultiTenancyIsolation', 'AggregateTypeAffinityFilter',
     'ComputeCapabilitiesFilter', 'ComputeFilter', 'ImagePropertiesFilter',
     'IsolatedHostsFilter'})
-# Filters that may accept a host once servers there have ended.
-BY_USAGE = frozenset({
-    'AggregateNumInstancesFilter', 'NUMATopologyFilter', 'NumInstancesFilter',
-    'PciPassthroughFilter'})
+
+
+class Lack(enum.Enum):
+    """What has to come from servers that end on a host, whatever is free."""
+
+    AMOUNTS = 'amounts'  # all that is asked for, but for devices
+    DEVICES = 'devices'  # the PCI devices that are asked for
+    SERVER = 'server'    # something: a server, however small
+
+
+# Filters that may accept a host once servers there have ended, and what is to
+# come from those servers: the first, and the next if that does not do.
+BY_USAGE: Mapping[str, tuple[Lack, ...]] = {
+    'AggregateNumInstancesFilter': (Lack.SERVER,),
+    # Devices have to be of the right NUMA nodes, too.
+    'NUMATopologyFilter': (Lack.AMOUNTS, Lack.DEVICES),
+    'NumInstancesFilter': (Lack.SERVER,),
+    'PciPassthroughFilter': (Lack.DEVICES,)}
+
+
+def _at_most(free: Ints, rows: list[int], most: int) -> Ints:
+    """What is free, and on some rows no more than so much."""
+    if rows:
+        free = free.copy()
+        free[rows] = np.minimum(free[rows], most)
+    return free
 
 
 class Exclusions:
@@ -270,8 +306,9 @@ class Exclusions:
         self._refused: dict[model.Shape, dict[str, str]] = {}
         self._masks: dict[model.Shape, Bools] = {}
         self._refused_on: dict[str, set[model.Shape]] = {}
-        # Of the hosts that are refused, those where ends may help.
-        self._crowded: dict[model.Shape, set[str]] = {}
+        # Of the hosts that are refused, those where ends may help, and what
+        # has to come from servers that end there.
+        self._crowded: dict[model.Shape, dict[str, frozenset[Lack]]] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
         # By shape until when hosts are left out, by the host's name.
         self._withheld: dict[model.Shape, dict[str, datetime.datetime]] = {}
@@ -307,7 +344,7 @@ class Exclusions:
         for shape in ended:
             del self._refused[shape][host]
             self._masks.pop(shape, None)
-            self._crowded.get(shape, set()).discard(host)
+            self._crowded.get(shape, {}).pop(host, None)
         shapes -= ended
         if not shapes:
             self._refused_on.pop(host, None)
@@ -318,25 +355,40 @@ class Exclusions:
         self._masks.clear()
 
     def refuse(self, shape: model.Shape, by_host: Mapping[str, str],
-               crowded: bool = False) -> None:
+               lacks: frozenset[Lack] = frozenset()) -> None:
         """Say which filter of Nova's refuses a shape, by the host's name.
 
         A refusal holds until take_back(), or until the host changes if the
-        filter looks at what is on the host.
+        filter looks at what is on the host. By a filter that may accept a host
+        once servers there have ended the host becomes crowded, until servers
+        were chosen for all that may help.
 
-        :param crowded: whether the hosts may take the shape once servers there
-            have ended, though Placement may have room now
+        :param lacks: what servers were chosen for without which Nova has
+            judged the hosts
         """
-        if by_host:
-            self._refused.setdefault(shape, {}).update(by_host)
-            self._masks.pop(shape, None)
-            hosts = self._crowded.setdefault(shape, set())
-            if crowded:
-                hosts.update(by_host)
-            else:
-                hosts.difference_update(by_host)
-        for host in by_host:
+        for host, name in by_host.items():
+            crowded = self._crowded.setdefault(shape, {})
+            self._refused.setdefault(shape, {})[host] = name
             self._refused_on.setdefault(host, set()).add(shape)
+            left = [lack for lack in self._remedies(shape, name)
+                    if lack not in lacks]
+            if left:
+                crowded[host] = crowded.get(host, lacks) | {left[0]}
+            else:
+                crowded.pop(host, None)
+        self._masks.pop(shape, None)
+
+    @staticmethod
+    def _remedies(shape: model.Shape, name: str) -> Sequence[Lack]:
+        """What of ends may have a filter accept a host, one after another.
+
+        Which servers have the devices that ports ask for is not known: those
+        that have all else that is asked for may have the devices.
+        """
+        remedies = BY_USAGE.get(name, ())
+        if shape.devices or Lack.DEVICES not in remedies:
+            return remedies
+        return [Lack.AMOUNTS]
 
     def refusals(self, shape: model.Shape) -> Mapping[str, str]:
         """The filters that refuse a shape, by the host's name."""
@@ -352,12 +404,15 @@ class Exclusions:
             return None
         if shape not in self._masks:
             self._masks[shape] = self._mask(
-                by_host.keys() - self._crowded.get(shape, set()))
+                by_host.keys() - self._crowded.get(shape, {}).keys())
         return self._masks[shape]
 
-    def crowded(self, shape: model.Shape) -> Collection[str]:
-        """The hosts that filters refuse a shape until servers have ended."""
-        return self._crowded.get(shape, ())
+    def crowded(self, shape: model.Shape) -> Mapping[str, frozenset[Lack]]:
+        """The hosts that filters refuse a shape until servers have ended.
+
+        :returns: by host what has to come from these servers
+        """
+        return self._crowded.get(shape, {})
 
     def _mask(self, hosts: Iterable[str]) -> Bools:
         """Which rows have one of these hosts, by name."""
@@ -466,6 +521,24 @@ class Plan:
     written_at: float = math.inf
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Need:
+    """What a shape asks for of a resource class, or of PCI devices.
+
+    :ivar free: what hosts have free of it for servers of the shape
+    """
+
+    name: str
+    column: int
+    amount: int
+    free: Ints
+
+    @property
+    def lacking(self) -> Ints:
+        """What has to become free on each host."""
+        return np.maximum(self.amount - self.free, 0)
+
+
 class Index:
     """Hosts, their room and their preemptible servers.
 
@@ -530,9 +603,11 @@ class Index:
             count in ``host.used`` alone
         :returns: the row of the host
         """
-        for name in (*host.inventory, *host.used):
-            if name not in self.classes:
-                self._add_class(name)
+        servers = [server for server in servers if server.preemptible]
+        for name in (*host.inventory, *host.used, *(
+                DEVICE + alias for server in servers
+                for alias in server.devices)):
+            self._column(name)
         row = self.rows.get(host.name)
         if row is None:
             row = self._add_row(host.name)
@@ -544,8 +619,7 @@ class Index:
                 before.aggregates != host.aggregates):
             self._put_fit(row, host)
         self.enabled[row] = not host.disabled
-        self._put_room(row, [server for server in servers
-                             if server.preemptible])
+        self._put_room(row, servers)
         return row
 
     def remove(self, name: str) -> None:
@@ -596,27 +670,52 @@ class Index:
             del self._masks[next(iter(self._masks))]
         return mask
 
-    def free_for(self, shape: model.Shape) -> list[Ints]:
-        """What hosts have free for the servers of a shape, by resource class.
+    def needs(self, shape: model.Shape, row: int | None = None) -> list[Need]:
+        """What a shape needs, and what hosts have free of it for the shape.
 
-        Where a filter refuses a host as it is now, what Placement has free
-        there is of no use: the whole of what the shape asks for has to come
-        from servers that end.
+        Where a filter refuses a host as it is now, what is free there is of no
+        use: what the filter looks at has to come from servers that end. A host
+        with too many servers lacks one MB, which any of its servers frees. Of
+        PCI devices a host that no filter refuses has enough. Classes that
+        hosts get from other providers alone are left out.
+
+        :param row: of the only host that is asked for, None: all
         """
-        rows = [self.rows[name] for name in self.exclusions.crowded(shape)
-                if name in self.rows]
-        if not rows:
-            return self.free
-        free = [column.copy() for column in self.free]
-        for column in free:
-            column[rows] = np.minimum(column[rows], 0)
-        return free
+        rows = self._crowded(shape, row)
+        result = []
+        for name, amount in shape.resources:
+            if name in self.classes:
+                free = self.free[self.classes[name]]
+                free = free if row is None else free[row:row + 1]
+                free = _at_most(free, rows[Lack.AMOUNTS], 0)
+                if name == 'MEMORY_MB':
+                    free = _at_most(free, rows[Lack.SERVER], amount - 1)
+                result.append(Need(name, self.classes[name], amount, free))
+        if rows[Lack.DEVICES]:
+            enough = np.full(len(self.hosts) if row is None else 1, _MOST)
+            free = _at_most(enough, rows[Lack.DEVICES], 0)
+            result += [Need(DEVICE + alias, self._column(DEVICE + alias),
+                            amount, free) for alias, amount in shape.devices]
+        return result
 
-    def free_at(self, row: int, column: int, shape: model.Shape) -> int:
-        """As free_for(), of one host and resource class."""
-        host, free = self.hosts[row], int(self.free[column][row])
-        return min(free, 0) if host and (
-            host.name in self.exclusions.crowded(shape)) else free
+    def _crowded(self, shape: model.Shape, row: int | None
+                 ) -> dict[Lack, list[int]]:
+        """The rows of crowded hosts, by what has to come from servers.
+
+        :param row: of the only host, which is then number 0; None: all
+        """
+        rows: dict[Lack, list[int]] = {lack: [] for lack in Lack}
+        crowded = self.exclusions.crowded(shape)
+        if row is None:
+            found = [(self.rows[name], lacks)
+                     for name, lacks in crowded.items() if name in self.rows]
+        else:
+            host = self.hosts[row]
+            found = [(0, crowded.get(host.name, frozenset()))] if host else []
+        for at, lacks in found:
+            for lack in lacks:
+                rows[lack].append(at)
+        return rows
 
     def free_of(self, name: str, row: int) -> int:
         """What a host has free of a resource class, NONE without inventory."""
@@ -630,32 +729,27 @@ class Index:
                 host.name in self.exclusions.refusals(shape) and
                 host.name not in self.exclusions.crowded(shape)):
             return False
-        only = slice(row, row + 1)
-        fits = self._fits(shape, only)
+        fits = self._fits(shape, slice(row, row + 1))
         not_offered = self.exclusions.not_offered(shape)
         if not_offered is not None and not_offered[row]:
             # Placement has no room where the index sees some; where the index
             # sees none, ends may make some.
-            return bool(fits[0] and not self.has_room(shape, fits, only)[0])
+            return bool(fits[0] and not self.has_room(shape, fits, row)[0])
         return bool(fits[0])
 
     def has_room(self, shape: model.Shape, fits: Bools,
-                 rows: slice = slice(None)) -> Bools:
+                 row: int | None = None) -> Bools:
         """Those of the hosts that a shape fits on that have room for it now.
 
         :param fits: of the rows, whether they could take the shape if they
             were empty
+        :param row: the only one, None: all
         """
-        room, columns = fits.copy(), self.free_for(shape)
-        for name, amount in shape.resources:
-            column = self.classes.get(name)
-            if column is None:
-                # The hosts that fit get the class from other providers.
-                continue
-            free = columns[column][rows]
-            enough = free >= amount
-            if name in shape.elsewhere:
-                enough |= free == NONE
+        room = fits.copy()
+        for need in self.needs(shape, row):
+            enough = need.free >= need.amount
+            if need.name in shape.elsewhere:
+                enough |= need.free == NONE
             room &= enough
         return room
 
@@ -771,6 +865,12 @@ class Index:
         self.known[row] = True
         self.exclusions.add_row()
         return row
+
+    def _column(self, name: str) -> int:
+        """The number of a class, which is new if it was not known."""
+        if name not in self.classes:
+            self._add_class(name)
+        return self.classes[name]
 
     def _add_class(self, name: str) -> None:
         self.classes[name] = len(self.classes)

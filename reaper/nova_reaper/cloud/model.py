@@ -165,6 +165,8 @@ class Server:
 
     :ivar host: the name of its host
     :ivar resources: what it has allocated there
+    :ivar devices: how many PCI devices its flavor asks for, by alias, which
+        Placement does not know of
     :ivar preemptible: whether the operator's flavor says that it may be ended
     :ivar launched_at: None if it is not known: long ago
     :ivar last_ended_at: when the reaper last ended it, None if never
@@ -189,6 +191,7 @@ class Server:
     locked: bool = False
     busy: bool = False
     generation: int | None = None
+    devices: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -208,6 +211,8 @@ class Shape:
         that has none of its own: such a host is not judged by them
     :ivar key: tells apart what is else the same, for which Nova's filters may
         answer differently (image, hints, group, tenant aggregates)
+    :ivar devices: pairs of alias and number of the PCI devices that the flavor
+        asks for, which Placement does not know of
     """
 
     resources: tuple[tuple[str, int], ...]
@@ -217,6 +222,7 @@ class Shape:
     fill_only: bool = False
     key: str = ''
     elsewhere: frozenset[str] = frozenset()
+    devices: tuple[tuple[str, int], ...] = ()
 
     @property
     def amounts(self) -> dict[str, int]:

@@ -43,6 +43,8 @@ PENDING_TIMEOUT = 'reaper:pending_timeout'
 # In the metadata of a server: its owner's choice.
 ACTION = 'reaper:action'
 WAIT = 'reaper:wait'
+# Nova's extra spec for PCI devices of a flavor: "ALIAS:NUMBER,ALIAS:NUMBER".
+ALIAS = 'pci_passthrough:alias'
 
 # Keys of a victim's metadata: the notice that its guest can read.
 TERMINATE_AT = 'reaper:terminate_at'
@@ -221,6 +223,21 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
     return {name: amount for name, amount in wanted.items() if amount}
 
 
+def devices(flavor: nova.Flavor) -> dict[str, int]:
+    """How many PCI devices a flavor asks for, by alias.
+
+    Nova builds no servers of a flavor that says it otherwise than as
+    "ALIAS:NUMBER,ALIAS:NUMBER": what is otherwise counts for nothing.
+    """
+    wanted: dict[str, int] = {}
+    for item in flavor.extra_specs.get(ALIAS, '').split(','):
+        alias, _sep, number = map(str.strip, item.partition(':'))
+        if alias and number.isdecimal() and int(number):
+            wanted[alias] = min(wanted.get(alias, 0) + int(number),
+                                model.MAX_INT)
+    return wanted
+
+
 def is_id(text: str | None) -> bool:
     """Whether a text is an ID as Nova writes it, and so may be a notice's."""
     return uuidutils.is_uuid_like(text) and text == str(uuid.UUID(text))
@@ -396,6 +413,8 @@ class Shapes:
         # The first of the queries that some host could answer.
         chosen = next((one for one in asked if all(
             name in classes for name, _ in one.resources)), asked[-1])
+        chosen = dataclasses.replace(chosen, devices=tuple(
+            sorted(devices(server.flavor).items())))
         if server.shelved or server.failed:
             # A shelved server was ended to make room, and of a server in
             # ERROR Nova does not tell which hosts refuse it.

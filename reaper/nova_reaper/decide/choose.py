@@ -134,8 +134,10 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
                      f'{int(protected.sum())} of the hosts would free enough '
                      'and are protected for now.', model.Hindrance.PROTECTED)
     detail += ' No preemptible servers on one host would free enough'
-    if (fits & index.enabled & ~eligible).any():
-        names = set(index.exclusions.refusals(shape).values())
+    could = fits & index.enabled
+    names = {name for host, name in index.exclusions.refusals(shape).items()
+             if host in index.rows and could[index.rows[host]]}
+    if names:
         detail += f' that {", ".join(sorted(names))} would accept'
     return _wait(waiting, reason, f'{detail}.')
 
@@ -219,10 +221,10 @@ def could_help(index: index_module.Index, demand: model.Demand,
     if demand.below is not None:
         mine = mine & (table.priority[where] < demand.below)
     return index.could_take(demand.shape, row) and all(
-        index.free_at(row, column, demand.shape) +
-        table.amounts[column][where][mine].sum(dtype=np.int64) >= amount
-        for column, amount in ((index.classes[name], amount) for name, amount
-                               in demand.shape.by_host))
+        need.free[0] + table.amounts[need.column][where][mine].sum(
+            dtype=np.int64) >= need.amount
+        for need in index.needs(demand.shape, row)
+        if need.name not in demand.shape.elsewhere)
 
 
 def protected_until(index: index_module.Index, waiting: model.Waiting,
@@ -258,11 +260,9 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
     rows = np.flatnonzero(eligible)
     if not len(rows) or not shape.resources:
         return None
-    free = index.free_for(shape)
-    lacking = np.stack([
-        np.maximum(amount - free[index.classes[name]][rows], 0)
-        for name, amount in shape.resources])
-    asked = [amount for _name, amount in shape.resources]
+    needs = index.needs(shape)
+    lacking = np.stack([need.lacking[rows] for need in needs])
+    asked = [need.amount for need in needs]
     shares = (lacking.T / asked).sum(axis=1)
     # Sums of floats are not exact: what is as good as equal is equal.
     return _name(index, int(rows[shares.round(9).argmin()]))

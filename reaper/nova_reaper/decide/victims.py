@@ -76,7 +76,7 @@ class Sets:
 class Problem:
     """What has to be covered, and with what.
 
-    :ivar columns: the resource classes that are asked for
+    :ivar columns: the classes of what is asked for
     :ivar need: for each of those, what each host lacks of it
     :ivar left: how many servers of each project may be ended
     """
@@ -343,9 +343,13 @@ class Scorers:
         return -np.sort(-self.index.slots.priority[sets.members], axis=1)
 
     def leftover(self, sets: Sets) -> Ints:
-        """What of RAM, then VCPUs, then disk is left over on the host."""
+        """What of RAM, then VCPUs, then disk is left over on the host.
+
+        Before those comes how many PCI devices become free that are not asked
+        for.
+        """
         index, asked = self.index, self.shape.amounts
-        columns = []
+        columns = [self._devices(sets)]
         for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
             column = index.classes[name]
             free = index.free[column][sets.rows]
@@ -354,6 +358,18 @@ class Scorers:
             columns.append(np.where(free == index_module.NONE, 0,
                                     free + freed - asked.get(name, 0)))
         return np.stack(columns, axis=1)
+
+    def _devices(self, sets: Sets) -> Ints:
+        """How many devices a set has beyond those that are asked for."""
+        index, beyond = self.index, np.zeros(len(sets), np.int64)
+        asked = {index_module.DEVICE + alias: amount
+                 for alias, amount in self.shape.devices}
+        for name, column in index.classes.items():
+            if name.startswith(index_module.DEVICE):
+                freed = index.slots.amounts[column][sets.members].sum(
+                    axis=1, dtype=np.int64)
+                beyond += np.maximum(freed - asked.get(name, 0), 0)
+        return beyond
 
     def youngest(self, sets: Sets) -> Ints:
         """The time for which the servers of a set have run, all together."""
@@ -423,13 +439,12 @@ def find(scorers: Scorers, demand: model.Demand, rows: Bools,
 def room_without(index: index_module.Index, shape: model.Shape,
                  slots: Bools | Ints) -> Bools:
     """The hosts on which there was room if the servers of slots were gone."""
-    host_of, free = index.slots.host_of[slots], index.free_for(shape)
+    host_of = index.slots.host_of[slots]
     rows = np.ones(len(index.hosts), np.bool_)
-    for name, amount in shape.resources:
-        column = index.classes[name]
-        freed = np.bincount(host_of, index.slots.amounts[column][slots],
+    for need in index.needs(shape):
+        freed = np.bincount(host_of, index.slots.amounts[need.column][slots],
                             len(rows)).astype(np.int64)
-        rows &= free[column] + freed >= amount
+        rows &= need.free + freed >= need.amount
     return rows
 
 
@@ -440,12 +455,11 @@ def at_least(index: index_module.Index, shape: model.Shape, rows: Bools
     :param rows: the hosts; those that no ends would help are taken out of it
     :returns: for each row of the index
     """
-    result, free = np.ones(len(rows), np.int64), index.free_for(shape)
-    for name, amount in shape.resources:
-        column = index.classes[name]
-        need = np.maximum(amount - free[column], 0)
-        rows &= need <= index.endable[column]
-        np.maximum(result, _at_least(index, column, need), out=result)
+    result = np.ones(len(rows), np.int64)
+    for need in index.needs(shape):
+        lacking = need.lacking
+        rows &= lacking <= index.endable[need.column]
+        np.maximum(result, _at_least(index, need.column, lacking), out=result)
     return result
 
 
@@ -477,19 +491,16 @@ class _Search:
         self.by_count = first in ((), ('count',))
         self.exact = True
         self.steps = STEPS
-        columns = [index.classes[name]
-                   for name, _amount in demand.shape.resources]
-        free = index.free_for(demand.shape)
-        needs = [np.maximum(amount - free[column], 0)
-                 for column, (_name, amount)
-                 in zip(columns, demand.shape.resources)]
         self.rows = rows.copy()
         self.at_least = at_least(index, demand.shape, self.rows)
         allowed = np.full(len(self.table.projects) + 1, FAR)
         for project, ends in left.items():
             if project in self.table.projects:
                 allowed[self.table.projects[project]] = ends
-        self.problem = Problem(self.table, columns, needs, allowed)
+        needs = index.needs(demand.shape)
+        self.problem = Problem(
+            self.table, [need.column for need in needs],
+            [need.lacking for need in needs], allowed)
 
     def run(self) -> Result:
         """Find the best sets."""

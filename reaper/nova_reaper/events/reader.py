@@ -346,7 +346,8 @@ class Reader:
                     self.locked_by_admin(server)),
             busy=bool(server.task_state or
                       server.status not in shapes.ENDABLE),
-            generation=share.generation)
+            generation=share.generation,
+            devices=shapes.devices(server.flavor))
 
     def action(self, server: nova.NovaServer) -> model.Action:
         """How a preemptible server is ended."""

@@ -19,15 +19,21 @@ from nova_reaper.cloud import index
 from nova_reaper.cloud import model
 
 NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
+ALIASES = ('gpu', 'fpga')
+FILTERS = ('NUMATopologyFilter', 'NumInstancesFilter', 'PciPassthroughFilter')
 LONG_AGO = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class World:
-    """Hosts with what is used on them, and the servers on them."""
+    """Hosts with what is used on them, and the servers on them.
+
+    :ivar refused: the filter that refuses a host as it is, by the host's name
+    """
 
     hosts: Sequence[model.Host]
     servers: Sequence[model.Server]
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def index(self, options: model.Options) -> index.Index:
         """The index of this world."""
@@ -104,13 +110,16 @@ def cost(host: model.Host, victims: Sequence[model.Server],
             left = (free(host, name) - shape.amounts.get(name, 0) +
                     sum(server.resources.get(name, 0) for server in victims))
         leftover.append(left)
+    asked = dict(shape.devices)
+    beyond = sum(max(0, freed(victims, alias) - asked.get(alias, 0))
+                 for alias in ALIASES)
     priorities = sorted((server.priority for server in victims), reverse=True)
     scores = {
         'priority': priorities[:1],
         'count': len(victims),
         'deletes': sum(server.action == 'delete' for server in victims),
         'priorities': priorities,
-        'leftover': leftover,
+        'leftover': [beyond, *leftover],
         'youngest': sum(((NOW - (server.launched_at or LONG_AGO))
                          for server in victims), datetime.timedelta())}
     return tuple(scores[name] for name in options.scorers)
@@ -131,7 +140,8 @@ def decide(cloud: World, waiting: model.Waiting, options: model.Options,
             fitting = [
                 cost(host, some, waiting.shape, options)
                 for some in itertools.combinations(mine, size)
-                if makes_room(host, some, waiting.shape) and
+                if makes_room(host, some, waiting.shape,
+                              cloud.refused.get(host.name)) and
                 within(some, ends_left or {})]
             # Room that is there is taken, whatever it leaves over.
             found += [(size > 0, one) for one in fitting]
@@ -140,12 +150,28 @@ def decide(cloud: World, waiting: model.Waiting, options: model.Options,
     return min(found)[1] if found else None
 
 
+def freed(victims: Sequence[model.Server], alias: str) -> int:
+    """How many PCI devices servers have."""
+    return sum(server.devices.get(alias, 0) for server in victims)
+
+
 def makes_room(host: model.Host, victims: Sequence[model.Server],
-               shape: model.Shape) -> bool:
-    """Whether a host has room when these are gone."""
-    return all(free(host, name) + sum(server.resources.get(name, 0)
-                                      for server in victims) >= amount
-               for name, amount in shape.resources)
+               shape: model.Shape, refused: str | None = None) -> bool:
+    """Whether a host has room when these are gone.
+
+    :param refused: the filter that refuses the host as it is
+    """
+    if refused == 'NumInstancesFilter' and not victims:
+        return False
+    if refused == 'PciPassthroughFilter' and not all(
+            freed(victims, alias) >= number
+            for alias, number in shape.devices):
+        return False
+    whole = refused == 'NUMATopologyFilter' or (
+        refused == 'PciPassthroughFilter' and not shape.devices)
+    return all((min(free(host, name), 0) if whole else free(host, name)) +
+               sum(server.resources.get(name, 0) for server in victims) >=
+               amount for name, amount in shape.resources)
 
 
 def within(victims: Sequence[model.Server],
@@ -157,10 +183,12 @@ def within(victims: Sequence[model.Server],
 
 def waiting(resources: Mapping[str, int], number: int = 1, *,
             required: Iterable[str] = (), member_of: Iterable[str] = (),
-            host: str | None = None, **others: Any) -> model.Waiting:
+            host: str | None = None, devices: Mapping[str, int] | None = None,
+            **others: Any) -> model.Waiting:
     """A server that waits."""
     shape = model.Shape.of(resources, required=frozenset(required),
-                           member_of=frozenset(member_of), host=host)
+                           member_of=frozenset(member_of), host=host,
+                           devices=tuple(sorted((devices or {}).items())))
     others.setdefault('created_at', NOW)
     return model.Waiting(f'w{number}', shape, **others)
 
@@ -182,7 +210,7 @@ def carried_out(cloud: World, decision: model.Decision,
             for name, amount in resources.items():
                 used[name] = used.get(name, 0) + sign * amount
         hosts.append(dataclasses.replace(host, used=used))
-    return World(hosts, servers)
+    return World(hosts, servers, cloud.refused)
 
 
 def random_world(rand: random.Random, hosts: int = 4,
@@ -204,6 +232,7 @@ def random_world(rand: random.Random, hosts: int = 4,
             running.append(model.Server(
                 f'{name}-s{at}', name, resources,
                 project=rand.choice('ab'),
+                devices=random_devices(rand),
                 preemptible=rand.random() < 0.85,
                 priority=rand.choice((0, 0, 1, 2, -1000)),
                 action=rand.choice(list(model.Action)),
@@ -211,7 +240,8 @@ def random_world(rand: random.Random, hosts: int = 4,
                     seconds=rand.choice((0, 599, 600, 7200, 90000))))),
                 locked=rand.random() < 0.05, busy=rand.random() < 0.05))
     result = world(totals, running)
-    return World([_odd(rand, host) for host in result.hosts], running)
+    return World([_odd(rand, host) for host in result.hosts], running, {
+        host: rand.choice(FILTERS) for host in totals if rand.random() < 0.4})
 
 
 def _odd(rand: random.Random, host: model.Host) -> model.Host:
@@ -239,6 +269,12 @@ def random_resources(rand: random.Random, most: int) -> dict[str, int]:
     return {name: amount for name, amount in result.items() if amount}
 
 
+def random_devices(rand: random.Random) -> dict[str, int]:
+    """What PCI devices a server may have."""
+    return {alias: rand.randint(1, 2) for alias in ALIASES
+            if rand.random() < 0.3}
+
+
 def random_waiting(rand: random.Random, number: int = 1) -> model.Waiting:
     """A server that waits, for anything that may be asked for."""
     odd = rand.random() < 0.3
@@ -249,5 +285,6 @@ def random_waiting(rand: random.Random, number: int = 1) -> model.Waiting:
         member_of=[rand.choice(('az1', '!az2', 'in:az1,az2', '!in:az1,az2'))
                    ] if rand.random() < 0.3 else [],
         host=rand.choice((None,) * 8 + ('h0', 'h9')),
+        devices=random_devices(rand),
         preemptible=rand.random() < 0.3, priority=rand.randint(0, 2),
         project=rand.choice('abc'))

@@ -6,7 +6,9 @@ The Nova here does what the reaper sees of the real one: it answers the same
 routes in the same form, and moves allocations in Placement as Nova does.
 """
 
+import collections
 from collections.abc import Callable
+from collections.abc import Collection
 import datetime
 from email import utils
 import json
@@ -203,6 +205,9 @@ class Nova:
     :ivar disabled: names of the hosts that are
     :ivar pinned: by host, how many servers may be there for another to fit
         beside them; NUMATopologyFilter refuses the host while more are
+    :ivar most: as pinned, for NumInstancesFilter
+    :ivar devices: by host, how many PCI devices of each alias it has; other
+        hosts have none
     :ivar cell_down: IDs of servers, and names of hosts, of a cell that Nova
         cannot reach; the hosts of these servers are of the cell, too
     :ivar has_reason: whether it has the last microversion of nova-pending
@@ -231,6 +236,8 @@ class Nova:
         self.cell_down: set[str] = set()
         self.disabled: set[str] = set()
         self.pinned: dict[str, int] = {}
+        self.most: dict[str, int] = {}
+        self.devices: dict[str, dict[str, int]] = {}
         self.clock_off = 0.0
         self.auth = Token(SERVICE)
         self.rebuilt_by: list[str] = []
@@ -387,16 +394,25 @@ class Nova:
                   if name.startswith('resources:'))])}) + self.asks_also],
             'hosts': [{'host': name, 'uuid': provider,
                        'refused_by': self.refused_by.get(name) or
-                       self._by_usage(name, without)}
+                       self._by_usage(name, server, without)}
                       for name, provider in self.hosts.items()
                       if name in asked and self.cell_down.isdisjoint(
                           {name} | self._servers_on(name))]})
 
-    def _by_usage(self, host: str, without: set[str]) -> str | None:
+    def _by_usage(self, host: str, server: dict[str, Any],
+                  without: Collection[str] = ()) -> str | None:
         """The filter that refuses a host for what else is on the host."""
-        there = len(self._servers_on(host) - without)
-        most = self.pinned.get(host, there)
-        return 'NUMATopologyFilter' if there > most else None
+        there = self._servers_on(host).difference(without)
+        if len(there) > self.pinned.get(host, len(there)):
+            return 'NUMATopologyFilter'
+        if len(there) > self.most.get(host, len(there)):
+            return 'NumInstancesFilter'
+        free = collections.Counter(self.devices.get(host, {}))
+        for other in there:
+            free.subtract(_devices(self.servers[other]))
+        return 'PciPassthroughFilter' if any(
+            free[alias] < number for alias, number
+            in _devices(server).items()) else None
 
     def _servers_on(self, host: str) -> set[str]:
         return {uuid for uuid, server in self.servers.items()
@@ -479,14 +495,18 @@ class Nova:
         if self.builds != 'ACTIVE' or not consumer.amounts:
             server['status'] = self.builds.replace('ACTIVE', 'PENDING')
             return Answer(202, b'')
+        host = next(name for name, item in self.hosts.items()
+                    if item in consumer.amounts)
+        if self._by_usage(host, server):
+            # As the scheduler, whose filters judge the host of a hold, too.
+            server['status'] = 'PENDING'
+            return Answer(202, b'')
         # As claim_resources: the owner's name, the type as it was.
         self.room.placement.write([placement.Consumer(
             consumer.id, consumer.amounts, server['tenant_id'], 'user',
             'INSTANCE', consumer.generation)])
         server['status'] = 'ACTIVE'
-        server['OS-EXT-SRV-ATTR:host'] = next(
-            name for name, item in self.hosts.items()
-            if item in consumer.amounts)
+        server['OS-EXT-SRV-ATTR:host'] = host
         return Answer(202, b'')
 
     def _reset(self, server: dict[str, Any], value: Any) -> Answer:
@@ -535,10 +555,15 @@ class Nova:
                    status: str = '', preemptible: bool = False,
                    project: str = 'owner', image: bool = True,
                    metadata: dict[str, str] | None = None, asked: bool = True,
-                   **specs: str) -> str:
-        """A server on a host, or one that waits."""
+                   devices: str = '', **specs: str) -> str:
+        """A server on a host, or one that waits.
+
+        :param devices: what its flavor says of PCI devices
+        """
         if preemptible:
             specs['reaper:preemptible'] = 'true'
+        if devices:
+            specs['pci_passthrough:alias'] = devices
         called = f'm{vcpus}{"p" * preemptible}'
         flavor = {
             'vcpus': vcpus, 'ram': vcpus * 1024, 'disk': 0, 'ephemeral': 0,
@@ -560,6 +585,13 @@ class Nova:
             self.room.allocate(server, self.hosts[host], project,
                                VCPU=vcpus, MEMORY_MB=vcpus * 1024)
         return server
+
+
+def _devices(server: dict[str, Any]) -> dict[str, int]:
+    """The PCI devices that a server was given, or asks for, by alias."""
+    said = server['flavor']['extra_specs'].get('pci_passthrough:alias', '')
+    return {alias: int(number) for alias, number
+            in re.findall(r'([^:,]+):(\d+)(?=,|$)', said)}
 
 
 def _now() -> str:

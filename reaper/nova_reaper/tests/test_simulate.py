@@ -513,7 +513,8 @@ class SimulateTestCase(tests.TestCase):
         options = model.Options(mode=rand.choice(
             (model.Mode.PREEMPT, model.Mode.OBSERVE)))
         decisions = simulate.simulate(simulate.Snapshot(
-            NOW, options, world.hosts, world.servers, waiting))
+            NOW, options, world.hosts, world.servers, waiting,
+            {one.shape: world.refused for one in waiting}))
         self.assertEqual({one.id for one in waiting},
                          {decision.server for decision in decisions})
         self.assertEqual(len(waiting), len(decisions))
@@ -630,6 +631,31 @@ class SnapshotTestCase(tests.TestCase):
         self.assertEqual({'VCPU': 5}, again.hosts[0].used)
         self.assertEqual(model.Verdict.WAIT,
                          simulate.simulate(again)[0].verdict)
+
+    def test_devices(self) -> None:
+        given = document()
+        given['hosts'] = [{'name': 'h1', 'inventory': {'VCPU': {'total': 8}}}]
+        given['servers'] = [
+            {'id': 's1', 'host': 'h1', 'resources': {'VCPU': 1},
+             'preemptible': True},
+            {'id': 's2', 'host': 'h1', 'resources': {'VCPU': 2},
+             'devices': {'gpu': 1}, 'preemptible': True}]
+        given['waiting'] = [
+            {'id': 'w1', 'resources': {'VCPU': 1}, 'devices': {'gpu': 1},
+             'refused_by': {'h1': 'PciPassthroughFilter'}}]
+        cloud = simulate.parse(given, NOW)
+        self.assertEqual(('s2',), simulate.simulate(cloud)[0].victims)
+        self.assertEqual((('gpu', 1),), cloud.waiting[0].shape.devices)
+        written = simulate.to_document(cloud)
+        self.assertEqual(
+            [{}, {'gpu': 1}, {'gpu': 1}],
+            [item.get('devices', {}) for item
+             in (*written['servers'], *written['waiting'])])
+        for wrong in ({'gpu': 0}, {'': 1}, ['gpu'], {'gpu': '1'}):
+            given['servers'][1]['devices'] = wrong
+            error = self.assertRaises(simulate.BadInput, simulate.parse, given,
+                                      NOW)
+            self.assertIn('servers[1].devices', str(error))
 
     def test_times_keep_their_moment(self) -> None:
         given = document()

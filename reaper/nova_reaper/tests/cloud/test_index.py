@@ -155,35 +155,87 @@ class IndexTestCase(tests.TestCase):
         row = self.put('h1', used=2)
         self.put('h2', used=2)
         shape, said = model.Shape.of({'VCPU': 2}), self.index.exclusions
-        column = self.index.classes['VCPU']
-        said.refuse(shape, {'h1': 'NUMATopologyFilter'}, crowded=True)
+        said.refuse(shape, {'h1': 'NUMATopologyFilter'})
         refused, fits = said.refused(shape), self.index.fits(shape)
         assert refused is not None
         self.assertFalse(refused.any())
         self.assertEqual((6, 0), (
-            self.index.free[column][row],
-            self.index.free_for(shape)[column][row]))
-        self.assertEqual(0, self.index.free_at(row, column, shape))
+            self.index.free_of('VCPU', row), self.free_for(shape, row)))
         self.assertEqual(1, self.index.has_room(shape, fits).sum())
         self.assertTrue(self.index.could_take(shape, row))
         # Other shapes have the room.
         other = model.Shape.of({'VCPU': 1})
-        self.assertEqual(6, self.index.free_for(other)[column][row])
+        self.assertEqual(6, self.free_for(other, row))
         # Nova refuses the host without its servers as well.
-        said.refuse(shape, {'h1': 'NUMATopologyFilter'})
+        lacks = said.crowded(shape)['h1']
+        said.refuse(shape, {'h1': 'NUMATopologyFilter'}, lacks)
         refused = said.refused(shape)
         assert refused is not None
         self.assertTrue(refused[row])
         self.assertFalse(self.index.could_take(shape, row))
         # The host changes.
-        said.refuse(shape, {'h1': 'NUMATopologyFilter'}, crowded=True)
+        said.refuse(shape, {'h1': 'NUMATopologyFilter'})
         self.put('h1', used=1)
-        self.assertEqual((7, set()), (
-            self.index.free_for(shape)[column][row], said.crowded(shape)))
+        self.assertEqual((7, {}), (
+            self.free_for(shape, row), said.crowded(shape)))
         for forget in (said.forget_refusals, lambda: said.keep_only([])):
-            said.refuse(shape, {'h2': 'NUMATopologyFilter'}, crowded=True)
+            said.refuse(shape, {'h2': 'NUMATopologyFilter'})
             forget()
-            self.assertEqual([], list(said.crowded(shape)))
+            self.assertEqual({}, said.crowded(shape))
+
+    def test_what_has_to_come_from_servers(self) -> None:
+        row = self.put('h1', used=2)
+        plain = model.Shape.of({'VCPU': 2})
+        both = dataclasses.replace(plain, devices=(('gpu', 2),))
+        amounts, devices, server = index_module.Lack
+        numa, pci = 'NUMATopologyFilter', 'PciPassthroughFilter'
+        for shape, steps in (
+                (both, [(pci, {devices}), (numa, {devices, amounts}),
+                        (numa, None)]),
+                (both, [(pci, {devices}), (pci, None)]),
+                (both, [(numa, {amounts}), (numa, {amounts, devices}),
+                        (pci, None)]),
+                # Ports may ask for devices, and it is not known which servers
+                # have such devices.
+                (plain, [(pci, {amounts}), (pci, None)]),
+                (plain, [(numa, {amounts}), (numa, None)]),
+                (both, [('NumInstancesFilter', {server}),
+                        (pci, {server, devices}),
+                        ('NumInstancesFilter', None)]),
+                (both, [('SimpleCIDRAffinityFilter', None)])):
+            lacks, said = frozenset[index_module.Lack](), self.index.exclusions
+            for name, expected in steps:
+                said.refuse(shape, {'h1': name}, lacks)
+                lacks = said.crowded(shape).get('h1', frozenset())
+                self.assertEqual(expected or set(), lacks)
+                self.assertEqual(bool(expected),
+                                 self.index.could_take(shape, row))
+            said.forget_refusals()
+
+    def test_devices_have_no_inventory(self) -> None:
+        row = self.put('h1', servers=(dataclasses.replace(
+            self.server('s1', 3), devices={'gpu': 1}),), used=3)
+        self.put('h2', used=3)
+        shape = model.Shape.of({'VCPU': 2}, devices=(('fpga', 1), ('gpu', 2)))
+        fits = self.index.fits(shape)
+        self.assertEqual(2, self.index.has_room(shape, fits).sum())
+        self.assertEqual(['VCPU'], [need.name for need
+                                    in self.index.needs(shape)])
+        self.index.exclusions.refuse(shape, {'h1': 'PciPassthroughFilter'})
+        self.assertEqual(1, self.index.has_room(shape, fits).sum())
+        for needs in self.index.needs(shape), self.index.needs(shape, row):
+            at = row if len(needs[0].free) > 1 else 0
+            self.assertEqual(
+                [('VCPU', 5, 0), ('PCI:fpga', 0, 1), ('PCI:gpu', 0, 2)],
+                [(need.name, need.free[at], need.lacking[at])
+                 for need in needs])
+        self.assertEqual(0, self.index.totals()['PCI:gpu'])
+
+    def free_for(self, shape: model.Shape, row: int) -> int:
+        """What of VCPUs is free on a host for a shape."""
+        all_hosts, only = self.index.needs(shape), self.index.needs(shape, row)
+        self.assertEqual(all_hosts[0].free[row], only[0].free[0])
+        return int(only[0].free[0])
 
     def test_plan_outlives_a_refresh(self) -> None:
         servers = self.server('s1', 3), self.server('s2', 2)

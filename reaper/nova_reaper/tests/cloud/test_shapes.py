@@ -2,7 +2,10 @@
 
 """What owners write into the metadata of their servers protects nobody."""
 
+from nova_reaper.clients import nova
 from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper import tests
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
 
@@ -63,3 +66,22 @@ class OwnersMarksTestCase(test_engine.EngineTestCase):
         answer = self.nova._answer(server={'id': other, 'status': 'UNKNOWN'})
         self.nova.before += [('GET', other, lambda: answer)] * 9
         self.serve(**{'for': other, 'terminate_at': 'x'})
+
+
+class DevicesTestCase(tests.TestCase):
+    """What a flavor says of PCI devices."""
+
+    def test_aliases(self) -> None:
+        for said, expected in (
+                (None, {}), ('', {}), ('gpu:1', {'gpu': 1}),
+                ('a1:2,a2:1', {'a1': 2, 'a2': 1}),
+                (' a 1 : 2 , a2:1', {'a 1': 2, 'a2': 1}),
+                ('gpu:1,gpu:2', {'gpu': 3}), ('gpu:0', {}),
+                ('gpu', {}), ('gpu:', {}), ('gpu:x', {}), ('gpu:1.5', {}),
+                ('gpu:-1', {}), (':1', {}), ('gpu:1:2', {}), (',:,', {}),
+                ('gpu:1,fpga', {'gpu': 1}),
+                (f'gpu:{1 << 40}', {'gpu': model.MAX_INT}),
+                (f'gpu:{model.MAX_INT},gpu:1', {'gpu': model.MAX_INT})):
+            specs = {} if said is None else {shapes.ALIAS: said}
+            self.assertEqual(expected, shapes.devices(nova.Flavor(
+                'm1', 1, 1024, 0, 0, 0, specs)))

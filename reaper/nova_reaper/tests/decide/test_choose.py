@@ -23,7 +23,9 @@ SEEDS = strategies.integers(min_value=0, max_value=2 ** 32)
 def decide(world: brute_force.World, waiting: model.Waiting,
            options: model.Options = PREEMPT,
            ends_left: dict[str, int] | None = None) -> model.Decision:
-    return choose.decide(world.index(options), waiting, options,
+    index = world.index(options)
+    index.exclusions.refuse(waiting.shape, world.refused)
+    return choose.decide(index, waiting, options,
                          brute_force.NOW, ends_left=ends_left)
 
 
@@ -464,7 +466,9 @@ class BruteForceTestCase(tests.TestCase):
         ended = [server for server in world.servers
                  if server.id in decision.victims]
         self.assertEqual(len(ended), len(decision.victims))
-        self.assertTrue(brute_force.makes_room(host, ended, waiting.shape))
+        refused = world.refused.get(host.name)
+        self.assertTrue(brute_force.makes_room(
+            host, ended, waiting.shape, refused))
         self.assertEqual(best, brute_force.cost(
             host, ended, waiting.shape, options))
         for victim in ended:
@@ -472,7 +476,7 @@ class BruteForceTestCase(tests.TestCase):
             self.assertTrue(brute_force.may_end(victim, waiting, options))
             others = [one for one in ended if one.id != victim.id]
             self.assertFalse(
-                brute_force.makes_room(host, others, waiting.shape),
+                brute_force.makes_room(host, others, waiting.shape, refused),
                 f'{victim.id} could be left out')
 
     @hypothesis.settings(max_examples=300)
