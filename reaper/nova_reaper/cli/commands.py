@@ -95,7 +95,9 @@ def add_parsers(commands: Any) -> None:
              'restarts included, until "resume". Notices are withdrawn; who '
              'is being ended already is ended. It takes some seconds. The '
              'pause is kept in the journal: if its database cannot be '
-             'reached, stop the services ("systemctl stop nova-reaper").'),
+             'reached, send each reaper SIGUSR1 ("systemctl kill '
+             '--signal=USR1 nova-reaper"), or stop it ("systemctl stop '
+             'nova-reaper").'),
             (store.Kind.RESUME, 'end a pause',
              'Have the reapers go on after a pause.')):
         command = add(kind.value, functools.partial(_switch, kind), text, more)
@@ -324,9 +326,10 @@ def _switch(kind: store.Kind, conf: cfg.ConfigOpts,
                     options.reason[:http.LONGEST_REASON])
     except Exception as error:
         if kind is store.Kind.PAUSE:
-            _refuse('The reaper is not paused. Stop it on each of its '
-                    'machines (systemctl stop nova-reaper), or set mode = '
-                    'observe in its configuration and send it SIGHUP.')
+            _refuse('The reaper is not paused. Without the database each '
+                    'reaper is paused by SIGUSR1 (systemctl kill '
+                    '--signal=USR1 nova-reaper), or stopped (systemctl stop '
+                    'nova-reaper).')
         return _failed(error)
     print('The reaper is paused.' if kind is store.Kind.PAUSE
           else 'The reaper is not paused.')
