@@ -362,9 +362,11 @@ some seconds later.
     cfg.BoolOpt('required', default=False, help="""
 Whether the reaper ends servers only while the journal can be written and read.
 Off, the reaper goes on without its database: records wait in memory until the
-database is back. A reaper that starts without its database knows neither of a
-pause nor of earlier ends. On, the reaper only builds servers in free room
-while the database is away.
+database is back. A reaper that starts without its database only builds servers
+in free room until the database tells whether the reaper is paused. On, the
+reaper only builds servers in free room whenever the database is away. Without
+a journal, ``[database] connection = sqlite://``, nothing is known after a
+start, and no pause outlives the process.
 """),
 ]
 

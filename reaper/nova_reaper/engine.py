@@ -163,6 +163,9 @@ class Engine:
                      len(self.attempts.under_way))
         self._undo_observed()
         self.attempts.stand_by()
+        if self._book.error:
+            # The active reaper may be paused meanwhile.
+            self._book.asked.clear()
         self.recovered = False
         self._term += 1
         if self._begun_at:

@@ -21,7 +21,7 @@ from tools.cloud import stack_plan
 
 _CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
 _ROWS = 5000
-_PATIENCE = 900
+_PATIENCE = 3600
 
 
 class _PlacementPlan(stack_plan.StackPlan):

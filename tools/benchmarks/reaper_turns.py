@@ -3,6 +3,7 @@
 """How long a turn of nova-reaper takes on a large cloud.
 
     python -m tools.benchmarks.reaper_turns [--hosts N] [--demands N]
+                                            [--events N]
 
 The engine runs as it is, with 10,000 hosts without room, 100,000 preemptible
 servers and 100,000 servers of 10,000 demands that wait; nobody answers what
@@ -12,7 +13,9 @@ list      the first list is taken, host by host and server by server
 decided   each demand is decided; five attempts have all slots
 full      nothing happens
 freed     hosts have 4 or 16 VCPUs free, one after another
-events    hosts change without room for anybody
+events    hosts change without room for anybody, and with each a server goes
+          and another comes; shown after N, 5 N and 10 N events, with the
+          memory of the process: what the reaper keeps of an event would show
 again     the list of all servers that wait is taken once more, with events
 
 Shown are turns, and milliseconds of the thread's processor time: the mean, the
@@ -23,6 +26,7 @@ import argparse
 import dataclasses
 import datetime
 import gc
+import itertools
 import math
 import random
 import statistics
@@ -87,7 +91,7 @@ class Bench:
             for name in self.hosts}, properties={}, preemptible={})
         source.take_learned.return_value = []
         source.shelved.return_value = []
-        forms = shapes.Shapes(mock.Mock())
+        forms = self.forms = shapes.Shapes(mock.Mock())
         self.waiting = {server.id: server for server in (
             make_waiting(number, args.demands)
             for number in range(args.waiting))}
@@ -108,6 +112,8 @@ class Bench:
         self.engine._calendar = mock.Mock(next=math.inf)
         self.engine._calendar.due.return_value = None
         self.rounds, self.times, self.pauses = args.rounds, [], []
+        self.events, self.demands = args.events, args.demands
+        self.numbers = itertools.count(args.waiting)
         gc.callbacks.append(self._collected)
 
     def _collected(self, phase, _info):
@@ -147,6 +153,18 @@ class Bench:
             servers, frozenset(server.id for server in servers),
             time.monotonic())
 
+    def event(self, view):
+        """A host has changed; a server that waits goes, another comes."""
+        self.engine._put_host(view)
+        gone = next(iter(self.waiting))
+        if gone not in self.engine.attempts.under_way:
+            self.engine._forget(gone)
+        del self.waiting[gone], self.answers[gone]
+        server = make_waiting(next(self.numbers), self.demands)
+        self.waiting[server.id] = server
+        self.answers[server.id] = self.forms.known(server)
+        self.engine.world.put_server(server, self.answers[server.id])
+
     def waiting_list(self):
         return lists.WaitingList(self.waiting, self.answers,
                                  timeutils.utcnow(True))
@@ -182,10 +200,12 @@ class Bench:
                 self.until(lambda: not queue._helpers)
             self.show('freed, %d VCPUs: %d attempts' % (
                 vcpus, len(engine.attempts.under_way)))
-        for _ in range(200):
-            view = self.view(rand.choice(names))
-            self.turn(lambda: engine._put_host(view))
-        self.show('events')
+        made = 0
+        for total in (self.events, 5 * self.events, 10 * self.events):
+            while made < total:
+                made += 1
+                self.turn(lambda: self.event(self.view(rand.choice(names))))
+            self.show('events: %d' % made)
         for _ in range(self.rounds):
             engine._lists_read.append(
                 engine._take_waiting(self.waiting_list()))
@@ -200,6 +220,7 @@ def main():
     parser.add_argument('--hosts', type=int, default=10000)
     parser.add_argument('--demands', type=int, default=10000)
     parser.add_argument('--waiting', type=int, default=100000)
+    parser.add_argument('--events', type=int, default=2000)
     parser.add_argument('--rounds', type=int, default=3,
                         help='how often the list is taken again')
     Bench(parser.parse_args()).run()

@@ -56,8 +56,9 @@ AGAIN = 5.0
 LOOKS = 500
 # Seconds until the reaper tries again to give a server up.
 GIVE_UP_AGAIN = 60.0
-# How often notices are withdrawn for one server since another host has room,
-# and how often since others can be ended for it at a lower price.
+# How often within an hour notices are withdrawn for a server since another
+# host has room, and how often since others can be ended for the server at a
+# lower price.
 ROOM_WITHDRAWALS = 3
 PRICE_WITHDRAWALS = 1
 
@@ -457,6 +458,7 @@ class Attempts:
         """
         before = current.decision
         waiting = self._world.waiting(current.id)
+        now = timeutils.utcnow(True)
         if before is None or waiting is None or current.unsure:
             # The next step finds out whether the server still waits.
             return current
@@ -467,8 +469,7 @@ class Attempts:
         # The index counts the held part as used once the host has been read.
         shows = view and 0 < current.held_at <= view.read_at
         found = self._world.planner.better(
-            waiting, before, current.has if shows else {},
-            timeutils.utcnow(True))
+            waiting, before, current.has if shows else {}, now)
         if found is None:
             return current
         is_room = found.verdict is model.Verdict.ROOM
@@ -483,15 +484,15 @@ class Attempts:
         # Plans of other attempts make room and prices come and go. If notices
         # followed each time, no attempt would ever end its victims.
         history = self._world.history[current.id]
-        if history.withdrawn >= (ROOM_WITHDRAWALS if is_room
-                                 else PRICE_WITHDRAWALS):
+        if history.withdrawals(now) >= (ROOM_WITHDRAWALS if is_room
+                                        else PRICE_WITHDRAWALS):
             return current
         if is_room and any(other.needless
                            for other in self.under_way.values()):
             # The server whose notice is being withdrawn may get this room.
             # Its plan shows at the next look of this attempt.
             return current
-        history.withdrawn += 1
+        history.withdrawn += now,
         return current.but(needless='there is room without its end' if is_room
                            else 'others are ended at a lower price')
 

@@ -118,10 +118,16 @@ class Holds:
         self.project = project
         self._user = user
 
-    def find(self, server: str) -> placement.Consumer | None:
-        """The hold of a server, None if it has none."""
+    def find(self, server: str, provider: str | None = None
+             ) -> placement.Consumer | None:
+        """The hold of a server, None if it has none.
+
+        :param provider: the one on which the hold has to be: a hold elsewhere
+            is that of another reaper. None for any provider
+        """
         consumer = self._placement.consumer(server)
-        return consumer if self.is_one(consumer) else None
+        return consumer if self.is_one(consumer) and (
+            provider is None or provider in consumer.amounts) else None
 
     def is_one(self, consumer: placement.Consumer) -> bool:
         """Whether the allocation of a consumer is a hold of the reaper.
@@ -165,7 +171,8 @@ class Holds:
 
     def give_back(self, server: str | None,
                   victims: Sequence[placement.Consumer],
-                  has_left: Callable[[str], bool]) -> frozenset[str]:
+                  has_left: Callable[[str], bool],
+                  provider: str | None = None) -> frozenset[str]:
         """The reverse swap: victims that did not end get their room again.
 
         What the hold has beyond that becomes free. If another server has taken
@@ -177,6 +184,7 @@ class Holds:
         :param victims: with the amounts that they had
         :param has_left: whether the victim of an ID is off its host by now:
             nobody would take its room from it again
+        :param provider: as for find()
         :returns: IDs of the victims that live on with less than they had
         """
         left = list(victims)
@@ -184,7 +192,7 @@ class Holds:
             left = [victim for victim in victims
                     if not self._placement.consumer(victim.id).amounts and
                     not has_left(victim.id)]
-            held = self.find(server) if server else None
+            held = self.find(server, provider) if server else None
             shares = self._shares(left, held)
             writes = [share for share in shares if share.amounts]
             if held:
@@ -234,13 +242,14 @@ class Holds:
         except rest.Conflict:
             LOG.info('Server %s has got another allocation.', server)
 
-    def release(self, server: str) -> bool:
+    def release(self, server: str, provider: str | None = None) -> bool:
         """Give the hold of a server free.
 
+        :param provider: as for find()
         :returns: whether there was one
         """
         for _ in range(TRIES):
-            held = self.find(server)
+            held = self.find(server, provider)
             if not held:
                 return False
             try:

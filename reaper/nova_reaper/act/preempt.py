@@ -492,7 +492,7 @@ class Preempt:
         The answer to a write may have been lost, and Nova gives the hold back
         if the owner has rebuilt the server in vain.
         """
-        held = self._holds.find(current.id)
+        held = self._holds.find(current.id, current.provider)
         return current if held == current.held else current.but(
             held=held, held_at=time.monotonic())
 
@@ -519,9 +519,10 @@ class Preempt:
             ending.tell_unallocated(self._holds.give_back(
                 current.id, [victim.consumer for victim in left
                              if victim.consumer and victim.consumer.amounts],
-                lambda victim: self._victims.has_left(victim, current.host)))
+                lambda victim: self._victims.has_left(victim, current.host),
+                current.provider))
         elif current.held:
-            self._holds.release(current.id)
+            self._holds.release(current.id, current.provider)
         self._victims.withdraw(left, current.id, why, result.value)
         return Outcome(current, result, why[0].upper() + why[1:] + '.',
                        reason, avoid=avoid)

@@ -108,16 +108,16 @@ class Actor(preempt.Preempt):
         """Hold the free room that Placement offers on the host."""
         if self._allowed() == model.Mode.OBSERVE and not current.ended:
             if current.held or current.unsure:
-                self._holds.release(current.id)
+                self._holds.release(current.id, current.provider)
             return Outcome(current, Result.WITHDRAWN,
                            'The reaper only observes now.')
         if current.held or current.unsure:
             # The answer to the write of the hold may have been lost.
-            held = self._holds.find(current.id)
+            held = self._holds.find(current.id, current.provider)
             if held and self._is_whole(current, held):
                 return current.at(Step.REBUILD, held=held)
             # The part that was held before the victims ended is in the way.
-            self._holds.release(current.id)
+            self._holds.release(current.id, current.provider)
             current = current.but(held=None)
         for request in current.requests:
             try:
@@ -138,7 +138,8 @@ class Actor(preempt.Preempt):
         try:
             held = self._holds.take(current.id, amounts)
         except (rest.Conflict, rest.BadRequest) as error:
-            if current.unsure and self._holds.find(current.id):
+            if current.unsure and self._holds.find(
+                    current.id, current.provider):
                 # The write whose answer was lost was done only now.
                 return current.later(0.0)
             self._metrics.conflicts.labels('hold').inc()
@@ -148,7 +149,7 @@ class Actor(preempt.Preempt):
         except rest.RequestFailed as error:
             if (not current.ended and
                     time.monotonic() - current.since > PATIENCE):
-                self._holds.release(current.id)
+                self._holds.release(current.id, current.provider)
                 return Outcome(current, Result.CONFLICT, 'No room can be '
                                'held for it.', model.Reason.UNKNOWN)
             return preempt.unsure(current, error).later(attempts.AGAIN)
@@ -295,7 +296,7 @@ class Actor(preempt.Preempt):
 
     def _release(self, current: Attempt) -> None:
         if current.held:
-            self._holds.release(current.id)
+            self._holds.release(current.id, current.provider)
 
     def give_up(self, waiting: model.Waiting) -> bool:
         """Set a server that waits to ERROR.

@@ -93,7 +93,11 @@ def add_parsers(commands: Any) -> None:
             (store.Kind.PAUSE, 'have nothing done any more',
              'Have nothing done any more, by any reaper of this cloud, '
              'restarts included, until "resume". Notices are withdrawn; who '
-             'is being ended already is ended. It takes some seconds.'),
+             'is being ended already is ended. It takes some seconds. The '
+             'pause is kept in the journal: if its database cannot be '
+             'reached, send each reaper SIGUSR1 ("systemctl kill '
+             '--signal=USR1 nova-reaper"), or stop it ("systemctl stop '
+             'nova-reaper").'),
             (store.Kind.RESUME, 'end a pause',
              'Have the reapers go on after a pause.')):
         command = add(kind.value, functools.partial(_switch, kind), text, more)
@@ -171,6 +175,10 @@ def _once_done(conf: cfg.ConfigOpts, services: service.Services,
     if book.pause:
         return _refuse('The reaper is paused: nothing is begun before '
                        '"nova-reaper resume".', 1)
+    if not book.asked.is_set():
+        return _refuse('Nobody was ended, since the journal does not tell '
+                       'whether the reaper is paused: see [database] '
+                       'connection.', 1)
     if calm < 3:
         return _refuse('It was not done in time; the next start goes on with '
                        'it.', 1)
@@ -318,8 +326,10 @@ def _switch(kind: store.Kind, conf: cfg.ConfigOpts,
                     options.reason[:http.LONGEST_REASON])
     except Exception as error:
         if kind is store.Kind.PAUSE:
-            _refuse('The reaper is not paused. Set mode = observe in its '
-                    'configuration and send it SIGHUP.')
+            _refuse('The reaper is not paused. Without the database each '
+                    'reaper is paused by SIGUSR1 (systemctl kill '
+                    '--signal=USR1 nova-reaper), or stopped (systemctl stop '
+                    'nova-reaper).')
         return _failed(error)
     print('The reaper is paused.' if kind is store.Kind.PAUSE
           else 'The reaper is not paused.')

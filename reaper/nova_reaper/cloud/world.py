@@ -28,8 +28,8 @@ from nova_reaper.report import health
 from nova_reaper.report import journal
 
 LOG = log.getLogger(__name__)
-# A miss counts for so long.
-MISS_AGE = datetime.timedelta(hours=1)
+# A miss, and a withdrawal for a better decision, counts for so long.
+COUNTS_FOR = datetime.timedelta(hours=1)
 
 
 class Cause(enum.Enum):
@@ -54,7 +54,7 @@ class History:
 
     :ivar last: the time of the last attempt
     :ivar builds: how many builds have failed on a host
-    :ivar withdrawn: how many notices were withdrawn for better decisions
+    :ivar withdrawn: when notices were withdrawn for better decisions
     """
 
     attempts: int = 1
@@ -62,7 +62,7 @@ class History:
     failures: int = 0
     failed_at: datetime.datetime | None = None
     builds: int = 0
-    withdrawn: int = 0
+    withdrawn: tuple[datetime.datetime, ...] = ()
     reason: model.Reason | None = None
     avoid: str | None = None
     paused_until: datetime.datetime | None = None
@@ -94,6 +94,12 @@ class History:
             self.failed_at = max(now, self.failed_at or now)
         if cause in OWN:
             self.reason = reason
+
+    def withdrawals(self, now: datetime.datetime) -> int:
+        """How many withdrawals count."""
+        self.withdrawn = tuple(
+            at for at in self.withdrawn if at > now - COUNTS_FOR)
+        return len(self.withdrawn)
 
     def of(self, waiting: model.Waiting) -> model.Waiting:
         """A copy of the server with its history."""
@@ -134,7 +140,7 @@ class Misses:
         # Shapes of which no miss counts any more are dropped.
         self._misses = {
             other: known for other, known in self._misses.items()
-            if known[-1].at > miss.at - MISS_AGE} | {key: misses}
+            if known[-1].at > miss.at - COUNTS_FOR} | {key: misses}
         return len(misses)
 
     def objection(self, key: str, most: int, now: datetime.datetime) -> str:
@@ -146,7 +152,7 @@ class Misses:
         misses = self._current(key, now)
         if not most or len(misses) < most:
             return ''
-        until = misses[-most].at + MISS_AGE
+        until = misses[-most].at + COUNTS_FOR
         return (f'Nobody is ended for the server until '
                 f'{model.time_text(until)}: {len(misses)} of its kind did not '
                 f'run within the hour after others had been ended for them. '
@@ -158,7 +164,7 @@ class Misses:
 
     def _current(self, key: str, now: datetime.datetime) -> list[Miss]:
         return [miss for miss in self._misses.get(key, ())
-                if miss.at > now - MISS_AGE]
+                if miss.at > now - COUNTS_FOR]
 
 
 class World:

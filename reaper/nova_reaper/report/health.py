@@ -268,7 +268,8 @@ class Guard:
             group.max_index_age, 2 * group.full_list_interval)
         is_kept = not self._conf.journal.required or (
             bool(self.remembers) and not self._book.error)
-        return (model.Mode.PREEMPT if is_fresh and is_kept
+        return (model.Mode.PREEMPT
+                if is_fresh and is_kept and self._book.asked.is_set()
                 else model.Mode.FILL)
 
     def judge(self, hosts: int, unknown: int, bare: tuple[int, int],
@@ -376,8 +377,11 @@ class Guard:
 
     def _check_journal(self) -> Check:
         book = self._book
-        unknown = ('; pauses, ends and builds of before the start are not '
-                   'known' if self.remembers is False else '')
+        unknown = ('; ends and builds of before the start are not known'
+                   if self.remembers is False else '')
+        if not book.asked.is_set():
+            unknown += ('; nobody is ended before it tells whether the '
+                        'reaper is paused')
         if book.error:
             why = (f'its database cannot be used ({book.error}); '
                    f'{book.waiting} records wait, {book.lost} are lost'

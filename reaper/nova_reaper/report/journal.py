@@ -247,7 +247,7 @@ class Journal:
         it by default
     :ivar error: why the database could not be used last, None if it could
     :ivar lost: how many records were not written, and never will be
-    :ivar asked: set when it is known whether the reaper is to pause
+    :ivar asked: set while it is known whether the reaper is to pause
     """
 
     def __init__(self, conf: cfg.ConfigOpts,

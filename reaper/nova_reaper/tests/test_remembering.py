@@ -546,18 +546,67 @@ class GoneTestCase(JournalTestCase):
         return found.status, found.detail
 
     def test_it_works_and_says_so(self) -> None:
-        waiting = self.nova.add_server('w', 8)
+        self.nova.add_host('h2', 4)
+        waiting, fits = (self.nova.add_server('w', size) for size in (8, 4))
         self.turns(40)
-        self.assertEqual((None, 'ACTIVE'),
-                         (self.status(self.victim), self.status(waiting)))
+        self.assertEqual(
+            ('ACTIVE', 'PENDING', 'ACTIVE'),
+            tuple(map(self.status, (self.victim, waiting, fits))))
+        self.assertEqual(model.Mode.FILL, self.engine.guard.mode)
         status, detail = self.check()
         self.assertEqual('degraded', status)
         self.assertIn('are not known', detail)
+        self.assertIn('nobody is ended before', detail)
         self.away.stop()
         self.turns(60)
         self.assertEqual(('ok', 'written'), self.check())
-        self.assertEqual(1, len(self.said(Kind.END)))
+        self.assertEqual((None, 'ACTIVE'),
+                         (self.status(self.victim), self.status(waiting)))
+        # It goes on when the database is away again.
         self.away.start()
+        self.nova.delete(fits)
+        self.nova.add_server('s', 4, 'h2', preemptible=True)
+        other = self.nova.add_server('w', 4)
+        self.turns(60)
+        self.assertEqual('ACTIVE', self.status(other))
+
+    def test_it_was_paused_before(self) -> None:
+        self.away.stop()
+        store.Store(self.conf).add([Record(Kind.PAUSE)])
+        self.away.start()
+        self.start()
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.away.stop()
+        self.turns(40)
+        self.away.start()
+        self.assertEqual(('ACTIVE', 'PENDING'), (
+            self.status(self.victim), self.status(waiting)))
+        self.assertEqual([], self.actions())
+
+    def test_the_active_reaper_is_paused_meanwhile(self) -> None:
+        self.away.stop()
+        self.engine.guard.active = False
+        self.turns(5)
+        self.assertTrue(self.book.asked.is_set())
+        store.Store(self.conf).add([Record(Kind.PAUSE)])
+        self.away.start()
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5)
+        self.engine.guard.active = True
+        self.turns(40)
+        self.assertEqual(('ACTIVE', 'PENDING'), (
+            self.status(self.victim), self.status(waiting)))
+
+    def test_without_a_journal(self) -> None:
+        self.url = 'sqlite://'
+        self.away.stop()
+        self.start()
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.away.start()
+        self.assertEqual((None, 'ACTIVE'),
+                         (self.status(self.victim), self.status(waiting)))
 
     def test_nobody_is_ended_without_it(self) -> None:
         self.conf.set_override('required', True, 'journal')
@@ -572,7 +621,9 @@ class GoneTestCase(JournalTestCase):
         self.assertEqual('ACTIVE', self.status(waiting))
         self.away.start()
 
-    def test_it_hangs(self) -> None:
+    def test_what_was_done_is_read_late(self) -> None:
+        self.away.stop()
+        self.addCleanup(self.away.start)
         start = self.engine.jobs.start
         self.useFixture(fixtures.MockPatchObject(
             self.engine.jobs, 'start', lambda name, *more, **others: (

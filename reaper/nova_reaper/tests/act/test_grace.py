@@ -100,6 +100,24 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.assertEqual(attempts.ROOM_WITHDRAWALS,
                          self.value('notices_total', result='withdrawn'))
 
+    def test_withdrawals_count_for_an_hour(self) -> None:
+        with self.room_on('h2'):
+            while self.value('notices_total', result='withdrawn') < (
+                    attempts.ROOM_WITHDRAWALS):
+                self.turns(1)
+        # The last notice is for two hours.
+        self.conf.set_override('grace_period', 7200, 'reaper')
+        while not self.noticed(self.victim):
+            self.turns(1)
+        self.nova.finish(self.other)
+        self.changed('h2')
+        self.turns(50, 60)
+        self.assertTrue(self.noticed(self.victim))
+        self.turns(15, 60)
+        self.assertEqual(('ACTIVE', 'ACTIVE'), (
+            self.status(self.waiting), self.status(self.victim)))
+        self.assertFalse(self.noticed(self.victim))
+
     def test_a_smaller_flavor(self) -> None:
         smaller = self.nova.servers[self.nova.add_server('x', 2)]
         del self.nova.servers[smaller['id']]

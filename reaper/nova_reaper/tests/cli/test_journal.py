@@ -96,13 +96,24 @@ class JournalTestCase(test_commands.CommandTestCase):
         self.assertEqual((1, '', 1), (code, out, err.count('\n')))
         self.assertIn('The reaper is paused', err)
 
+    def test_nobody_is_ended_once_without_the_database(self) -> None:
+        self.file.write_text(f'[reaper]\nmode = fill\n{fakes.LOGIN}'.replace(
+            'sqlite://', 'sqlite:////proc/none/journal'))
+        self.useFixture(fixtures.MockPatchObject(service, 'connect'))
+        self.useFixture(fixtures.MockPatchObject(
+            service, 'build', lambda *_: mock.Mock(
+                busy=False, guard=mock.Mock(reason=None))))
+        code, out, err = self.run_command('once', '--do')
+        self.assertEqual((1, '', 1), (code, out, err.count('\n')))
+        self.assertIn('Nobody was ended', err)
+
     def test_commands_without_the_database(self) -> None:
         self.use('sqlite:////proc/none/journal')
         for command in ('history', 'pause', 'resume'):
             code, out, err = self.run_command(command)
             self.assertEqual((2, ''), (code, out))
             self.assertIn('[database] connection', err)
-        self.assertIn('mode = observe', self.run_command('pause')[2])
+        self.assertIn('systemctl stop', self.run_command('pause')[2])
         self.use('no url with p4ssword')
         code, out, err = self.run_command('history')
         self.assertEqual((2, ''), (code, out))
