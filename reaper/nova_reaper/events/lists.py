@@ -46,9 +46,9 @@ TRIES = 3
 ASKING = 60.0
 FAILURES = 5
 AT_ONCE = 8  # of these requests
-# Of a cloud with more hosts than FEW, hosts with room are looked for before all
-# hosts are read: for servers of AT_ONCE kinds together, so many servers and
-# hosts at most, and so often at most.
+# Of a cloud with more hosts than FEW, hosts with room are looked for before
+# all hosts are read: for servers of AT_ONCE kinds together, FIRST servers and
+# FIRST hosts at most, ROUNDS times at most.
 FEW = 64
 FIRST = 32
 ROUNDS = 16
@@ -244,7 +244,7 @@ class Lists:
         Of projects with equal shares each has a server in turn.
         """
         turns: collections.Counter[tuple[int, str]] = collections.Counter()
-        ranked = []
+        ranked: list[tuple[int, float, int, int, nova.NovaServer]] = []
         for server in sorted(servers, key=lambda server: server.created_at):
             waiting = shapes.waiting(
                 server, shapes.Answer(model.Shape(()), ()),
