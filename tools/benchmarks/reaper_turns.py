@@ -22,8 +22,8 @@ have room for some of the servers, and 10,000 servers of 40 demands wait. Shown
 are the seconds, the requests and the decisions from the start to the first
 turn with decisions, and to the whole list.
 
-Otherwise shown are turns, and milliseconds of the thread's processor time: the mean, the
-99th percentile and the longest of a turn. Nothing is asserted.
+Otherwise shown are turns, and milliseconds of the thread's processor time: the
+mean, the 99th percentile and the longest of a turn. Nothing is asserted.
 """
 
 import argparse
