@@ -110,10 +110,12 @@ class Engine:
         # found is dropped.
         self._term = 0
         # The term in which hosts with room were looked for before all hosts
-        # were read; whether some were read, and not all hosts yet; servers
-        # that are to be read when all hosts have been read.
+        # were read; whether some were read, and not all hosts yet; the servers
+        # that were taken for these; servers that are to be read when all hosts
+        # have been read.
         self._ahead_in = -1
         self._ahead = False
+        self._first: set[str] = set()
         self._unread: set[str] = set()
         # Whether the world has counted what the journal tells of builds.
         self._counted = False
@@ -188,6 +190,7 @@ class Engine:
             for server in list(self.world.servers):
                 self._forget(server)
         self._unread.clear()
+        self._first.clear()
         self._term += 1
         if self._begun_at:
             self.world.forget()
@@ -429,6 +432,7 @@ class Engine:
         for _ in self.world.learn():
             pass
         for uuid, server in found.servers.items():
+            self._first.add(uuid)
             self.world.put_server(server, found.answers[uuid])
         if found.more:
             self.jobs.start(lists.AHEAD, self._lists.read_next,
@@ -440,6 +444,10 @@ class Engine:
         yield from self.world.learn()
         for uuid, server in found.servers.items():
             yield
+            if uuid in self._first and uuid not in self.world.servers:
+                # The server may have been built after the list was read.
+                self._read_one(uuid)
+                continue
             answer = found.answers.get(uuid)
             if answer and self.world.put_server(
                     server, answer,
@@ -522,6 +530,7 @@ class Engine:
             for server in self._unread:
                 self._read_one(server)
             self._unread.clear()
+            self._first.clear()
             if self.guard.active:
                 self._sweep()
 

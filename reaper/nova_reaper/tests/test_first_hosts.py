@@ -79,6 +79,10 @@ class FirstHostsTestCase(ManyHostsTestCase):
         self.assertTrue(self.engine.recovered)
         self.assertEqual(8, len(self.engine.world.views))
         self.assertEqual(1, self.actions().count('rebuild'))
+        # The list was read before the server was built.
+        self.assertEqual({}, self.engine.world.servers)
+        self.assertAlmostEqual(
+            4 / 64, self.engine.world.queue.share.of('owner'), places=3)
 
     def test_hosts_are_read_once(self) -> None:
         self.add_waiting('w', 8, project='p')
