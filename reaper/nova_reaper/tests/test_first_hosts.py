@@ -454,6 +454,7 @@ class RememberingTestCase(ManyHostsTestCase,
         # Of 64 VCPUs 4, and 8 for the old server, for which room is made by
         # now.
         self.assertAlmostEqual(12 / 64, share.of('owner'), places=3)
+        self.assertAlmostEqual(8 / 64, share.of('other'), places=3)
 
     def test_a_server_backs_off(self) -> None:
         waiting = self.add_waiting('w', 4)
