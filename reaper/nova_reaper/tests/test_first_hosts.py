@@ -183,6 +183,17 @@ class FirstHostsTestCase(ManyHostsTestCase):
         self.assertEqual(model.Reason.NO_ROOM, self.engine.world.told.last[
             waiting].decision.reason)
 
+    def test_why_one_waits_is_found_out_by_all_hosts(self) -> None:
+        self.conf.set_override('mode', 'fill', 'reaper')
+        servers = [self.add_waiting(name, 8) for name in ('w', 'v')]
+        self.turns(15)
+        self.pool.let(lists.FULL)
+        self.turns(5)
+        waiting, = (server for server in servers
+                    if self.status(server) == 'PENDING')
+        detail = self.engine.world.told.last[waiting].decision.detail
+        self.assertIn('8 of 8 hosts could take it', detail)
+
     def test_a_host_fails(self) -> None:
         self.nova.delete(self.victims.pop())
         waiting = self.add_waiting('w', 8)
@@ -369,7 +380,9 @@ class FirstHostsTestCase(ManyHostsTestCase):
         self.hint(bus.Kind.WAITS, server=late)
         self.turns(10)
         self.assertFalse(self.engine.recovered)
+        self.assertIn(late, self.engine.world.servers)
         self.assertEqual({}, self.engine.attempts.under_way)
+        self.assertEqual('PENDING', self.status(late))
         self.pool.let('sweep')
         self.turns(10)
         self.assertEqual('ACTIVE', self.status(late))
