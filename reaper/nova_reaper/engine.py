@@ -58,7 +58,8 @@ class Engine:
     :ivar attempts: what is under way
     :ivar observed: the decisions of the mode "observe", by the server's ID
     :ivar recovered: whether everything was read, and a sweep has found what an
-        earlier reaper had begun
+        earlier reaper had begun. Before that servers are built where there is
+        room, if nothing was begun for them; nobody is ended or given up
     :ivar listed: how many lists of all servers were taken
     """
 
@@ -108,6 +109,16 @@ class Engine:
         # Grows while another reaper acts: what a job of an earlier term has
         # found is dropped.
         self._term = 0
+        # The term in which hosts with room were looked for before all hosts
+        # were read; whether some were read, and not all hosts yet; the servers
+        # that were taken for these; servers that are to be read when all hosts
+        # have been read.
+        self._ahead_in = -1
+        self._ahead = False
+        self._first: set[str] = set()
+        self._unread: set[str] = set()
+        # Whether the world has counted what the journal tells of builds.
+        self._counted = False
         # The terms in which the last list of all servers was begun and was
         # read; whether something in the last list is not believed before
         # everything has been read again.
@@ -120,6 +131,12 @@ class Engine:
         return bool(
             not self.recovered or self.attempts.under_way or self._read or
             self._lists_read or self._undecided or not self.jobs.idle)
+
+    @property
+    def loading(self) -> bool:
+        """Whether everything is read, or taken, for the first time."""
+        return not self.listed and (
+            lists.FULL in self.jobs or bool(self._lists_read))
 
     def turn(self, longest: float = 1.0) -> None:
         """One turn: wait for something, then do what is to be done."""
@@ -141,11 +158,15 @@ class Engine:
             self._hosts.go_on(any(current.step is not Step.WATCH for current
                                   in self.attempts.under_way.values()))
             self._use_mode()
-            if self.recovered and self._may_plan:
-                self._plan()
+            if self._may_plan:
+                if self.recovered or self._ahead and (
+                        self.guard.mode is not model.Mode.OBSERVE):
+                    self._plan()
                 self.attempts.go_on()
-                self._end_notices()
-            self.attempts.give_up()
+            if self.recovered:
+                if self._may_plan:
+                    self._end_notices()
+                self.attempts.give_up()
 
     def _pause(self, longest: float) -> float:
         if self.jobs.waiting or self._read or self._lists_read:
@@ -166,7 +187,13 @@ class Engine:
         if self._book.error:
             # The active reaper may be paused meanwhile.
             self._book.asked.clear()
-        self.recovered = False
+        self.recovered = self._ahead = self._counted = False
+        if not self.listed:
+            # Another reaper may begin something for them.
+            for server in list(self.world.servers):
+                self._forget(server)
+        self._unread.clear()
+        self._first.clear()
         self._term += 1
         if self._begun_at:
             self.world.forget()
@@ -211,8 +238,8 @@ class Engine:
             return
         self._memory = memory
         self.world.remember(memory)
-        if self.recovered:
-            self.world.remember_builds(memory, self.attempts.under_way)
+        if self.recovered or self._ahead_in == term:
+            self._count_builds()
         for record in (*memory.returns, *memory.stuck):
             if record.host in self.world.views:
                 # The host was read before its server was known as protected.
@@ -220,6 +247,12 @@ class Engine:
         self.guard.remembers = True
         LOG.info('Read of the journal: %d ends within an hour, %d builds.',
                  len(memory.ends), len(memory.builds))
+
+    def _count_builds(self) -> None:
+        """Have the world count, once, what the journal tells of builds."""
+        if self._memory and not self._counted:
+            self._counted = True
+            self.world.remember_builds(self._memory, self.attempts.under_way)
 
     @property
     def _may_plan(self) -> bool:
@@ -301,6 +334,10 @@ class Engine:
         return self.world.put_host(view, wake=shown)
 
     def _read_one(self, server: str) -> None:
+        if not self.listed and server not in self.world.servers:
+            # Whether something was begun for the server is not known yet.
+            self._unread.add(server)
+            return
         self.jobs.line_up(f'server {server}', functools.partial(
             self._lists.read_one, server, self.world.classes()),
             functools.partial(self._take_server, server))
@@ -334,6 +371,10 @@ class Engine:
         if self._lists_read:
             # What the last list has found is not known yet.
             return
+        if lists.FULL in self.jobs and (ahead := self._ahead_of()):
+            self.jobs.start(
+                lists.AHEAD, functools.partial(self._lists.read_first, ahead),
+                functools.partial(self._take_first, self._term))
         calendar = self._calendar
         due = calendar.due(self.guard.active, self.recovered, self._doubted)
         if due is None or lists.FULL in self.jobs or (
@@ -345,8 +386,11 @@ class Engine:
             # has to show what that step writes.
             return
         whole, anew = due == lists.FULL or calendar.whole, calendar.anew
-        read: Callable[[], lists.FullList] = self._lists.read_hosts
-        if due == lists.CHANGES:
+        read: Callable[[], lists.FullList]
+        if due == lists.FULL:
+            read = functools.partial(
+                self._lists.read_hosts, ahead=self._ahead_of())
+        else:
             views = dict(self.world.views)
             oldest = (max(1, round(len(views) * calendar.oldest))
                       if self.recovered else 0)
@@ -359,12 +403,54 @@ class Engine:
             if whole:
                 self._begun_in = self._term if self.guard.active else -1
 
+    def _ahead_of(self) -> lists.Ahead | None:
+        """How to build servers at a start before all hosts are read.
+
+        :returns: None if that is under way or may not be
+        """
+        if self.listed or not self.guard.active or (
+                self._ahead_in == self._term or lists.AHEAD in self.jobs or
+                self.jobs.runs('attempt ')):
+            # A step from before another reaper was active may write a hold.
+            return None
+        options = reaper_conf.options(self._conf)
+        if options.reserve or self.guard.mode is model.Mode.OBSERVE:
+            # For a reservation all hosts have to be known.
+            return None
+        self._ahead_in = self._term
+        self._count_builds()
+        return lists.Ahead(
+            options.wait, self.world.queue.share.of, functools.partial(
+                self.jobs.hand_over,
+                functools.partial(self._take_first, self._term)))
+
+    def _take_first(self, term: int, found: lists.First) -> None:
+        """Take hosts with room, and the servers that may be built there."""
+        if term != self._term or self.listed or self._lists_read or not (
+                found.servers or found.more):
+            return
+        self._ahead = True
+        for view in found.hosts:
+            self._put_host(view)
+        for _ in self.world.learn():
+            pass
+        for uuid, server in found.servers.items():
+            self._first.add(uuid)
+            self.world.put_server(server, found.answers[uuid])
+        if found.more:
+            self.jobs.start(lists.AHEAD, self._lists.read_next,
+                            functools.partial(self._take_first, term))
+
     def _take_waiting(self, found: lists.WaitingList) -> Iterator[None]:
         """Take the servers of a list, one after another."""
         self.metrics.last_list.labels('pending').set_to_current_time()
         yield from self.world.learn()
         for uuid, server in found.servers.items():
             yield
+            if uuid in self._first and uuid not in self.world.servers:
+                # The server may have been built after the list was read.
+                self._read_one(uuid)
+                continue
             answer = found.answers.get(uuid)
             if answer and self.world.put_server(
                     server, answer,
@@ -396,6 +482,11 @@ class Engine:
         :param whole: whether the list has all servers
         :param anew: whether Nova was asked anew what servers ask for
         """
+        if self._ahead:
+            # What was decided by some of the hosts is decided anew.
+            self._ahead = False
+            self._lists.forget_first()
+            self.world.queue.wake_all()
         self.metrics.list.labels('full' if whole else 'pending').observe(
             found.seconds)
         if whole:
@@ -439,6 +530,10 @@ class Engine:
         if whole:
             self.listed += 1
             self._read_in = self._begun_in
+            for server in self._unread:
+                self._read_one(server)
+            self._unread.clear()
+            self._first.clear()
             if self.guard.active:
                 self._sweep()
 
@@ -448,8 +543,9 @@ class Engine:
         if self._read_in != self._term:
             # Another reaper may have given notices since; a list comes.
             return
-        if not self.recovered and (self.jobs.runs('attempt ') or
-                                   'sweep' in self.jobs):
+        if not self.recovered and (
+                self.jobs.runs('attempt ') and self._ahead_in != self._term or
+                'sweep' in self.jobs):
             # A step from before another reaper was active still runs: the
             # sweep has to see what that step writes.
             self._sweep_at = time.monotonic() + attempts.AGAIN
@@ -484,9 +580,8 @@ class Engine:
             self._hosts.read(host)
         if not self.recovered:
             self.recovered = True
-            if self._memory:
-                self.world.remember_builds(self._memory,
-                                           self.attempts.under_way)
+            self._count_builds()
+            self.world.complete()
             LOG.info('%d servers wait; %d attempts go on.',
                      len(self.world.servers), len(self.attempts.under_way))
         self._close()
@@ -525,14 +620,18 @@ class Engine:
             begun = time.perf_counter()
             found = self.world.planner.next(
                 timeutils.utcnow(True),
-                may_end=tally.with_victims < group.max_preemptions)
+                may_end=(self.recovered and
+                         tally.with_victims < group.max_preemptions))
             if found is None:
                 self._hosts.forget_freed()
                 return
             self.metrics.decision.observe(time.perf_counter() - begun)
             waiting, decision = found
-            self.world.told.say(waiting, decision, self.world.options.mode,
-                                timeutils.utcnow(True))
+            if self.recovered or decision.verdict is not model.Verdict.WAIT:
+                # Before all hosts are known another one may have room.
+                self.world.told.say(
+                    waiting, decision, self.world.options.mode,
+                    timeutils.utcnow(True))
             if decision.verdict == model.Verdict.WAIT:
                 continue
             if self.attempts.begin(waiting, decision):

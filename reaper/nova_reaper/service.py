@@ -276,7 +276,7 @@ class Reaper:
                 self._serve()
                 self._take_part(engine)
                 engine.turn()
-                if listed != engine.listed:
+                if engine.loading or listed != engine.listed:
                     # What was read stays: a garbage collection that looks at
                     # all of it holds everything up for seconds.
                     listed = engine.listed

@@ -201,10 +201,14 @@ class Placement:
         answer = self._candidates(parse.parse_qsl(query), MOST)
         if len(answer['allocation_requests']) >= MOST:
             return None
-        summaries = answer['provider_summaries']
-        return {summaries[uuid]['root_provider_uuid']
-                for request in answer['allocation_requests']
-                for uuid in request['allocations']}
+        return set(_roots(answer))
+
+    def first_offered(self, query: str, most: int) -> list[str]:
+        """Some of the roots that :meth:`offered` gives.
+
+        :param most: how many candidates are looked at
+        """
+        return _roots(self._candidates(parse.parse_qsl(query), most))
 
     def _candidates(self, pairs: list[tuple[str, str]], limit: int
                     ) -> dict[str, Any]:
@@ -237,6 +241,15 @@ class Placement:
         usages = self.client.request('GET', rest.with_query(
             '/usages', project_id=project, consumer_type=HOLD))['usages']
         return int(usages.get(HOLD, {}).get('consumer_count', 0))
+
+
+def _roots(answer: Mapping[str, Any]) -> list[str]:
+    """The roots of the trees of all candidates, in Placement's order."""
+    summaries = answer['provider_summaries']
+    return list(dict.fromkeys(
+        summaries[uuid]['root_provider_uuid']
+        for request in answer['allocation_requests']
+        for uuid in request['allocations']))
 
 
 def _with_anchor(pairs: list[tuple[str, str]], provider: str,

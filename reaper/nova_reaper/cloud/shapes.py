@@ -466,16 +466,19 @@ class Shapes:
             return {name for answer in self._answers.values() for name in
                     answer.shape.required | answer.shape.member_of}
 
-    def forget(self, age: float = 0.0) -> None:
+    def forget(self, age: float = 0.0, keys: Collection[str] | None = None
+               ) -> None:
         """Ask again for shapes; until then the last answers hold.
 
         :param age: of the answers in seconds, at least
+        :param keys: of the answers, None for all
         """
         now = time.monotonic()
         with self._lock:
             self._stale.update(
                 (key, now) for key, answer in self._answers.items()
-                if answer.asked_at <= now - age)
+                if answer.asked_at <= now - age and (
+                    keys is None or key in keys))
 
     def keep_only(self, keys: set[str], servers: set[str]) -> None:
         """Keep what is known by these keys, and of these servers, alone."""

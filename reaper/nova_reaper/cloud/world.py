@@ -429,25 +429,32 @@ class World:
                         ) -> None:
         """Count what earlier reapers have built, and what failed.
 
-        The shares are of the capacity of the hosts that are known by now, and
-        the servers that wait are known by now, too.
+        The shares are of the capacity of the hosts that are known by now, or
+        of all that was built if no host is known.
 
         :param busy: IDs of servers that attempts are under way for
         """
-        totals = self.index.totals()
+        totals = collections.Counter(self.index.totals())
+        for build in () if self.views else memory.builds:
+            totals.update(build.detail.get('resources', {}))
         for build in memory.builds:
             self.queue.share.give(build.project, build.detail.get(
                 'resources', {}), totals, build.at)
-        failed = [build for build in memory.failed
-                  if build.server in self.servers]
-        for build in reversed(failed):
+        for build in reversed(memory.failed):
             reason = model.Reason(build.detail['reason'])
             self.history[build.server].asked(build.at)
             self.history[build.server].came_to_nothing(
                 Cause.HOST if reason is model.Reason.BUILD_FAILED
                 else Cause.SERVER, reason, build.host, build.at, 0)
-        for server in {build.server for build in failed}.difference(busy):
+        for server in {build.server
+                       for build in memory.failed}.difference(busy):
             self.put_again(server)
+
+    def complete(self) -> None:
+        """Take note that all hosts and all servers that wait are known."""
+        self.queue.share.measure(self.index.totals())
+        for server in self.history.keys() - self.servers.keys():
+            del self.history[server]
 
     def forget(self) -> None:
         """Forget what this reaper did: the active reaper remembers it."""

@@ -7,15 +7,20 @@ holds nobody up. What was read of a host meanwhile is newer, and stays.
 """
 
 import collections
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import datetime
 import functools
 import heapq
+import itertools
 import math
 import time
+from typing import Any
+from typing import TypeVar
 
 from oslo_config import cfg
 from oslo_log import log
@@ -28,9 +33,11 @@ from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 
 LOG = log.getLogger(__name__)
+T = TypeVar('T')
 # What there is to read; the names of jobs, too.
 FULL = 'full list'
 CHANGES = 'list of what has changed'
+AHEAD = 'first hosts with room'
 # How often the list of changes is tried before everything is read, and how
 # many servers of one kind Nova may fail over in one list.
 TRIES = 3
@@ -39,6 +46,12 @@ TRIES = 3
 ASKING = 60.0
 FAILURES = 5
 AT_ONCE = 8  # of these requests
+# Of a cloud with more hosts than FEW, hosts with room are looked for before
+# all hosts are read: for servers of AT_ONCE kinds together, FIRST servers and
+# FIRST hosts at most, ROUNDS times at most.
+FEW = 64
+FIRST = 32
+ROUNDS = 16
 # Seconds after which Nova is asked again what a server asks for.
 LASTS = 3600.0
 PAUSE = 10.0  # seconds in which a flood of changes of aggregates is one
@@ -97,6 +110,35 @@ class FullList:
                     for view in views), len(names))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class First:
+    """Servers that wait, and hosts on which Placement has room for them.
+
+    :ivar servers: nothing has been begun for any of them
+    :ivar hosts: as they were read after Placement had named them
+    :ivar more: whether there are other servers to look at
+    """
+
+    servers: Mapping[str, nova.NovaServer]
+    answers: Mapping[str, shapes.Answer]
+    hosts: Sequence[reader.HostView]
+    more: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ahead:
+    """How servers are built before all hosts are read.
+
+    :ivar wait: the option of that name
+    :ivar share: gives the share of a project in what was given
+    :ivar take: is told the first servers and hosts; it returns at once
+    """
+
+    wait: model.Wait
+    share: Callable[[str], float]
+    take: Callable[[First], None]
+
+
 class Lists:
     """Reads lists by the reader, and asks for the shapes on them."""
 
@@ -113,6 +155,143 @@ class Lists:
         # Servers that wait, and of which Nova has not said yet what they ask
         # for.
         self._unknown: dict[str, nova.NovaServer] = {}
+        # The servers for which hosts with room are still to be looked for, in
+        # order; how often that may still be done; the kinds of servers that
+        # were looked at, and whether there was room; the hosts read for them.
+        self._in_order: collections.deque[nova.NovaServer] = (
+            collections.deque())
+        self._rounds = 0
+        self._offers: dict[str, bool] = {}
+        self._first: dict[str, reader.HostView] = {}
+
+    def read_first(self, ahead: Ahead) -> First:
+        """The first servers that wait, with hosts that have room for them.
+
+        For a reaper that takes over while the list of everything is read.
+
+        :raises: rest.RequestFailed if a list of Nova's cannot be read
+        """
+        source = self._reader
+        hypervisors = source.read_hypervisors()
+        source.keep_hypervisors(hypervisors)
+        source.read_properties()
+        source.read_preemptible()
+        source.read_shared(hypervisors)
+        self._line_up(hypervisors, ahead)
+        return self.read_next()
+
+    def read_next(self, each: Callable[..., Iterable[Any]] = map) -> First:
+        """The next servers that wait, with hosts that have room for them.
+
+        Placement names the hosts. What cannot be looked at is left to the list
+        of everything.
+
+        :param each: calls a function for each of some items
+        """
+        self._rounds -= 1
+        source, kinds = self._reader, self._next_kinds()
+        marked = {server.metadata[shapes.FOR]
+                  for server in source.under_notice()}
+        servers: dict[str, nova.NovaServer] = {}
+        answers: dict[str, shapes.Answer] = {}
+        offers: list[list[str]] = []
+        for key, (answer, hosts) in zip(kinds, each(
+                self._offered, list(kinds.values()))):
+            self._offers[key] = bool(hosts)
+            if answer and hosts:
+                offers.append(hosts)
+                servers |= {server.id: server for server in kinds[key]
+                            if server.id not in marked}
+                answers |= dict.fromkeys(
+                    (server.id for server in kinds[key]), answer)
+        # Which resource classes hosts have is not known yet: the list of
+        # everything asks again.
+        self._shapes.forget(keys=kinds)
+        self._or_none(self._learn, answers.values())
+        # Of each kind the first host, then the next one.
+        names = list(dict.fromkeys(
+            name for names in itertools.zip_longest(*offers)
+            for name in names if name))
+        unread = [name for name in names if name not in self._first]
+        for view in each(functools.partial(
+                self._or_none, source.read_host), unread[:FIRST]):
+            if view and view.host.inventory:
+                self._first[view.host.name] = view
+        has = dict(zip(servers, each(functools.partial(
+            self._or_none, source.has_allocation), list(servers))))
+        return First(
+            {uuid: server for uuid, server in servers.items()
+             if has[uuid] is False}, answers,
+            [self._first[name] for name in names if name in self._first],
+            bool(self._in_order) and self._rounds > 0)
+
+    def forget_first(self) -> None:
+        """All servers that wait are known: forget the first ones."""
+        self._in_order, self._offers = collections.deque(), {}
+        self._first = {}
+
+    def _line_up(self, hypervisors: Collection[str], ahead: Ahead) -> None:
+        """Begin with the first servers that wait."""
+        self._offers, self._first, self._rounds = {}, {}, ROUNDS
+        self._in_order = collections.deque(
+            self._sorted(self._reader.nova.servers(status='PENDING'), ahead)
+            if len(hypervisors) > FEW else ())
+
+    def _sorted(self, servers: Iterable[nova.NovaServer], ahead: Ahead
+                ) -> list[nova.NovaServer]:
+        """Servers in about the order of the queue, which lacks them yet.
+
+        Of projects with equal shares each has a server in turn.
+        """
+        turns: collections.Counter[tuple[int, str]] = collections.Counter()
+        ranked: list[tuple[int, float, int, int, nova.NovaServer]] = []
+        for server in sorted(servers, key=lambda server: server.created_at):
+            waiting = shapes.waiting(
+                server, shapes.Answer(model.Shape(()), ()),
+                self._reader.properties.get(server.project, {}))
+            if not server.waits or not waiting.is_wanted(ahead.wait):
+                continue
+            level = -waiting.priority, server.project
+            turns[level] += 1
+            ranked.append((-waiting.priority, ahead.share(server.project),
+                           turns[level], len(ranked), server))
+        return [rank[-1] for rank in sorted(ranked)]
+
+    def _next_kinds(self) -> dict[str, list[nova.NovaServer]]:
+        """The next servers by their kind, without kinds that have no room."""
+        kinds: dict[str, list[nova.NovaServer]] = {}
+        # Another thread may have the first servers forgotten.
+        waiting, taken = self._in_order, 0
+        while waiting and taken < FIRST:
+            key = self._shapes.key(waiting[0])
+            if key not in kinds and len(kinds) == AT_ONCE:
+                break
+            server = waiting.popleft()
+            if self._offers.get(key, True):
+                kinds.setdefault(key, []).append(server)
+                taken += 1
+        return kinds
+
+    def _offered(self, servers: Sequence[nova.NovaServer]
+                 ) -> tuple[shapes.Answer | None, list[str]]:
+        """What servers of a kind ask for, and names of hosts with room."""
+        for server in servers[:TRIES]:
+            answer = self._or_none(self.answer, server, shapes.OWN)
+            if answer:
+                return answer, [
+                    name for request in answer.requests
+                    for name in self._or_none(
+                        self._reader.offered, request, FIRST) or ()]
+        return None, []
+
+    @staticmethod
+    def _or_none(call: Callable[..., T], *args: Any) -> T | None:
+        """What a function returns, None if a service does not answer."""
+        try:
+            return call(*args)
+        except (rest.RequestFailed, ValueError) as error:
+            LOG.warning('It is left to the list of all hosts: %s', error)
+            return None
 
     def read_waiting(self, classes: Collection[str],
                      changed: Mapping[str, nova.NovaServer] | None = None,
@@ -275,8 +454,8 @@ class Lists:
     def read_hosts(self, since: datetime.datetime | None = None,
                    views: Mapping[str, reader.HostView] | None = None,
                    waiting: Collection[nova.NovaServer] = (),
-                   whole: bool = True, anew: bool = True, oldest: int = 0
-                   ) -> FullList:
+                   whole: bool = True, anew: bool = True, oldest: int = 0,
+                   ahead: Ahead | None = None) -> FullList:
         """Everything, or what has changed and some hosts that have not.
 
         A host has changed if one of its servers has, if the host was not there
@@ -290,6 +469,7 @@ class Lists:
         :param anew: whether to ask again what servers ask for
         :param oldest: how many of the hosts that were read longest ago are
             read, too
+        :param ahead: how to begin with hosts that have room, None not to
         :raises: rest.RequestFailed if a list of Nova's cannot be read, or too
             many hosts cannot be read
         """
@@ -317,7 +497,10 @@ class Lists:
             self._shapes.forget(0.0 if anew else LASTS)
         if whole:
             source.read_shared(hypervisors)
-        hosts, failed = source.read_hosts(among)
+        if ahead:
+            self._line_up(hypervisors, ahead)
+            ahead.take(self.read_next(source.at_once))
+        hosts, failed = source.read_hosts(among, self._first if ahead else {})
         if whole:
             # The lists until the next one of all read each of these by itself.
             # Nova leaves out those of cells that are down.

@@ -304,16 +304,33 @@ class Reader:
         """What a function returns for each of some items, by many threads."""
         return self._pool.map(call, items)
 
-    def read_hosts(self, among: Mapping[str, nova.Hypervisor]
+    def offered(self, request: str, most: int) -> list[str]:
+        """The names of some hosts on which Placement has room for a request.
+
+        :param request: as Nova gives it in ``requests``
+        :param most: how many candidates Placement is to give
+        """
+        names = self.names_by_provider()
+        return [names[uuid] for uuid
+                in self._placement.first_offered(request, most)
+                if uuid in names]
+
+    def has_allocation(self, server: str) -> bool:
+        """Whether a server that waits has something, as a hold is."""
+        return bool(self._placement.consumer(server).amounts)
+
+    def read_hosts(self, among: Mapping[str, nova.Hypervisor],
+                   known: Mapping[str, HostView] | None = None
                    ) -> tuple[dict[str, HostView | None], frozenset[str]]:
         """Several hosts at the same time.
 
+        :param known: hosts that need not be read; another job may add some
         :returns: the hosts, and the names of those that could not be read
         :raises: rest.RequestFailed if that are more than one in ten
         """
         def read(name: str) -> HostView | rest.RequestFailed | None:
             try:
-                return self.read_host(name, among)
+                return (known or {}).get(name) or self.read_host(name, among)
             except rest.RequestFailed as error:
                 return error
 
@@ -507,6 +524,11 @@ class Jobs:
             name = next(iter(self._in_line))
             if self._in_line.pop(name)():
                 self._from_line.add(name)
+
+    def hand_over(self, done: Callable[[T], None], part: T) -> None:
+        """Have :meth:`take` make a call for a part of a job that goes on."""
+        self._results.put(('', functools.partial(done, part)))
+        self._wake()
 
     def take(self) -> None:
         """Make the calls for all results that there are."""

@@ -180,6 +180,12 @@ class FairShare:
                                 in amounts.items()}, totals)
         return project
 
+    def measure(self, totals: Mapping[str, int]) -> None:
+        """Measure the shares of all projects by other totals."""
+        self.version += 1
+        for project in self._given:
+            self._add(project, {}, totals)
+
     def settle(self, server: str) -> None:
         """What was given for a server is not taken back any more."""
         self._grants.pop(server, None)

@@ -257,15 +257,15 @@ class Guard:
     @property
     def mode(self) -> model.Mode:
         """The mode that is in force."""
-        if not self.active or self.reason or self._full_at is None or (
-                self._book.pause):
+        if not self.active or self.reason or self._book.pause:
             return model.Mode.OBSERVE
         group = self._conf.reaper
         configured = model.Mode(group.mode)
         if configured is not model.Mode.PREEMPT:
             return configured
-        is_fresh = time.monotonic() - self._full_at <= max(
-            group.max_index_age, 2 * group.full_list_interval)
+        is_fresh = self._full_at is not None and (
+            time.monotonic() - self._full_at <= max(
+                group.max_index_age, 2 * group.full_list_interval))
         is_kept = not self._conf.journal.required or (
             bool(self.remembers) and not self._book.error)
         return (model.Mode.PREEMPT

@@ -152,6 +152,7 @@ class TwoActiveTestCase(test_engine.EngineTestCase):
     options = {'mode': 'preempt', 'grace_period': 20, 'stop_timeout': 5,
                'hold_timeout': 60, 'full_list_interval': 60}
     scorers = ['priority', 'count'], ['count', 'priority']
+
     def setUp(self) -> None:
         super().setUp()
         self.victims: dict[str, list[str]] = {}

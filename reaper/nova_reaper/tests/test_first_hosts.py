@@ -1,0 +1,480 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Servers are built where there is room before all hosts have been read."""
+
+import datetime
+from typing import Any
+from unittest import mock
+
+from oslo_utils import timeutils
+
+from nova_reaper.act.attempts import Step
+from nova_reaper.clients import rest
+from nova_reaper.cloud import model
+from nova_reaper import engine as engine_module
+from nova_reaper.events import bus
+from nova_reaper.events import lists
+from nova_reaper.report import store
+from nova_reaper.tests.act import test_recovery
+from nova_reaper.tests import fakes
+from nova_reaper.tests import test_interleavings
+from nova_reaper.tests import test_remembering
+
+
+class ManyHostsTestCase(test_interleavings.LateTestCase):
+    """Of eight hosts one has room; the list of all hosts takes long."""
+
+    def setUp(self) -> None:
+        for name, value in (('FEW', 4), ('FIRST', 4), ('AT_ONCE', 2)):
+            self.enterContext(mock.patch.object(lists, name, value))
+        super().setUp()
+        for number in range(8):
+            if f'h{number}' not in self.nova.hosts:
+                self.nova.add_host(f'h{number}', 8)
+        self.victims = [self.nova.add_server(
+            's', 8, f'h{number}', preemptible=True) for number in range(7)]
+
+    def start(self) -> engine_module.Engine:
+        engine = super().start()
+        self.late(lists.FULL)
+        return engine
+
+    def add_waiting(self, name: str, vcpus: int, seconds: int = 0,
+                    **more: Any) -> str:
+        """A server that has waited for so many seconds."""
+        waiting = self.nova.add_server(name, vcpus, **more)
+        self.nova.servers[waiting]['created'] = (
+            timeutils.utcnow(True) - datetime.timedelta(seconds=seconds)
+        ).strftime('%Y-%m-%dT%H:%M:%SZ')
+        return waiting
+
+    def hosts_read(self) -> set[str]:
+        return {name for name, provider in self.nova.hosts.items()
+                if any(path.startswith(f'/resource_providers/{provider}/')
+                       for method, path in self.room.adapter.log)}
+
+
+class FirstHostsTestCase(ManyHostsTestCase):
+    """Servers wait as a reaper starts, or takes over."""
+
+    def test_room_is_used_before_all_hosts_are_read(self) -> None:
+        waiting = self.add_waiting('w', 4)
+        del self.room.adapter.log[:]
+        before: list[set[str]] = []
+        hand_over = self.engine.jobs.hand_over
+
+        def look(*args: Any) -> None:
+            before.append(self.hosts_read())
+            hand_over(*args)
+
+        self.enterContext(mock.patch.object(
+            self.engine.jobs, 'hand_over', look))
+        self.turns(10)
+        self.assertEqual([{'h7'}], before)
+        self.assertEqual({'h7'}, set(self.engine.world.views))
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertFalse(self.engine.recovered)
+        self.pool.let(lists.FULL)
+        self.turns(5)
+        self.assertTrue(self.engine.recovered)
+        self.assertEqual(8, len(self.engine.world.views))
+        self.assertEqual(1, self.actions().count('rebuild'))
+        # The list was read before the server was built.
+        self.assertEqual({}, self.engine.world.servers)
+        self.assertAlmostEqual(
+            4 / 64, self.engine.world.queue.share.of('owner'), places=3)
+
+    def test_hosts_are_read_once(self) -> None:
+        self.add_waiting('w', 8, project='p')
+        with mock.patch.object(
+                self.engine._reader, 'read_host',
+                wraps=self.engine._reader.read_host) as read:
+            self.turns(1)
+        names = [call.args[0] for call in read.call_args_list]
+        self.assertEqual('h7', names[0])
+        self.assertEqual(sorted(self.nova.hosts), sorted(names))
+
+    def test_all_that_have_room_have_their_turn(self) -> None:
+        # Seven kinds wait for which there is no room, before those for which
+        # there is some.
+        for vcpus in range(9, 16):
+            self.add_waiting('large', vcpus, 100)
+        waiting = [self.add_waiting(f'w{number}', 1) for number in range(6)]
+        self.turns(20)
+        self.assertEqual(['ACTIVE'] * 6, [
+            self.status(server) for server in waiting])
+
+    def test_room_goes_to_the_first_of_the_queue(self) -> None:
+        high: Any = {'reaper:priority': '5'}
+        self.add_waiting('old', 8, 100)
+        first = self.add_waiting('high', 8, **high)
+        self.turns(10)
+        self.assertEqual(['ACTIVE'], [
+            server['status'] for server in self.nova.servers.values()
+            if server['id'] not in self.victims and
+            server['status'] != 'PENDING'])
+        self.assertEqual('ACTIVE', self.status(first))
+
+    def test_each_project_has_its_turn(self) -> None:
+        many = [self.add_waiting('w', 2, 100) for _ in range(4)]
+        other = self.add_waiting('w', 2, project='other')
+        self.turns(15)
+        self.assertEqual('ACTIVE', self.status(other))
+        self.assertEqual(3, sum(self.status(server) == 'ACTIVE'
+                                for server in many))
+
+    def test_nobody_is_ended_or_given_up(self) -> None:
+        for name in ('pending_timeout', 'nothing_fits_timeout'):
+            self.conf.set_override(name, 60, 'reaper')
+        fits = self.add_waiting('fits', 8, 200)
+        # The room on h7 is not enough for this one.
+        self.nova.add_server('other', 4, 'h7')
+        nowhere = self.add_waiting('nowhere', 16, 200)
+        self.add_waiting('small', 1)
+        self.turns(20, 30)
+        self.assertEqual(['rebuild'], self.actions())
+        self.assertEqual(['PENDING'] * 2,
+                         [self.status(fits), self.status(nowhere)])
+        for server in self.victims:
+            self.assertEqual({}, self.nova.servers[server]['metadata'])
+        self.assertEqual({}, self.engine.world.told.last)
+        self.assertEqual('fill', self.engine.guard.mode)
+        self.pool.let(lists.FULL)
+        self.turns(20, 30)
+        self.assertEqual('preempt', self.engine.guard.mode)
+        self.assertEqual('ERROR', self.status(nowhere))
+
+    def test_ends_come_after_all_hosts(self) -> None:
+        # Placement offers the host, and another takes the room first.
+        waiting = self.add_waiting('w', 8)
+        other = self.add_waiting('v', 8)
+        self.turns(15)
+        self.assertEqual({'PENDING', 'ACTIVE'},
+                         {self.status(waiting), self.status(other)})
+        self.assertNotIn('forceDelete', self.actions())
+        # Why the other one waits is not known yet.
+        self.assertEqual({}, self.engine.world.told.last)
+        self.pool.let(lists.FULL)
+        self.turns(30)
+        self.assertEqual(['ACTIVE'] * 2,
+                         [self.status(waiting), self.status(other)])
+        self.assertEqual(1, self.actions().count('forceDelete'))
+
+    def test_one_without_room_is_not_given_up(self) -> None:
+        self.conf.set_override('pending_timeout', 60, 'reaper')
+        waiting = [self.add_waiting(name, 8, 200) for name in ('w', 'v')]
+        self.turns(15)
+        self.assertEqual(['ACTIVE', 'PENDING'], sorted(
+            str(self.status(server)) for server in waiting))
+        self.pool.let(lists.FULL)
+        self.turns(30)
+        self.assertNotIn('PENDING', [
+            self.status(server) for server in waiting])
+
+    def test_a_demand_that_is_never_met_is_told_by_all_hosts(self) -> None:
+        self.nova.add_host('large', 32)
+        self.nova.add_server('other', 32, 'large')
+        self.add_waiting('small', 1)
+        waiting = self.add_waiting('w', 16)
+        self.turns(10)
+        self.assertNotIn(waiting, self.engine.world.told.last)
+        self.pool.let(lists.FULL)
+        self.turns(10)
+        self.assertEqual(model.Reason.NO_ROOM, self.engine.world.told.last[
+            waiting].decision.reason)
+
+    def test_why_one_waits_is_found_out_by_all_hosts(self) -> None:
+        self.conf.set_override('mode', 'fill', 'reaper')
+        servers = [self.add_waiting(name, 8) for name in ('w', 'v')]
+        self.turns(15)
+        self.pool.let(lists.FULL)
+        self.turns(5)
+        waiting, = (server for server in servers
+                    if self.status(server) == 'PENDING')
+        detail = self.engine.world.told.last[waiting].decision.detail
+        self.assertIn('8 of 8 hosts could take it', detail)
+
+    def test_a_host_fails(self) -> None:
+        self.nova.delete(self.victims.pop())
+        waiting = self.add_waiting('w', 8)
+        read, failed = self.engine._reader.read_host, set[str]()
+
+        def fail(name: str, *args: Any, **kwargs: Any) -> Any:
+            if name == 'h6' and name not in failed:
+                failed.add(name)
+                raise rest.Unavailable('placement', 'GET', 'No.')
+            return read(name, *args, **kwargs)
+
+        with mock.patch.object(self.engine._reader, 'read_host', fail):
+            self.turns(10)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual({'h6'}, failed)
+        self.assertEqual({'h7'}, set(self.engine.world.views))
+
+    def test_a_kind_fails(self) -> None:
+        bad = self.add_waiting('bad', 2, 100)
+        waiting = self.add_waiting('w', 4)
+
+        def fail() -> fakes.Answer:
+            return self.nova.error(500)
+
+        self.nova.before.append(('GET', f'{bad}/pending', fail))
+        self.turns(10)
+        self.assertEqual(['PENDING', 'ACTIVE'],
+                         [self.status(bad), self.status(waiting)])
+        self.pool.let(lists.FULL)
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(bad))
+
+    def test_the_list_of_servers_fails(self) -> None:
+        waiting = self.add_waiting('w', 4)
+
+        def fail() -> fakes.Answer:
+            return self.nova.error(503)
+
+        self.pool.hang.clear()
+        self.nova.before.append(('GET', 'status=PENDING', fail))
+        self.turns(5)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.turns(15, 10)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_the_list_of_everything_fails(self) -> None:
+        waiting = self.add_waiting('w', 4)
+        self.turns(3)
+        self.pool.fail(lists.FULL)
+        self.turns(10)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertFalse(self.engine.recovered)
+        self.pool.hang.clear()
+        self.turns(15, 10)
+        self.assertTrue(self.engine.recovered)
+        self.assertEqual(8, len(self.engine.world.views))
+
+    def test_another_server_waits_meanwhile(self) -> None:
+        self.add_waiting('w', 2)
+        self.turns(3)
+        late = self.add_waiting('late', 2)
+        self.hint(bus.Kind.WAITS, server=late)
+        self.turns(10)
+        # Something may have been begun for the server.
+        self.assertEqual('PENDING', self.status(late))
+        self.pool.let(lists.FULL)
+        self.turns(10)
+        self.assertEqual('ACTIVE', self.status(late))
+
+    def test_resource_classes_are_asked_for_again(self) -> None:
+        specs: Any = {'resources:CUSTOM_A': '1'}
+        self.room.client.request('PUT', '/resource_classes/CUSTOM_A')
+        self.room.set_inventory(self.nova.hosts['h7'], VCPU=8,
+                                MEMORY_MB=8192, CUSTOM_A=1)
+        waiting = self.add_waiting('w', 2, **specs)
+        with self.staying_at(Step.CHECK):
+            self.turns(5)
+            self.assertIn(waiting, self.engine.attempts.under_way)
+            self.pool.let(lists.FULL)
+            self.turns(5)
+        answer = self.engine.world.answer(waiting)
+        assert answer
+        self.assertEqual(1, answer.shape.amounts['CUSTOM_A'])
+
+    def test_it_only_observes(self) -> None:
+        self.conf.set_override('mode', 'observe', 'reaper')
+        self.add_waiting('w', 4)
+        self.turns(10)
+        self.assertEqual({}, self.engine.world.views)
+        self.assertEqual({}, self.engine.world.told.last)
+        self.assertEqual([], self.actions())
+
+    def test_it_only_observes_from_now_on(self) -> None:
+        self.add_waiting('w', 4)
+        self.turns(2)
+        self.conf.set_override('mode', 'observe', 'reaper')
+        self.turns(10)
+        self.assertEqual([], self.actions())
+
+    def test_a_reservation_needs_all_hosts(self) -> None:
+        self.conf.set_override('reserve', True, 'reaper')
+        waiting = self.add_waiting('w', 4)
+        self.turns(10)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.pool.let(lists.FULL)
+        self.turns(15)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
+    def test_a_small_cloud_is_read_at_once(self) -> None:
+        self.enterContext(mock.patch.object(lists, 'FEW', 8))
+        self.add_waiting('w', 4)
+        self.turns(10)
+        self.assertEqual({}, self.engine.world.views)
+
+    def test_one_that_stands_by_becomes_active(self) -> None:
+        self.engine.guard.active = False
+        waiting = self.add_waiting('w', 4)
+        self.turns(5)
+        self.assertEqual({}, self.engine.world.views)
+        # Its first list is not there yet.
+        self.engine.guard.active = True
+        self.turns(10)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertFalse(self.engine.recovered)
+        self.pool.let(lists.FULL)
+        self.turns(10)
+        self.assertTrue(self.engine.recovered)
+        self.assertEqual(8, len(self.engine.world.views))
+
+    def test_one_that_has_read_all_reads_what_has_changed(self) -> None:
+        self.pool.hang.clear()
+        self.engine.guard.active = False
+        self.turns(5)
+        self.engine.guard.active = True
+        with mock.patch.object(self.engine._lists, 'read_first') as read:
+            self.turns(10)
+        read.assert_not_called()
+        self.assertTrue(self.engine.recovered)
+
+    def test_another_is_active_for_a_moment(self) -> None:
+        waiting = self.add_waiting('w', 4)
+        with self.staying_at(Step.HOLD):
+            self.turns(5)
+            self.stand_by()
+            self.assertEqual({}, self.engine.world.servers)
+            # The other one has begun something for the server.
+            self.room.holds.take(
+                waiting, {self.nova.hosts['h7']: {'VCPU': 2}})
+        self.turns(10)
+        self.assertEqual({}, self.engine.attempts.under_way)
+        self.assertEqual('PENDING', self.status(waiting))
+
+    def test_what_was_found_for_an_earlier_term_is_dropped(self) -> None:
+        waiting = self.add_waiting('w', 4)
+        self.turns(1)
+        self.assertTrue(self.engine.jobs.waiting)
+        self.late(lists.AHEAD)
+        self.stand_by()
+        self.turns(2)
+        self.assertEqual({}, self.engine.world.servers)
+        self.pool.let(lists.AHEAD)
+        self.turns(15)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(1, self.actions().count('rebuild'))
+
+    def test_a_sweep_waits_for_no_attempt_of_its_own_term(self) -> None:
+        waiting = self.add_waiting('w', 4)
+        self.pool.hang.add(f'attempt {waiting}')
+        self.turns(5)
+        self.pool.let(lists.FULL)
+        self.turns(5)
+        self.assertTrue(self.engine.recovered)
+        self.pool.let(f'attempt {waiting}')
+        self.turns(10)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(1, self.actions().count('rebuild'))
+
+    def test_no_attempt_begins_while_a_sweep_looks(self) -> None:
+        self.add_waiting('w', 2)
+        self.turns(10)
+        late = self.add_waiting('late', 2)
+        self.pool.let(lists.FULL)
+        self.late('sweep')
+        self.hint(bus.Kind.WAITS, server=late)
+        self.turns(10)
+        self.assertFalse(self.engine.recovered)
+        self.assertIn(late, self.engine.world.servers)
+        self.assertEqual({}, self.engine.attempts.under_way)
+        self.assertEqual('PENDING', self.status(late))
+        self.pool.let('sweep')
+        self.turns(10)
+        self.assertEqual('ACTIVE', self.status(late))
+
+
+class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
+    """Another process starts, and attempts were under way."""
+
+    def crash(self, step: Step, vcpus: int) -> str:
+        """A server whose attempt comes to a step before the process dies."""
+        waiting = self.add_waiting('w', vcpus)
+        self.pool.hang.clear()
+        self.until(step)
+        self.start()
+        return waiting
+
+    def test_after_the_hold(self) -> None:
+        waiting = self.crash(Step.REBUILD, 8)
+        small = self.add_waiting('small', 1)
+        self.nova.delete(self.victims.pop())
+        self.turns(10)
+        # There is room on another host, and the server has a hold.
+        self.assertEqual({}, self.engine.world.servers)
+        self.assertEqual('ACTIVE', self.status(small))
+        self.assertEqual(test_recovery.EIGHT, self.room.has(waiting))
+        self.pool.let(lists.FULL)
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(2, self.actions().count('rebuild'))
+
+    def test_after_the_notice(self) -> None:
+        self.nova.add_server('other', 8, 'h7')
+        self.conf.set_override('grace_period', 600, 'reaper')
+        waiting = self.crash(Step.GRACE, 8)
+        if held := self.room.holds.find(waiting):
+            self.room.placement.write([held.with_amounts({})])
+        gone = self.victims.pop()
+        self.assertEqual({}, self.nova.servers[gone]['metadata'])
+        self.nova.delete(gone)
+        self.turns(10)
+        # There is room on another host, and another is under notice for it.
+        self.assertEqual({}, self.engine.world.servers)
+        self.assertEqual('PENDING', self.status(waiting))
+
+    def test_after_the_swap(self) -> None:
+        self.nova.add_server('other', 8, 'h7')
+        waiting = self.crash(Step.END, 8)
+        small = self.add_waiting('small', 8)
+        self.nova.delete(self.victims.pop())
+        self.turns(10)
+        self.assertEqual(['PENDING', 'ACTIVE'],
+                         [self.status(waiting), self.status(small)])
+        self.pool.let(lists.FULL)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(2, self.actions().count('rebuild'))
+        self.assertEqual(1, self.actions().count('forceDelete'))
+
+
+class RememberingTestCase(ManyHostsTestCase,
+                          test_remembering.JournalTestCase):
+    """What the journal tells counts for the first servers, too."""
+
+    def record(self, server: str, project: str, result: str, **detail: Any
+               ) -> None:
+        store.Store(self.conf).add([store.Record(
+            store.Kind.BUILD, server, project, 'w', server, project, 'h7',
+            result, detail)])
+
+    def test_a_project_that_was_given_much_comes_later(self) -> None:
+        self.record(fakes.new_id(), 'owner', 'active', resources={'VCPU': 4})
+        self.start()
+        old = self.add_waiting('old', 8, 100)
+        other = self.add_waiting('w', 8, project='other')
+        self.turns(10)
+        self.assertEqual(['PENDING', 'ACTIVE'],
+                         [self.status(old), self.status(other)])
+        share = self.engine.world.queue.share
+        self.assertEqual(1.0, share.of('owner'))
+        self.pool.let(lists.FULL)
+        self.turns(5)
+        # Of 64 VCPUs 4, and 8 for the old server, for which room is made by
+        # now.
+        self.assertAlmostEqual(12 / 64, share.of('owner'), places=3)
+        self.assertAlmostEqual(8 / 64, share.of('other'), places=3)
+
+    def test_a_server_backs_off(self) -> None:
+        waiting = self.add_waiting('w', 4)
+        for _ in range(2):
+            self.record(waiting, 'owner', 'error', failed=True, why='No.',
+                        reason='build_failed', resources={'VCPU': 4})
+        self.start()
+        self.turns(10)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.assertEqual(1, self.engine.world.history[waiting].failures)
