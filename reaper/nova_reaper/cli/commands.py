@@ -55,7 +55,8 @@ def add_parsers(commands: Any) -> None:
         return command
 
     add('run', _run, 'run the service', 'Run the service until SIGTERM. '
-        'SIGHUP reads the configuration again.')
+        'SIGHUP reads the configuration again. SIGUSR1 pauses the reapers of '
+        'the cloud, as "pause" does.')
     command = add(
         'once', _once, 'look at the cloud once', 'Look at the cloud once and '
         'print what would be done; nothing is done without --do.')
