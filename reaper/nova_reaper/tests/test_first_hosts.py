@@ -116,6 +116,7 @@ class FirstHostsTestCase(ManyHostsTestCase):
         self.assertEqual('ACTIVE', self.status(first))
 
     def test_each_project_has_its_turn(self) -> None:
+        self.enterContext(mock.patch.object(lists, 'ROUNDS', 1))
         many = [self.add_waiting('w', 2, 100) for _ in range(4)]
         other = self.add_waiting('w', 2, project='other')
         self.turns(15)
@@ -288,10 +289,12 @@ class FirstHostsTestCase(ManyHostsTestCase):
 
     def test_it_only_observes_from_now_on(self) -> None:
         self.add_waiting('w', 4)
-        self.turns(2)
+        self.turns(1)
         self.conf.set_override('mode', 'observe', 'reaper')
         self.turns(10)
         self.assertEqual([], self.actions())
+        # What it would do is found out by all hosts.
+        self.assertEqual({}, self.engine.world.told.last)
 
     def test_a_reservation_needs_all_hosts(self) -> None:
         self.conf.set_override('reserve', True, 'reaper')
