@@ -98,7 +98,9 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
                   ) -> model.Decision:
     index, shape, demand = scorers.index, waiting.shape, waiting.demand
     kept = bool((room & eligible & ~allowed).any())
-    reason, detail = _why_no_room(index, shape, fits, room, eligible, kept)
+    crowded = _crowded(index, shape) & fits & index.enabled
+    reason, detail = _why_no_room(index, shape, fits, room | crowded,
+                                  eligible & ~crowded, kept)
     if kept:
         return _wait(waiting, reason, detail, model.Hindrance.RESERVED)
     if waiting.spared:
@@ -287,6 +289,17 @@ def _would_help(index: index_module.Index, demand: model.Demand,
     if demand.below is not None:
         mine = mine & (index.slots.priority < demand.below)
     return rows & victims.room_without(index, demand.shape, mine)
+
+
+def _crowded(index: index_module.Index, shape: model.Shape) -> Bools:
+    """The hosts with room by Placement that a filter refuses as they are."""
+    crowded = np.zeros(len(index.hosts), np.bool_)
+    for host in index.exclusions.crowded(shape):
+        if host in index.rows:
+            row = index.rows[host]
+            crowded[row] = all(index.free_of(name, row) >= amount
+                               for name, amount in shape.by_host)
+    return crowded
 
 
 def _where_room_is(index: index_module.Index, shape: model.Shape,

@@ -99,6 +99,19 @@ class DevicesTestCase(TwoHostsTestCase):
         self.turns(20)
         self.assertEqual('ACTIVE', self.status(waiting))
 
+    def test_room_without_a_device(self) -> None:
+        self.nova.devices.clear()
+        running = self.add(2, 'h1'), self.add(2, 'h2', 'fpga:1')
+        waiting = self.add(2, devices='gpu:1')
+        self.turns(40)
+        self.assertEqual([], self.actions())
+        self.assertEqual([True, True], self.left(*running))
+        entry = self.shown.entry(waiting)
+        assert entry and entry.decision
+        self.assertEqual(model.Reason.REFUSED, entry.decision.reason)
+        self.assertIn('those with room are refused by PciPassthroughFilter',
+                      entry.decision.detail)
+
     def test_a_full_host(self) -> None:
         # By amounts alone, the youngest and cheapest has no device.
         self.fill('h2')
