@@ -56,6 +56,8 @@ class Report:
 
     def summary(self):
         """Return the lines of the summary."""
+        if not self._counts and not self._wrong:
+            return ['Seed %s: no round was run' % self._seed]
         return [
             'Seed %s:' % self._seed,
             *('  %6d  %s' % (number, what)

@@ -21,6 +21,9 @@ class ReportTestCase(testtools.TestCase):
         self.assertEqual(['Seed 7:', '       1  violations: ports'],
                          self.report.summary())
 
+    def test_the_cloud_does_not_come_up(self):
+        self.assertEqual(['Seed 7: no round was run'], self.report.summary())
+
     def test_nothing_is_wrong(self):
         self.report.count('rebuilds', 2)
         self.report.count('rebuilds')
