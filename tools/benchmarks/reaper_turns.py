@@ -40,6 +40,7 @@ import math
 import random
 import statistics
 import time
+import types
 from unittest import mock
 
 from oslo_config import cfg
@@ -294,8 +295,9 @@ class Bench:
             conf, source, forms, mock.Mock(), mock.Mock(), self.guard, known,
             meters, mock.Mock(), mock.Mock())
         self.engine._begun_at, self.engine._recall_at = NOW, math.inf
-        self.engine._calendar = mock.Mock(next=math.inf)
-        self.engine._calendar.due.return_value = None
+        # A mock would keep each call, and grow with each turn.
+        self.engine._calendar = types.SimpleNamespace(
+            next=math.inf, due=lambda *_: None)
         self.rounds, self.times, self.pauses = args.rounds, [], []
         self.events, self.demands = args.events, args.demands
         self.numbers = itertools.count(args.waiting)
