@@ -3,10 +3,12 @@
 import fixtures
 
 from nova.api.openstack.compute import server_pending
+from nova.api.openstack.compute import servers
 from nova.compute import pending_reason
 from nova.compute import vm_states
 import nova.conf
 from nova import exception
+from nova import objects
 from nova.policies import server_pending as policies
 from nova.tests.unit.api.openstack import fakes
 from nova.tests.unit import fake_instance
@@ -71,6 +73,40 @@ class ServerPendingPolicyTest(base.BasePolicyTest):
             used = self.get.call_args[0][1]
             self.assertTrue(used.is_admin)
             self.assertEqual(context.project_id, used.project_id)
+
+    def test_list_of_servers_of_all_projects(self):
+        get_all = self.useFixture(fixtures.MockPatch(
+            'nova.compute.api.API.get_all',
+            return_value=objects.InstanceList(objects=[]))).mock
+        controller = servers.ServersController()
+        request = fakes.HTTPRequest.blank(
+            '/servers/detail?all_tenants=1&status=PENDING',
+            version=pending_reason.API_VERSION)
+        for context in self.all_contexts:
+            get_all.reset_mock()
+            request.environ['nova.context'] = context
+            if context in self.told_of_hosts:
+                self.assertEqual({'servers': []}, controller.detail(request))
+                self.assertNotIn('project_id',
+                                 get_all.call_args[1]['search_opts'])
+            else:
+                self.assertRaises(exception.PolicyNotAuthorized,
+                                  controller.detail, request)
+                get_all.assert_not_called()
+
+    def test_list_of_a_service_shows_it_what_members_are_shown(self):
+        # All projects are read, and the service does not become an
+        # administrator to whom a host or user data would be shown.
+        self.useFixture(fixtures.MockPatch(
+            'nova.compute.api.API.get_all',
+            return_value=objects.InstanceList(objects=[])))
+        request = fakes.HTTPRequest.blank(
+            '/servers/detail?all_tenants=1',
+            version=pending_reason.API_VERSION)
+        request.environ['nova.context'] = self.service_context
+        servers.ServersController().detail(request)
+        self.assertFalse(request.environ['nova.context'].is_admin)
+        self.assertNotIn('admin', self.service_context.roles)
 
     def test_rules_of_an_operator(self):
         self.policy.set_rules({
