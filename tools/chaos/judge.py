@@ -88,6 +88,14 @@ def outcome(found):
         # A host whose last answer came too late gives a guest up that runs.
         return GIVEN_UP if on_host or found.shown.get(
             'OS-SRV-USG:launched_at') else FAILED
+    # Such a server may be rebuilt in place. A nova-compute that starts ends
+    # the interrupted rebuilds of servers that ran or were stopped, and leaves
+    # those of servers in ERROR as they are.
+    if (state in (('ERROR', 'rebuilding'),
+                  ('ERROR', 'rebuild_block_device_mapping'),
+                  ('ERROR', 'rebuild_spawning')) and
+            on_host and found.shown.get('OS-SRV-USG:launched_at')):
+        return GIVEN_UP
     # Recovery keeps the task state of a server that no host has begun.
     if state == ('ERROR', 'scheduling') and not on_host:
         return FAILED

@@ -58,6 +58,16 @@ class OutcomeTestCase(testtools.TestCase):
             records=(('cell1', None, None),))
         self.check(judge.UNSETTLED, _BUILT, shown=_shown('BUILD', 'spawning'))
 
+    def test_host_died_in_a_rebuild_in_place_of_a_server_in_error(self):
+        for task in ('rebuilding', 'rebuild_block_device_mapping',
+                     'rebuild_spawning'):
+            shown = _shown('ERROR', task)
+            self.check(judge.UNSETTLED, _BUILT, shown=shown)
+            shown['OS-SRV-USG:launched_at'] = '2026-11-26T04:44'
+            self.check(judge.GIVEN_UP, _BUILT, shown=shown)
+            self.check(judge.UNSETTLED, _BUILT, shown=shown,
+                       records=(('cell1', task, None),))
+
     def test_server_of_two_cells_is_unsettled(self):
         self.check(judge.UNSETTLED, _WAITS, cells=('cell0', 'cell1'))
 
