@@ -209,6 +209,11 @@ class Cloud(clouds.Cloud):
         return [server['id'] for server in self.nova(
             'GET', '/servers?name=^%s$' % name).json()['servers']]
 
+    def are_hosts_asked(self):
+        """Whether a nova-compute has messages that it has not taken yet."""
+        return any(self.settings.bus.messages('compute.' + host)
+                   for host in self._hosts().values())
+
     def unmake(self, asked):
         """Delete what the owner had made for a server that is deleted.
 

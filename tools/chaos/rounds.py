@@ -24,6 +24,9 @@ _TRIES = 3
 _PAUSE = 1
 _PATIENCE = 60
 
+# For how long a host that has taken a message may say nothing.
+_TAKES = 10
+
 # Seconds between two looks. More looks would keep the services from working.
 _LOOK_EVERY = 3
 
@@ -149,14 +152,35 @@ class Round:
         found = self._count(self._settle(self._servers, self._settles))
         become = {server: judge.outcome(seen)
                   for server, seen in found.items()}
-        # An administrator who sees that no host has begun says so.
-        self._each(self._cloud.set_error, [
+        become |= self._reset([
             asked for asked in self._servers
             if become[asked.server] == judge.FAILED and
             found[asked.server].shown['OS-EXT-STS:task_state']])
         self._try_again([
             asked for asked in self._servers if become[asked.server] in (
                 judge.WAITS, judge.FAILED)])
+
+    def _reset(self, servers):
+        """Set servers to ERROR that no host builds, as an administrator.
+
+        A host that takes its message late builds the server after all, so the
+        administrator looks first whether a host may still be asked.
+
+        :returns: what has become of each server, by its ID
+        """
+        if not servers:
+            return {}
+        self._cloud.wait_for('the hosts to take their messages',
+                             lambda: not self._cloud.are_hosts_asked(), _SLACK)
+        # Between the message and the first word of the host in the database.
+        time.sleep(_TAKES)
+        found = self._settle(servers, self._settles)
+        become = {server: judge.outcome(seen)
+                  for server, seen in found.items()}
+        self._each(self._cloud.set_error, [
+            asked for asked in servers
+            if become[asked.server] == judge.FAILED])
+        return become
 
     def _find_created(self):
         """Return the Asked of each server that the storm has created."""

@@ -126,11 +126,20 @@ class Bus:
         :param cell: the cell whose queue it is
         :returns: None if there is no such queue
         """
+        found = self._look(queue, cell)
+        return found and found.consumer_count
+
+    def messages(self, queue):
+        """Return how many messages wait in a queue, 0 if there is none."""
+        found = self._look(queue)
+        return found.message_count if found else 0
+
+    def _look(self, queue, cell=None):
         with self._connect(self.url_of(cell)) as connection:
             try:
                 return kombu.Queue(
                     queue, channel=connection.channel()).queue_declare(
-                        passive=True).consumer_count
+                        passive=True)
             except amqp_exc.NotFound:
                 return None
 

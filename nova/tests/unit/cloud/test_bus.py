@@ -5,6 +5,7 @@ import socket
 import ssl
 from unittest import mock
 
+from amqp import exceptions as amqp_exc
 import fixtures
 import testtools
 
@@ -225,4 +226,9 @@ class BusTestCase(testtools.TestCase):
                 declare.return_value.consumer_count = 2
                 self.assertEqual(2, server.consumers('conductor'))
                 declare.assert_called_once_with(passive=True)
-        connection.return_value.connect.assert_called_once_with()
+                connection.return_value.connect.assert_called_once_with()
+                declare.return_value.message_count = 3
+                self.assertEqual(3, server.messages('compute.host1'))
+                declare.side_effect = amqp_exc.NotFound
+                self.assertEqual(0, server.messages('compute.host1'))
+                self.assertIsNone(server.consumers('compute.host1'))
