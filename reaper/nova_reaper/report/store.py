@@ -27,39 +27,14 @@ from oslo_db.sqlalchemy import enginefacade
 from oslo_utils import timeutils
 from oslo_utils import uuidutils
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
 
 from nova_reaper.cloud import model
 
-METADATA = sa.MetaData()
-# MySQL keeps whole seconds only, unless it is told otherwise.
-TIME = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), 'mysql', 'mariadb')
-# SQLite counts up an INTEGER only.
-NUMBER = sa.BigInteger().with_variant(sa.Integer(), 'sqlite')
-
-JOURNAL = sa.Table(
-    'journal', METADATA,
-    # The order of the records. No answer has the number: owners could count
-    # by it what is done to others.
-    sa.Column('number', NUMBER, primary_key=True, autoincrement=True),
-    sa.Column('id', sa.String(36), nullable=False),
-    sa.Column('at', TIME, nullable=False),
-    sa.Column('kind', sa.String(16), nullable=False),
-    sa.Column('server_id', sa.String(36), nullable=False),
-    sa.Column('project_id', sa.String(64), nullable=False),
-    sa.Column('for_id', sa.String(36), nullable=False),
-    sa.Column('for_project_id', sa.String(64), nullable=False),
-    sa.Column('host', sa.String(255), nullable=False),
-    sa.Column('result', sa.String(32), nullable=False),
-    sa.Column('detail', sa.Text(), nullable=False),
-    sa.UniqueConstraint('id', name='journal_id'),
-    # For the purge, what a start reads, an owner's question, and an
-    # administrator's.
-    sa.Index('journal_at', 'at'),
-    sa.Index('journal_kind_at', 'kind', 'at'),
-    sa.Index('journal_project', 'project_id', 'number'),
-    sa.Index('journal_server', 'server_id', 'number'),
-    sa.Index('journal_for', 'for_id', 'number'))
+# Its columns, as the migrations make them. The number is the order of the
+# records; no answer has it: owners could count by it what is done to others.
+JOURNAL = sa.table('journal', sa.column('at', sa.DateTime()), *map(sa.column, (
+    'number', 'id', 'kind', 'server_id', 'project_id', 'for_id',
+    'for_project_id', 'host', 'result', 'detail')))
 ROWS = JOURNAL.c
 # Characters of a detail: the column of MySQL takes 65,535 bytes.
 LONGEST = 16000

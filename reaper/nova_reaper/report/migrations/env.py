@@ -4,9 +4,6 @@
 
 from alembic import context
 
-from nova_reaper.report import store
-
-context.configure(connection=context.config.attributes['connection'],
-                  target_metadata=store.METADATA, render_as_batch=True)
+context.configure(connection=context.config.attributes['connection'])
 with context.begin_transaction():
     context.run_migrations()

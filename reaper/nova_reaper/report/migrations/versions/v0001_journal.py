@@ -20,9 +20,11 @@ def upgrade() -> None:
     """
     op.create_table(
         'journal',
+        # SQLite counts up an INTEGER only.
         sa.Column('number', sa.BigInteger().with_variant(
             sa.Integer(), 'sqlite'), primary_key=True, autoincrement=True),
         sa.Column('id', sa.String(36), nullable=False),
+        # MySQL keeps whole seconds only, unless it is told otherwise.
         sa.Column('at', sa.DateTime().with_variant(
             mysql.DATETIME(fsp=6), 'mysql', 'mariadb'), nullable=False),
         sa.Column('kind', sa.String(16), nullable=False),
@@ -37,6 +39,8 @@ def upgrade() -> None:
         if_not_exists=True)
     there = {index['name']
              for index in sa.inspect(op.get_bind()).get_indexes('journal')}
+    # For the purge, what a start reads, an owner's question, and an
+    # administrator's.
     for name, columns in (('journal_at', ['at']),
                           ('journal_kind_at', ['kind', 'at']),
                           ('journal_project', ['project_id', 'number']),
