@@ -222,7 +222,7 @@ class Reaper:
     :param ended: is called when it has ended, told to or not
     """
 
-    def __init__(self, conf: cfg.ConfigOpts,
+    def __init__(self, conf: reaper_conf.Configuration,
                  ended: Callable[[], None] = lambda: None) -> None:
         self._conf = conf
         self._ended = ended
@@ -362,27 +362,19 @@ class Reaper:
             self._engine.mailbox.wake()
 
     def reset(self) -> None:
-        """Options that may change have been read again."""
+        """Read the options that may change again, all of them or none."""
+        try:
+            reaper_conf.mutate(self._conf)
+        except (Exception, SystemExit) as error:
+            # Libraries raise what they like for a wrong file; oslo.config ends
+            # the process for a value of an option of the command line.
+            LOG.error('The configuration is as it was, since it cannot be '
+                      'read again: %s', error)
+            return
         LOG.info('The configuration was read again; the mode is %s.',
                  self._conf.reaper.mode)
         if self._engine:
             self._engine.mailbox.wake()
-
-
-def mutate(conf: reaper_conf.Configuration) -> bool:
-    """Read the options that may change again.
-
-    :returns: whether that could be done; if not they are as they were
-    """
-    try:
-        reaper_conf.mutate(conf)
-    except (Exception, SystemExit) as error:
-        # Libraries raise what they like for a wrong file; oslo.config ends
-        # the process for a value of an option of the command line.
-        LOG.error('The configuration is as it was, since it cannot be read '
-                  'again: %s', error)
-        return False
-    return True
 
 
 def run(conf: reaper_conf.Configuration) -> int:
@@ -399,7 +391,7 @@ def run(conf: reaper_conf.Configuration) -> int:
     while (word := told.get()) in (signal.SIGHUP, signal.SIGUSR1):
         if word == signal.SIGUSR1:
             reaper.pause()
-        elif mutate(conf):
+        else:
             reaper.reset()
     signal.alarm(END)
     reaper.stop()

@@ -149,7 +149,8 @@ def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     services = _connect(conf, meters)
     if options.do:
         return _once_done(conf, services, meters, options.timeout)
-    main_module.show(once(conf, services), options.json)
+    main_module.show(simulate.simulate(take_snapshot(conf, services)),
+                     options.json)
     return 0
 
 
@@ -234,15 +235,6 @@ def _status(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     return code
 
 
-def once(conf: cfg.ConfigOpts, services: service.Services
-         ) -> list[model.Decision]:
-    """What would be decided now, in order; nothing is done.
-
-    :raises: rest.RequestFailed
-    """
-    return simulate.simulate(take_snapshot(conf, services))
-
-
 def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
                   ) -> simulate.Snapshot:
     """The cloud as it is now, as a file for ``simulate`` has it.
@@ -257,10 +249,9 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
         views = [view for view in found.hosts.values() if view]
         answers = found.waiting.answers
         servers = [found.waiting.servers[uuid] for uuid in answers]
-        refusals = {
-            answers[server.id].shape: forms.refusals(server)
-            for server in {answers[server.id].shape: server
-                           for server in servers}.values()}
+        by_shape = {answers[server.id].shape: server for server in servers}
+        refusals = {shape: forms.refusals(server)
+                    for shape, server in by_shape.items()}
     return simulate.Snapshot(
         now=timeutils.utcnow(True), options=reaper_conf.options(conf),
         hosts=[view.host for view in views],

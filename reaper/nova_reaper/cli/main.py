@@ -63,7 +63,12 @@ def main(arguments: list[str] | None = None) -> int:
         arguments = sys.argv[1:]
     options = _parser(arguments[:1] != ['simulate']).parse_args(arguments)
     try:
-        code = _run(options)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Names are text of any language, whatever the terminal can show.
+            sys.stdout.reconfigure(errors='backslashreplace')
+        code: int = (_simulate(options.file, options.json)
+                     if options.command == 'simulate'
+                     else _cloud_commands().main(options))
         # A disk that is full is found here, and not at the exit.
         if sys.stdout:
             sys.stdout.flush()
@@ -75,16 +80,6 @@ def main(arguments: list[str] | None = None) -> int:
         if not isinstance(error, BrokenPipeError):
             _tell(f'nova-reaper: {error.strerror or error}')
     return 2
-
-
-def _run(options: argparse.Namespace) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names are text of any language, whatever the terminal can show.
-        sys.stdout.reconfigure(errors='backslashreplace')
-    if options.command != 'simulate':
-        code: int = _cloud_commands().main(options)
-        return code
-    return _simulate(options.file, options.json)
 
 
 def _simulate(path: str, as_json: bool) -> int:

@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import functools
 import itertools
 import time
 from typing import Any
+from typing import TypeVar
 
 from oslo_config import cfg
 from oslo_log import log
@@ -23,6 +25,7 @@ from nova_reaper.events import bus
 from nova_reaper.report import journal
 
 LOG = log.getLogger(__name__)
+M = TypeVar('M', bound=prometheus.metrics.MetricWrapperBase)
 # Seconds that the clock here may differ from Nova's.
 CLOCK_OFF = 30
 # Upper bounds of the buckets of histograms, in seconds.
@@ -47,41 +50,29 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        registry = prometheus.CollectorRegistry()
-        self.registry = registry
+        self.registry = prometheus.CollectorRegistry()
 
-        def begin(metric: prometheus.Counter | prometheus.Histogram,
-                  labels: dict[str, Iterable[str]]) -> None:
+        def make(kind: type[M], name: str, text: str,
+                 buckets: Sequence[float] = (), **labels: Iterable[str]) -> M:
+            more: dict[str, Any] = {'buckets': buckets} if buckets else {}
+            metric = kind(f'nova_reaper_{name}', text, labels,
+                          registry=self.registry, **more)
             for values in itertools.product(*labels.values()):
                 if values:
                     metric.labels(*map(str, values))
-
-        def counter(name: str, text: str, **labels: Iterable[str]
-                    ) -> prometheus.Counter:
-            metric = prometheus.Counter(f'nova_reaper_{name}', text, labels,
-                                        registry=registry)
-            begin(metric, labels)
             return metric
 
-        def gauge(name: str, text: str, *labels: str) -> prometheus.Gauge:
-            return prometheus.Gauge(f'nova_reaper_{name}', text, labels,
-                                    registry=registry)
-
-        def histogram(name: str, text: str, buckets: tuple[float, ...],
-                      **labels: Iterable[str]) -> prometheus.Histogram:
-            metric = prometheus.Histogram(f'nova_reaper_{name}', text, labels,
-                                          buckets=buckets, registry=registry)
-            begin(metric, labels)
-            return metric
-
+        counter = functools.partial(make, prometheus.Counter)
+        gauge = functools.partial(make, prometheus.Gauge)
+        histogram = functools.partial(make, prometheus.Histogram)
         self.pending = gauge(
-            'pending', 'Servers that wait', 'state', 'reason')
+            'pending', 'Servers that wait', state=(), reason=())
         self.pending_age = histogram(
             'pending_age_seconds', 'How long servers that run had waited',
             AGES, state=STATES)
         self.oldest_pending = gauge(
             'oldest_pending_seconds', 'How long the oldest has waited',
-            'state')
+            state=())
         self.decisions = counter(
             'decisions', 'Decisions', verdict=model.Verdict,
             reason=('none', *model.Reason, *model.Hindrance))
@@ -121,7 +112,7 @@ class Metrics:
             'conflicts', 'Answers 409: somebody else was faster',
             step=('hold', 'notice', 'swap', 'end', 'rebuild'))
         self.active = gauge('active', '1 for the reaper that acts')
-        self.mode = gauge('mode', '1 for the mode in force', 'mode')
+        self.mode = gauge('mode', '1 for the mode in force', mode=())
         self.safeguard = gauge(
             'safeguard', '1 while the reaper holds itself back')
         self.paused = gauge(
@@ -138,7 +129,7 @@ class Metrics:
             'poll_only_finds', 'What only a list has found',
             what=('waits', 'ended', 'host'))
         self.last_list = gauge(
-            'last_list_timestamp_seconds', 'When a list was read', 'list')
+            'last_list_timestamp_seconds', 'When a list was read', list=())
         # An age of what is not there would raise no alarm: until a list is
         # read it is as old as the reaper.
         for name in LISTED:
@@ -154,8 +145,8 @@ class Metrics:
         self.request = histogram(
             'request_seconds', 'Time of requests', REQUESTS,
             service=SERVICES)
-        prometheus.ProcessCollector(registry=registry)
-        prometheus.PlatformCollector(registry=registry)
+        prometheus.ProcessCollector(registry=self.registry)
+        prometheus.PlatformCollector(registry=self.registry)
 
     def observe_request(self, service: str, status: int | None,
                         seconds: float) -> None:

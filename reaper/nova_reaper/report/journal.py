@@ -81,7 +81,7 @@ RETRIES = 2
 UNTOLD = 1000
 # Seconds that the end of the process waits for records and notifications.
 AT_THE_END = 3.0
-_HOUR = datetime.timedelta(hours=1)
+HOUR = 3600
 # After so many half-lives what a project was given counts next to nothing.
 HALF_LIVES = 4
 # So many builds tell the fair share well enough.
@@ -263,7 +263,6 @@ class Journal:
         self._size = BATCH
         self._failures = 0
         self._look_at = self._purge_at = 0.0
-        self._stopping = threading.Event()
         self._switch: Record | None = None
         self._thread: threading.Thread | None = None
         self.error: str | None = None
@@ -356,23 +355,14 @@ class Journal:
         self.flush(AT_THE_END)
         self._announcer.flush()
 
-    def stop(self) -> None:
-        """End the thread; records that are not written are lost."""
-        self._stopping.set()
-        with self._changed:
-            self._changed.notify_all()
-        if self._thread:
-            self._thread.join(1.0)
-
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while True:
             self.work()
             if self.error:
-                self._stopping.wait(min(LONGEST, 0.5 * 2 ** min(
-                    self._failures, 10)))
+                time.sleep(min(LONGEST, 0.5 * 2 ** min(self._failures, 10)))
                 continue
             with self._changed:
-                if not self._rows and not self._stopping.is_set():
+                if not self._rows:
                     self._changed.wait(POLL)
 
     def work(self) -> None:
@@ -474,7 +464,7 @@ def read(store: store_module.Store, until: datetime.datetime,
     :param until: since when the reaper that reads remembers itself
     :param exclusion: seconds for which stuck victims are left alone
     """
-    def find(seconds: float, *kinds: Kind) -> list[Record]:
+    def find(seconds: int, *kinds: Kind) -> list[Record]:
         if not seconds:
             return []
         return store.find(
@@ -483,11 +473,10 @@ def read(store: store_module.Store, until: datetime.datetime,
 
     built = find(HALF_LIVES * options.fair_share_half_life, Kind.BUILD,
                  Kind.RETURN)
-    tried = find(_HOUR.total_seconds(), Kind.BUILD, Kind.RETURN)
+    tried = find(HOUR, Kind.BUILD, Kind.RETURN)
     return Memory(
         until, exclusion,
-        [end for end in find(_HOUR.total_seconds(), Kind.END)
-         if end.result != LEFT],
+        [end for end in find(HOUR, Kind.END) if end.result != LEFT],
         [back for back in find(options.repeat_protection, Kind.RETURN)
          if back.result == 'active'],
         [stuck for stuck in find(exclusion, Kind.WITHDRAWAL)

@@ -27,6 +27,7 @@ from nova_reaper.report import health
 from nova_reaper.report import http
 from nova_reaper.report import journal
 from nova_reaper import service
+from nova_reaper import simulate
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 
@@ -939,13 +940,13 @@ class OnceTestCase(EngineTestCase):
         first = self.nova.add_server('w1', 4)
         second = self.nova.add_server('w2', 8, asked=False)
         self.offset += 3600
+        cloud = commands.take_snapshot(self.conf, self.services)
         self.assertEqual(
             [(first, 'preempt', 'h1', (victim,)),
              (second, 'not_asked', None, ())],
             [(decision.server, decision.hindrance or decision.verdict,
               decision.host, decision.victims)
-             for decision in commands.once(self.conf, self.services)])
-        cloud = commands.take_snapshot(self.conf, self.services)
+             for decision in simulate.simulate(cloud)])
         self.assertEqual([victim], [server.id for server in cloud.servers])
         self.assertEqual({'h2': 'AFilter'},
                          cloud.refusals[cloud.waiting[0].shape])

@@ -260,12 +260,10 @@ class EndTestCase(tests.TestCase):
                          reaper.mock_calls)
 
     def test_hangups_before_it(self) -> None:
-        with mock.patch.object(service, 'mutate',
-                               side_effect=[True, False]):
-            code, reaper = self.run_with(
-                signal.SIGHUP, signal.SIGHUP, signal.SIGTERM)
+        code, reaper = self.run_with(
+            signal.SIGHUP, signal.SIGHUP, signal.SIGTERM)
         self.assertEqual(0, code)
-        reaper.reset.assert_called_once_with()
+        self.assertEqual(2, reaper.reset.call_count)
 
     def test_a_pause_before_it(self) -> None:
         code, reaper = self.run_with(signal.SIGUSR1, signal.SIGTERM)
@@ -312,17 +310,23 @@ class EndTestCase(tests.TestCase):
 class MutateTestCase(tests.TestCase):
     """A file that cannot be read does not end the service."""
 
+    def setUp(self) -> None:
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger())
+
     def test_no_text_and_a_directory(self) -> None:
         file = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path, 'nova-reaper.conf')
         file.write_text('[reaper]\nmode = fill\n')
         conf = fakes.configuration(file)
+        reaper = service.Reaper(conf)
         file.write_bytes(b'\xff\xfe')
-        self.assertFalse(service.mutate(conf))
+        reaper.reset()
         file.unlink()
         file.mkdir()
-        self.assertFalse(service.mutate(conf))
+        reaper.reset()
         self.assertEqual('fill', conf.reaper.mode)
+        self.assertEqual(2, self.log.output.count('is as it was'))
 
     def test_a_value_of_the_command_line(self) -> None:
         file = pathlib.Path(
@@ -330,8 +334,9 @@ class MutateTestCase(tests.TestCase):
         file.write_text('')
         conf = fakes.configuration(file)
         file.write_text('[DEFAULT]\ndebug = maybe\n[reaper]\nmode = fill\n')
-        self.assertFalse(service.mutate(conf))
+        service.Reaper(conf).reset()
         self.assertEqual('observe', conf.reaper.mode)
+        self.assertIn('is as it was', self.log.output)
 
     def test_logging_that_cannot_be_configured(self) -> None:
         # It is no reason to go on with the mode of before.
@@ -345,8 +350,9 @@ class MutateTestCase(tests.TestCase):
                                              'observe')):
             file.write_text(f'[reaper]\nmode = {mode}\n')
             hook.side_effect = error
-            self.assertTrue(service.mutate(conf))
+            service.Reaper(conf).reset()
             self.assertEqual(mode, conf.reaper.mode)
+        self.assertNotIn('is as it was', self.log.output)
 
 
 class SignalTestCase(tests.TestCase):

@@ -99,8 +99,8 @@ class CloudTestCase(CommandTestCase):
         cloud = simulate.Snapshot(brute_force.NOW)
         self.found: dict[str, mock.Mock] = {}
         for module, name, found in (
-                (service, 'connect', None), (commands, 'take_snapshot', cloud),
-                (commands, 'once', [])):
+                (service, 'connect', None),
+                (commands, 'take_snapshot', cloud)):
             self.found[name] = self.useFixture(fixtures.MockPatchObject(
                 module, name, return_value=found)).mock
 
@@ -115,7 +115,7 @@ class CloudTestCase(CommandTestCase):
             self.run_command('snapshot', '/nowhere/cloud'))
         self.assertEqual(0, self.run_command(
             'snapshot', str(self.file.parent / 'cloud'))[0])
-        self.asked(connect=2, take_snapshot=2, once=0)
+        self.asked(connect=2, take_snapshot=2)
 
     def test_an_output_that_is_full_is_not_the_clouds(self) -> None:
         self.is_there()
@@ -125,7 +125,7 @@ class CloudTestCase(CommandTestCase):
                 self.assertRaises(OSError, commands.main, self.options(name))
             with contextlib.redirect_stdout(None):
                 self.assertEqual(0, commands.main(self.options(name)))
-        self.asked(connect=4, take_snapshot=2, once=2)
+        self.asked(connect=4, take_snapshot=4)
 
 
 class LogTestCase(CommandTestCase):
