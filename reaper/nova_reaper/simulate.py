@@ -37,10 +37,9 @@ from nova_reaper.queue import queue as queue_module
 T = TypeVar('T')
 E = TypeVar('E', bound=enum.StrEnum)
 Read = Callable[[Any, str], T]
-# By key of an object, what reads the value and what it is by default.
-Table = Mapping[str, tuple[Read[Any], Any]]
+# By key of an object, what reads the value.
+Table = Mapping[str, Read[Any]]
 
-_NEEDED = object()
 _FIRST_YEAR = 1970
 _LAST_YEAR = 3000
 # Most characters of a document's text in a sentence about it.
@@ -220,11 +219,12 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
     :raises BadInput: if anything is wrong with it
     """
     given = _object(document, '', {
-        'now': (_time, now), 'options': (_options, model.Options()),
-        'hosts': (_list_of(_made(model.Host, _HOST)), []),
-        'servers': (_list_of(_made(model.Server, _SERVER)), []),
-        'waiting': (_list_of(_waiting), [])})
-    now, hosts, servers = given['now'], given['hosts'], given['servers']
+        'now': _time, 'options': _options,
+        'hosts': _list_of(_made(model.Host, _HOST)),
+        'servers': _list_of(_made(model.Server, _SERVER)),
+        'waiting': _list_of(_waiting)})
+    now = given.get('now', now)
+    hosts, servers = given.get('hosts', []), given.get('servers', [])
     names = _unique('hosts', 'name', [host.name for host in hosts], {})
     for at, server in enumerate(servers):
         if server.host not in names:
@@ -232,16 +232,16 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
                            f'there is no host "{server.host}"')
     ids = _unique('servers', 'id', [server.id for server in servers], {})
     waiting, refusals = [], {}
-    for values, refused in given['waiting']:
+    for values, refused in given.get('waiting', ()):
         item = model.Waiting(**values | {
-            'created_at': values['created_at'] or now})
+            'created_at': values.get('created_at') or now})
         waiting.append(item)
         if refused:
             refusals[item.shape] = refused
     _unique('waiting', 'id', [item.id for item in waiting], ids)
     used = _usage(servers)
     return Snapshot(
-        now, given['options'],
+        now, given.get('options', model.Options()),
         [dataclasses.replace(host, used=used.get(host.name, {}))
          for host in hosts], servers, waiting, refusals)
 
@@ -385,19 +385,23 @@ def _has_to_be(wanted: str, value: Any, path: str) -> BadInput:
     return BadInput(path, f'has to be {wanted}, not {told[:60]}')
 
 
-def _object(value: Any, path: str, table: Table) -> dict[str, Any]:
-    """The values of an object; a default is not looked at.
+def _object(value: Any, path: str, table: Table,
+            needed: Collection[str] = ()) -> dict[str, Any]:
+    """The values of the keys that an object has.
 
     A key that the table does not have may be a typing error.
+
+    :param needed: the keys that have to be there
     """
     def at(key: object) -> str:
         return f'{path}.{key}' if path else str(key)
 
     given, result = _mapping(value, path), {}
-    for key, (read, default) in table.items():
-        if key not in given and default is _NEEDED:
+    for key, read in table.items():
+        if key in given:
+            result[key] = read(given[key], at(key))
+        elif key in needed:
             raise BadInput(at(key), 'is missing')
-        result[key] = read(given[key], at(key)) if key in given else default
     for key in given:
         if key not in table:
             near = difflib.get_close_matches(str(key), table, 1)
@@ -406,9 +410,11 @@ def _object(value: Any, path: str, table: Table) -> dict[str, Any]:
     return result
 
 
-def _made(kind: type[T], table: Table) -> Read[T]:
-    """What makes a data class of an object."""
-    return lambda value, path: kind(**_object(value, path, table))
+def _made(kind: type[Any], table: Table) -> Read[Any]:
+    """What makes a data class of an object, by the defaults of the class."""
+    needed = [field.name for field in dataclasses.fields(kind)
+              if field.default is field.default_factory is dataclasses.MISSING]
+    return lambda value, path: kind(**_object(value, path, table, needed))
 
 
 def _unique(items: str, key: str, found: Iterable[str], seen: dict[str, str]
@@ -556,7 +562,7 @@ def _expression(value: Any, path: str) -> str:
 
 
 def _inventory(value: Any, path: str) -> model.Inventory:
-    result = _made(model.Inventory, _INVENTORY)(value, path)
+    result: model.Inventory = _made(model.Inventory, _INVENTORY)(value, path)
     if result.reserved > result.total:
         raise BadInput(
             f'{path}.reserved', 'has to be no more than the total, '
@@ -567,30 +573,29 @@ def _inventory(value: Any, path: str) -> model.Inventory:
 def _waiting(value: Any, path: str) -> tuple[dict[str, Any], dict[str, str]]:
     """The arguments of a model.Waiting, and which filter refuses which host.
     """
-    values = _object(value, path, _WAITING)
-    refused: dict[str, str] = values.pop('refused_by')
-    shape = {name: values.pop(name) for name in _SHAPE}
-    shape['fill_only'] = shape['fill_only'] or values['shelved']
-    shape['devices'] = tuple(sorted(shape['devices'].items()))
+    values = _object(value, path, _WAITING, ('id', 'resources'))
+    refused: dict[str, str] = values.pop('refused_by', {})
+    shape = {name: values.pop(name) for name in _SHAPE if name in values}
+    if values.get('shelved'):
+        shape['fill_only'] = True
+    shape['devices'] = tuple(sorted(shape.get('devices', {}).items()))
     values['shape'] = model.Shape.of(
         shape.pop('resources'), **shape,
         key=str(sorted(refused.items())) if refused else '')
-    if 'failures' not in value:
-        values['failures'] = max(values['attempts'] - 1, 0)
-    if 'failed_at' not in value:
-        values['failed_at'] = values['last_attempt']
+    values.setdefault('failures', max(values.get('attempts', 0) - 1, 0))
+    values.setdefault('failed_at', values.get('last_attempt'))
     return values, refused
 
 
 def _options(value: Any, path: str) -> model.Options:
     """The options; those of the service alone decide nothing here."""
-    default = dataclasses.asdict(model.Options())
     values = _object(value, path, {
-        name: (_option(option), default.get(name))
+        name: _option(option)
         for option in conf.reaper_opts for name in (
             option.dest, *(old.name for old in option.deprecated_opts))})
     return model.Options(**{
-        name: type(value)(values[name]) for name, value in default.items()})
+        name: type(default)(values[name]) for name, default
+        in dataclasses.asdict(model.Options()).items() if name in values})
 
 
 def _option(option: cfg.Opt) -> Read[Any]:
@@ -614,43 +619,34 @@ def _option(option: cfg.Opt) -> Read[Any]:
     return _or_null(read) if option.default is None else read
 
 
-_RESOURCES = (_dict_of(_count()), _NEEDED)
-_DEVICES: tuple[Read[Any], Any] = (_dict_of(_count(1)), {})
-_NONE: frozenset[str] = frozenset()
-_NAMES = (_set_of(_plain_name), _NONE)
-_EXPRESSIONS = (_set_of(_expression), _NONE)
-_WHEN = (_or_null(_time), None)
-_WORDS = (_text, '')
-_OFF = (_flag, False)
+_NAMES = _set_of(_plain_name)
+_EXPRESSIONS = _set_of(_expression)
+_WHEN = _or_null(_time)
 _INVENTORY: Table = {
-    'total': (_count(), _NEEDED), 'reserved': (_count(), 0),
-    'allocation_ratio': (_ratio, 1.0), 'min_unit': (_count(1), 1),
-    'max_unit': (_count(1), model.MAX_INT), 'step_size': (_count(1), 1)}
+    'total': _count(), 'reserved': _count(), 'allocation_ratio': _ratio,
+    'min_unit': _count(1), 'max_unit': _count(1), 'step_size': _count(1)}
 _HOST: Table = {
-    'name': (_name, _NEEDED), 'inventory': (_dict_of(_inventory), _NEEDED),
-    'aggregates': _NAMES, 'traits': _NAMES, 'disabled': _OFF}
+    'name': _name, 'inventory': _dict_of(_inventory), 'aggregates': _NAMES,
+    'traits': _NAMES, 'disabled': _flag}
+_ASKED: Table = {'resources': _dict_of(_count()),
+                 'devices': _dict_of(_count(1))}
 _COMMON: Table = {
-    'project': _WORDS, 'user': _WORDS, 'name': _WORDS, 'flavor': _WORDS,
-    'preemptible': _OFF, 'priority': (_count(-model.MAX_INT), 0)}
+    'project': _text, 'user': _text, 'name': _text, 'flavor': _text,
+    'preemptible': _flag, 'priority': _count(-model.MAX_INT)}
 _SERVER: Table = {
-    'id': (_name, _NEEDED), 'host': (_name, _NEEDED),
-    'resources': _RESOURCES, 'devices': _DEVICES, **_COMMON,
-    'launched_at': _WHEN, 'last_ended_at': _WHEN,
-    'action': (_word(model.Action), model.Action.DELETE),
-    'locked': _OFF, 'busy': _OFF}
+    'id': _name, 'host': _name, **_ASKED, **_COMMON, 'launched_at': _WHEN,
+    'last_ended_at': _WHEN, 'action': _word(model.Action), 'locked': _flag,
+    'busy': _flag}
 _SHAPE: Table = {
-    'resources': _RESOURCES, 'devices': _DEVICES, 'required': _EXPRESSIONS,
-    'member_of': _EXPRESSIONS, 'host': (_or_null(_name), None),
-    'fill_only': _OFF}
+    **_ASKED, 'required': _EXPRESSIONS, 'member_of': _EXPRESSIONS,
+    'host': _or_null(_name), 'fill_only': _flag}
 _WAITING: Table = {
-    'id': (_name, _NEEDED), **_SHAPE, 'created_at': _WHEN, **_COMMON,
-    'attempts': (_count(), 0), 'last_attempt': _WHEN,
-    'failures': (_count(), 0), 'failed_at': _WHEN,
-    'reason': (_or_null(_word(model.Reason)), None),
-    'pending_timeout': (_or_null(_count(0, model.MAX_SECONDS)), None),
-    'shelved': _OFF, 'asked': (_flag, True),
-    'wait': (_or_null(_word(model.Wait)), None),
-    'refused_by': (_dict_of(_name), {})}
+    'id': _name, **_SHAPE, 'created_at': _WHEN, **_COMMON,
+    'attempts': _count(), 'last_attempt': _WHEN, 'failures': _count(),
+    'failed_at': _WHEN, 'reason': _or_null(_word(model.Reason)),
+    'pending_timeout': _or_null(_count(0, model.MAX_SECONDS)),
+    'shelved': _flag, 'asked': _flag, 'wait': _or_null(_word(model.Wait)),
+    'refused_by': _dict_of(_name)}
 
 
 # Keys that a document has only where the value is not the default.
