@@ -49,7 +49,8 @@ class Hint:
     host: str = ''
     server: str = ''
     preemptible: bool = False
-    at: float = dataclasses.field(default=0.0, compare=False)
+    at: float = dataclasses.field(
+        default_factory=lambda: time.monotonic(), compare=False)
 
 
 # What each notification of a server means, by its type without "instance.":
@@ -132,31 +133,28 @@ class Mailbox:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = threading.Event()
+        self._lock = threading.Lock()
         self._hints: dict[Hint, Hint] = {}
-        self._woken = False
 
     def put(self, new: Sequence[Hint]) -> None:
         """Add hints; of two that are the same the first stays."""
-        with self._changed:
+        with self._lock:
             for hint in new:
                 self._hints.setdefault(hint, hint)
-            self._changed.notify_all()
+            self._changed.set()
 
     def take(self, timeout: float) -> list[Hint]:
         """All hints, waiting for the first at most so many seconds."""
-        with self._changed:
-            if not self._hints and not self._woken:
-                self._changed.wait(max(timeout, 0))
-            self._woken = False
+        self._changed.wait(max(timeout, 0))
+        with self._lock:
+            self._changed.clear()
             taken, self._hints = list(self._hints.values()), {}
             return taken
 
     def wake(self) -> None:
         """End a wait without a hint, or the next one."""
-        with self._changed:
-            self._woken = True
-            self._changed.notify_all()
+        self._changed.set()
 
 
 class _Endpoint:
@@ -170,14 +168,13 @@ class _Endpoint:
         self._observe = observe
 
     def info(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        now = time.monotonic()
         for message in messages:
             new = hints(message['event_type'], message['publisher_id'],
                         message['payload'])
             for hint in new:
                 self._observe(hint.kind)
-            self._mailbox.put([dataclasses.replace(hint, at=now)
-                               for hint in new if hint.kind != Kind.IGNORED])
+            self._mailbox.put([hint for hint in new
+                               if hint.kind != Kind.IGNORED])
 
     error = info
     warn = info
@@ -204,11 +201,10 @@ class Listening:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
-        self._lock = threading.Lock()
-        # An object for each time of listening, None while nobody listens.
-        self._time: object | None = None
-        # The listener once it has connected: until then it cannot be stopped.
-        self._listener: oslo_messaging.MessageHandlingServer | None = None
+        # What ends the thread that listens, None while nobody is to listen;
+        # the thread once it has connected: until then it cannot be stopped.
+        self._over: threading.Event | None = None
+        self._thread: threading.Thread | None = None
 
     def listen(self, mailbox: Mailbox,
                observe: Callable[[Kind], None]) -> None:
@@ -216,14 +212,14 @@ class Listening:
 
         :param observe: is told what kind of hint each notification was
         """
-        if self._time is None and self._conf.notifications.enabled:
-            self._time = object()
+        if self._over is None and self._conf.notifications.enabled:
+            self._over = threading.Event()
             threading.Thread(
-                target=self._begin, args=(self._time, mailbox, observe),
+                target=self._run, args=(self._over, mailbox, observe),
                 name='listens', daemon=True).start()
 
-    def _begin(self, begun: object, mailbox: Mailbox,
-               observe: Callable[[Kind], None]) -> None:
+    def _run(self, over: threading.Event, mailbox: Mailbox,
+             observe: Callable[[Kind], None]) -> None:
         try:
             made = listener(self._conf, mailbox, observe)
             # A listener tries to connect for ever.
@@ -233,26 +229,17 @@ class Listening:
             LOG.error('No notifications are listened to: %s. The reaper lives '
                       'from its lists.', type(error).__name__)
             return
-        with self._lock:
-            wanted = self._time is begun
-            if wanted:
-                self._listener = made
-        if not wanted:
-            self._end(made)
+        if over is self._over:
+            self._thread = threading.current_thread()
+        over.wait()
+        made.stop()
+        made.wait()
 
     def leave(self) -> threading.Thread | None:
         """Listen no more; returns who sees to that, if there is anything."""
-        with self._lock:
-            made, self._listener, self._time = self._listener, None, None
-        if made is None:
-            return None
+        thread, self._thread = self._thread, None
+        if self._over:
+            self._over.set()
+            self._over = None
         # A bus that hangs must not hold up a reaper that stands by.
-        thread = threading.Thread(target=self._end, args=(made,),
-                                  name='leaves', daemon=True)
-        thread.start()
         return thread
-
-    @staticmethod
-    def _end(made: oslo_messaging.MessageHandlingServer) -> None:
-        made.stop()
-        made.wait()

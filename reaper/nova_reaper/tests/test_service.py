@@ -2,6 +2,7 @@
 
 """The processes of the service, and what signals do to them."""
 
+from collections.abc import Callable
 import os
 import pathlib
 import signal
@@ -34,6 +35,14 @@ mode = %s
 ''' + fakes.LOGIN
 
 
+def until(happens: Callable[[], bool]) -> bool:
+    """Wait for something; returns whether it has happened."""
+    end = time.monotonic() + 60
+    while not happens() and time.monotonic() < end:
+        time.sleep(0.01)
+    return happens()
+
+
 class NoBusTestCase(tests.TestCase):
     """Who connects to the bus tries it for ever."""
 
@@ -53,9 +62,7 @@ class NoBusTestCase(tests.TestCase):
                 thread.join(10)
         listener.stop.assert_called_once_with()
         listens.listen(mock.Mock(), mock.Mock())
-        for thread in threading.enumerate():
-            if thread.name == 'listens':
-                thread.join(10)
+        self.assertTrue(until(lambda: bool(listens._thread)))
         leaving = listens.leave()
         assert leaving
         leaving.join(10)
@@ -75,28 +82,30 @@ class TakePartTestCase(tests.TestCase):
         self.addCleanup(self.reaper.wait)
         self.engine = mock.Mock()
 
-    def take_part(self, active: bool) -> int:
-        """How often there was a listener, after three turns."""
+    def take_part(self, active: bool, times: int) -> None:
+        """Do three turns, after which there was a listener so many times."""
         place = self.reaper._coordinator.active
         (place.set if active else place.clear)()
         for _ in range(3):
             self.reaper._take_part(self.engine)
         self.assertIs(active, self.engine.guard.active)
-        for thread in threading.enumerate():
-            if thread.name in ('listens', 'leaves'):
-                thread.join(10)
-        return self.listener.call_count
+        self.assertTrue(until(lambda: self.listener.call_count == times))
+        if not active:
+            for thread in threading.enumerate():
+                if thread.name == 'listens':
+                    thread.join(10)
+        self.assertEqual(times, self.listener.call_count)
 
     def test_it_listens_while_it_is_active(self) -> None:
-        self.assertEqual([0, 1, 1, 2], [
-            self.take_part(active) for active in (False, True, False, True)])
+        for active, times in (False, 0), (True, 1), (False, 1), (True, 2):
+            self.take_part(active, times)
         self.listener.return_value.stop.assert_called_once_with()
 
     def test_one_that_cannot_be_made_is_tried_again_when_it_was_left(
             self) -> None:
         self.listener.side_effect = ValueError
-        self.assertEqual([1, 1, 2], [
-            self.take_part(active) for active in (True, False, True)])
+        for active, times in (True, 1), (False, 1), (True, 2):
+            self.take_part(active, times)
 
 
 class WrongOptionTestCase(tests.TestCase):
@@ -198,9 +207,7 @@ class BusHangsTestCase(tests.TestCase):
                 wait=lambda: left.append(gone.wait(10)))))
         listens = bus.Listening(fakes.configuration())
         listens.listen(mock.Mock(), mock.Mock())
-        for thread in threading.enumerate():
-            if thread.name == 'listens':
-                thread.join(10)
+        self.assertTrue(until(lambda: bool(listens._thread)))
         leaving = listens.leave()
         self.assertEqual([], left)
         gone.set()
