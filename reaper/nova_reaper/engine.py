@@ -311,9 +311,9 @@ class Engine:
                     server.host if server else hint.host))
 
     def _refreshed(self, host: str, view: reader.HostView | None) -> None:
-        known = self.world.views.get(host)
         if view is None:
             return
+        known = self.world.views.get(host)
         if known and known.host.inventory and not view.host.inventory:
             # A list judges whether the host has really lost its inventory.
             # Until then nobody is ended for what does not fit there.
@@ -340,12 +340,7 @@ class Engine:
             return
         self.jobs.line_up(f'server {server}', functools.partial(
             self._lists.read_one, server, self.world.classes()),
-            functools.partial(self._take_server, server))
-
-    def _take_server(self, server: str,
-                     found: tuple[nova.NovaServer, shapes.Answer] | None
-                     ) -> None:
-        self._read.append(self._put_server(server, found))
+            lambda found: self._read.append(self._put_server(server, found)))
 
     def _put_server(self, server: str,
                     found: tuple[nova.NovaServer, shapes.Answer] | None

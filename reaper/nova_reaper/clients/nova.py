@@ -154,7 +154,6 @@ class Action:
 
     action: str
     project: str
-    started_at: datetime.datetime
     message: str | None
 
 
@@ -321,10 +320,10 @@ class Nova:
         """What was done with a server, the oldest first."""
         items = self.client.request(
             'GET', f'/servers/{uuid}/os-instance-actions')['instanceActions']
-        return sorted(
-            (Action(item['action'], item['project_id'] or '',
-                    _time(item['start_time']), item['message'])
-             for item in items), key=lambda action: action.started_at)
+        return [
+            Action(item['action'], item['project_id'] or '', item['message'])
+            for item in sorted(
+                items, key=lambda item: _time(item['start_time']))]
 
     def flavors(self) -> Iterator[Flavor]:
         """All flavors, those of single projects too."""

@@ -308,8 +308,8 @@ class Lists:
                   if changed is None else changed.values())
         before = {*(changed or ()), *self._failed, *self._rebuilt}
         servers = {server.id: server for server in (
-            *listed, *self._reader.shelved()) if server.waits or (
-                server.shelved and shapes.SHELVED_AT in server.metadata)}
+            *listed, *self._reader.shelved())
+            if server.waits or reader.is_to_return(server)}
         servers |= self._read_failed()
         if changed is not None:
             gone = frozenset(before - servers.keys())
@@ -446,10 +446,9 @@ class Lists:
 
     def _learn(self, answers: Iterable[shapes.Answer]) -> None:
         """Ask Placement for traits and aggregates that are new."""
-        expressions: set[str] = set()
-        for answer in answers:
-            expressions |= answer.shape.required | answer.shape.member_of
-        self._reader.read_having(expressions)
+        self._reader.read_having({
+            name for answer in answers for name
+            in answer.shape.required | answer.shape.member_of})
 
     def read_hosts(self, since: datetime.datetime | None = None,
                    views: Mapping[str, reader.HostView] | None = None,

@@ -403,12 +403,12 @@ class Reader:
 
     def shelved(self) -> list[nova.NovaServer]:
         """Servers that the reaper has shelved, and that are to come back."""
-        return [server for server in self.known() if _is_to_return(server)]
+        return [server for server in self.known() if is_to_return(server)]
 
     def has_shelved(self, uuid: str) -> bool:
         """Whether the reaper has shelved a server that is to come back."""
         server = self.preemptible.get(uuid)
-        return server is not None and _is_to_return(server)
+        return server is not None and is_to_return(server)
 
     def known(self) -> list[nova.NovaServer]:
         """The preemptible servers, and those that are shelved for others."""
@@ -423,7 +423,8 @@ def classes(views: Iterable[HostView | None]) -> frozenset[str]:
                      for name in view.host.inventory)
 
 
-def _is_to_return(server: nova.NovaServer) -> bool:
+def is_to_return(server: nova.NovaServer) -> bool:
+    """Whether the reaper has shelved a server that is to come back."""
     return server.shelved and shapes.SHELVED_AT in server.metadata
 
 

@@ -259,6 +259,7 @@ class Sleepers:
 
     :ivar options: by which demands are woken
     :ivar sleeps: why each demand sleeps
+    :ivar demands: the demands that sleep, by their columns
     :ivar put_off: the columns of the demands that sleep until preemptible
         servers may be ended for them
     """
@@ -267,7 +268,7 @@ class Sleepers:
         self.options = options
         self.put_off = np.zeros(0, np.bool_)
         self.sleeps: dict[model.Demand, Sleep] = {}
-        self._demands: dict[int, model.Demand] = {}
+        self.demands: dict[int, model.Demand] = {}
         self._empty: list[int] = []
         self._taken = np.zeros(0, np.bool_)
         self._asked: dict[str, index_module.Ints] = {}
@@ -283,7 +284,7 @@ class Sleepers:
                            for name, asked in self._asked.items()}
         self.sleeps[demand] = sleep
         sleep.column = column = self._empty.pop()
-        self._demands[column] = demand
+        self.demands[column] = demand
         self._taken[column] = True
         for asked in self._asked.values():
             asked[column] = _NOT_ASKED
@@ -299,7 +300,7 @@ class Sleepers:
             self._taken[sleep.column] = False
             self.put_off[sleep.column] = False
             self._empty.append(sleep.column)
-            del self._demands[sleep.column]
+            del self.demands[sleep.column]
         return sleep
 
     def within(self, index: index_module.Index, row: int
@@ -314,10 +315,6 @@ class Sleepers:
                 self.put_off, index.free_of(name, row),
                 self._most(index, row, name))
         return could
-
-    def demand(self, column: int) -> model.Demand:
-        """The demand that sleeps at a column."""
-        return self._demands[column]
 
     def would_help(self, index: index_module.Index, row: int,
                    demand: model.Demand) -> bool:
@@ -458,9 +455,6 @@ class Queue:
         self._moved = 0
         # When to wake demands; the number keeps Demands from being compared.
         self._alarms: list[tuple[datetime.datetime, int, model.Demand]] = []
-
-    def __len__(self) -> int:
-        return len(self._items)
 
     def __contains__(self, server: str) -> bool:
         return server in self._items
@@ -653,7 +647,7 @@ class Queue:
             self._put_off = self._ranking(np.flatnonzero(could).tolist())
         column = self._next_of(self._put_off, could)
         if column is not None:
-            self.wake(self._sleeping.demand(column))
+            self.wake(self._sleeping.demands[column])
         return column is not None
 
     def host_changed(self, index: index_module.Index, row: int) -> int:
@@ -670,7 +664,8 @@ class Queue:
         if len(columns) > _MANY and len(self._helpers) < _HELPERS:
             self._helpers[row] = _Help(index, row, self._ranking(columns))
             return len(columns)
-        demands = [demand for demand in map(self._sleeping.demand, columns)
+        demands = [self._sleeping.demands[column] for column in columns]
+        demands = [demand for demand in demands
                    if index.could_take(demand.shape, row)]
         for demand in demands:
             self._wake_for_host(demand)
@@ -685,13 +680,13 @@ class Queue:
                 ranked.append((rank, column))
             else:
                 # Its next server is decided for, wherever the demand stood.
-                self.wake(self._sleeping.demand(column))
+                self.wake(self._sleeping.demands[column])
         heapq.heapify(ranked)
         return _Ranking(ranked, self._moved)
 
     def _rank_of(self, column: int) -> Rank | None:
         """Where the first server of a demand that sleeps stands, if any."""
-        lines = self._lines.get(self._sleeping.demand(column), {})
+        lines = self._lines.get(self._sleeping.demands[column], {})
         return min(((line.level, self.share.of(line.project), min(
             [*line.places[:1], *line.parked[:1]]))
             for line in lines.values()), default=None)
@@ -715,7 +710,7 @@ class Queue:
         """Take out the next demand that a host could still help."""
         could = self._sleeping.within(help_of.index, help_of.row)
         while (column := self._next_of(help_of.ranking, could)) is not None:
-            demand = self._sleeping.demand(column)
+            demand = self._sleeping.demands[column]
             if help_of.index.could_take(demand.shape, help_of.row):
                 return demand
         return None
@@ -740,7 +735,7 @@ class Queue:
             elif rank:
                 return column
             elif could[column]:
-                self.wake(self._sleeping.demand(column))
+                self.wake(self._sleeping.demands[column])
         return None
 
     def _wake_for_host(self, demand: model.Demand) -> None:

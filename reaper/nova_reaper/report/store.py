@@ -253,8 +253,8 @@ class Store:
         found = self.find(kinds=SWITCHES, limit=1)
         return found[0] if found else None
 
-    def open(self, since: datetime.datetime, until: datetime.datetime,
-             limit: int = 1000) -> list[Record]:
+    def open(self, since: datetime.datetime, until: datetime.datetime
+             ) -> list[Record]:
         """Records of a time of which no later record says the result.
 
         Notices, builds, and withdrawals from servers that did not end in time.
@@ -274,7 +274,7 @@ class Store:
                 sa.select(JOURNAL).where(
                     ROWS.kind.in_([kind.value for kind in OPEN]),
                     ROWS.at >= _naive(since), ROWS.at < _naive(until),
-                    sa.or_(*cases)).order_by(ROWS.number).limit(limit))]
+                    sa.or_(*cases)).order_by(ROWS.number).limit(1000))]
 
     def purge(self, before: datetime.datetime, limit: int) -> int:
         """Delete the oldest records; returns how many.

@@ -143,7 +143,7 @@ class QueueTestCase(tests.TestCase):
         self.queue.discard('w1')
         self.queue.give_back('w1', NOW)
         self.assertEqual([], self.pop_all())
-        self.assertEqual(0, len(self.queue))
+        self.assertEqual([], list(self.queue))
 
     def test_put_again_counts_once(self) -> None:
         self.put(waits('w1'), waits('w1', priority=3), waits('w2'),
