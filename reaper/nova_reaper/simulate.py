@@ -109,24 +109,17 @@ def simulate(cloud: Snapshot) -> list[model.Decision]:
     for waiting in queue.in_order():
         due = queue_module.due_at(waiting, cloud.options)
         if waiting.id not in done and due is not None:
-            decisions.append(_not_tried(
+            decisions.append(queue_module.not_tried(
                 waiting, model.Hindrance.BACK_OFF,
                 f'It is tried again at {model.time_text(due)}.'))
     decisions += [queue_module.not_asked(waiting)
                   for waiting in sorted(unasked, key=queue.rank)]
     for waiting, end in sorted(late, key=lambda one: queue.rank(one[0])):
-        decisions.append(_not_tried(
+        decisions.append(queue_module.not_tried(
             waiting, model.Hindrance.DEADLINE,
             f'It has waited past {model.time_text(end)}, when it is given '
             'up.'))
     return decisions
-
-
-def _not_tried(waiting: model.Waiting, hindrance: model.Hindrance,
-               detail: str) -> model.Decision:
-    return model.Decision(
-        waiting.id, model.Verdict.WAIT, detail=detail, hindrance=hindrance,
-        reason=waiting.reason or model.Reason.UNKNOWN)
 
 
 def read(path: str) -> str:

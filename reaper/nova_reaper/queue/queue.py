@@ -100,12 +100,17 @@ def expired(servers: Iterable[model.Waiting], options: model.Options,
             yield waiting
 
 
+def not_tried(waiting: model.Waiting, hindrance: model.Hindrance,
+              detail: str) -> model.Decision:
+    """The decision on a server for which no room is looked for."""
+    return model.Decision(
+        waiting.id, model.Verdict.WAIT, detail=detail, hindrance=hindrance,
+        reason=waiting.reason or model.Reason.UNKNOWN)
+
+
 def not_asked(waiting: model.Waiting) -> model.Decision:
     """The decision on a server whose owner has not asked to wait."""
-    return model.Decision(
-        waiting.id, model.Verdict.WAIT,
-        reason=waiting.reason or model.Reason.UNKNOWN,
-        hindrance=model.Hindrance.NOT_ASKED, detail=NOT_ASKED)
+    return not_tried(waiting, model.Hindrance.NOT_ASKED, NOT_ASKED)
 
 
 class FairShare:
