@@ -23,10 +23,13 @@ import yaml
 
 import harness
 from intree import edits
-import nova_pending
 import subunit_stream
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# The branch of Nova runs without nova-pending: it is installed nowhere then.
+sys.path.append(str(ROOT))
+import nova_pending  # noqa: E402
+
 LISTS = ROOT / 'nova' / 'tests' / 'released'
 SUITES = ('unit', 'functional')
 PROGRESS_SECONDS = 60
