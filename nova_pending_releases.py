@@ -41,18 +41,21 @@ def renumbered(release, text):
     """Return a text with the microversions as a release has them.
 
     :param release: the series of the release
-    :param text: a text that names microversions, as "2.105"; those from the
+    :param text: a text that names microversions, as "2.105", or has them in
+        names, as rebuild_v2105, test_from_2_105 and v2.105/; those from the
         last one of nova_pending.RELEASE on are changed
     """
     newest = LAST_MICROVERSION[nova_pending.RELEASE]
 
     def number(match):
-        found = int(match[1])
-        if found >= newest:
-            found += LAST_MICROVERSION[release] - newest
-        return '2.%d' % found
+        found = int(match[2])
+        # Without a dot others than ours are years, codes and the like.
+        if found < newest or (match[1] != '2.' and
+                              found > newest + len(FEATURES)):
+            return match[0]
+        return '%s%d' % (match[1], found + LAST_MICROVERSION[release] - newest)
 
-    return re.sub(r'\b2\.(\d+)\b', number, text)
+    return re.sub(r'(?<![^\W_vV])(?<!\.)(2[._]?)(\d+)(?!\d)', number, text)
 
 
 def adjust(release, module):
@@ -73,8 +76,9 @@ def adjust(release, module):
         ending = module.ending
         module.ending = lambda kind, version, method: ending(
             kind, renumbered(release, version), method)
-    elif name == 'nova.compute.rebuild_request' and release == 33:
-        module.Request._enforce_unified_limits = _enforce_unified_limits
+    for path, value in REPLACED.get(release, {}).get(name, {}).items():
+        cls, member = path.split('.')
+        setattr(getattr(module, cls), member, value)
 
 
 def _enforce_unified_limits(self):
@@ -82,10 +86,19 @@ def _enforce_unified_limits(self):
 
     Nova 33 counts neither what ports nor what accelerators ask for.
 
-    :param self: the nova.compute.rebuild_request.Request
     :raises: OverQuota
     """
     from nova.limit import placement
     placement.enforce_num_instances_and_flavor(
         self.owner, self.record.project_id, self.flavor,
         self.request_spec.is_bfv, 1, 1, delta_updates={'servers': 0})
+
+
+#: The methods that have another body on a release: the module, Class.method.
+REPLACED = {
+    33: {
+        'nova.compute.rebuild_request': {
+            'Request._enforce_unified_limits': _enforce_unified_limits,
+        },
+    },
+}

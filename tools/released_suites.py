@@ -72,7 +72,8 @@ class Expected:
         for entry in entries:
             if not entry['reason'].strip():
                 raise ValueError('no reason is given for %s' % entry)
-            tests += (edits.tests_of(entry['edit'], harness.site())
+            tests += (edits.tests_of(entry['edit'], harness.site(),
+                                     nova_pending.check_environment())
                       if 'edit' in entry else entry['tests'])
         twice = [t for t, n in collections.Counter(tests).items() if n > 1]
         if twice:

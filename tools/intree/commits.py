@@ -3,7 +3,8 @@
 """Runs the tests of each commit of the branch at that commit.
 
 The Python that runs this must have what Nova needs, and not nova-pending: what
-is tested is the branch alone. The tests run on native threads.
+is tested is the branch alone. The tests run on native threads, or as
+OS_NOVA_DISABLE_EVENTLET_PATCHING says.
 """
 
 import argparse
@@ -37,9 +38,9 @@ def run(place, modules):
         have passed
     """
     environment = {
+        'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'True',
         **{name: value for name, value in os.environ.items()
            if not name.startswith('PYTHON')},
-        'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'True',
         'OS_STDOUT_CAPTURE': '1', 'OS_STDERR_CAPTURE': '1',
         'OS_TEST_TIMEOUT': os.environ.get('OS_TEST_TIMEOUT', '300'),
         'LANGUAGE': 'en_US', 'LC_ALL': 'C.UTF-8'}

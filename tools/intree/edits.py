@@ -13,10 +13,25 @@ import re
 PATCHES = pathlib.Path(__file__).resolve().parent / 'edits'
 
 
-def hunks(patches=PATCHES):
-    """Return the hunks of patches by path: their line number, and lines."""
+def patches(feature, release):
+    """Return the patches of a feature for a release, in their order.
+
+    :param feature: its directory
+    :param release: the series of the release: a patch of a directory under
+        that name is for it alone
+    """
+    return [*sorted(feature.glob('*.patch')),
+            *sorted(feature.glob('%d/*.patch' % release))]
+
+
+def hunks(release, place=PATCHES):
+    """Return the hunks of the patches for a release by path.
+
+    :returns: lists of a line number, and lines
+    """
     found = {}
-    for patch in sorted(patches.glob('*/*.patch')):
+    for patch in (patch for feature in sorted(place.iterdir())
+                  for patch in patches(feature, release)):
         path, lines = None, []
         for line in patch.read_text().splitlines():
             begin = re.match(r'@@ -(\d+)', line)
@@ -96,20 +111,22 @@ def _at(nodes, line):
             return node
 
 
-def tests_of(path, release, patches=PATCHES):
+def tests_of(path, released, release, place=PATCHES):
     """Return the IDs of the tests of a released module that patches change.
 
     :param path: of the module, as nova/tests/unit/test_x.py
-    :param release: the directory that has the released package nova
+    :param released: the directory that has the released package nova
+    :param release: the series of that release
+    :param place: the directory of the patches
     :returns: none for a module that the release lacks
     :raises: ValueError if no patch changes it, or what is no test
     """
-    changes = hunks(patches).get(path)
+    if not (released / path).exists():
+        return set()
+    changes = hunks(release, place).get(path)
     if not changes:
         raise ValueError('no patch in tools/intree/edits changes %s' % path)
-    if not (release / path).exists():
-        return set()
-    source = (release / path).read_text()
+    source = (released / path).read_text()
     try:
         lines = set().union(*(changed_lines(source, x) for x in changes))
         return {'%s.%s' % (path[:-3].replace('/', '.'), test)

@@ -8,6 +8,8 @@ commits are there, so that nothing is left of a run that fails.
 
 import argparse
 import ast
+import copy
+import inspect
 import os
 import pathlib
 import re
@@ -20,6 +22,8 @@ import tempfile
 import yaml
 
 import nova_pending
+import nova_pending_releases
+from tools.intree import edits
 from tools.intree import translate
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -63,17 +67,22 @@ class Git:
         return done.stdout.rstrip('\n')
 
 
-def is_supported(version):
-    """Whether the tree is made for a version of Nova, as '34.0.0'."""
-    return re.fullmatch(r'%d(\.\d+)+' % nova_pending.RELEASE, version)
+def series_of(version):
+    """Return the series of a version of Nova, as 34 of '34.0.0'.
+
+    :returns: None if the tree is not made for it
+    """
+    match = re.fullmatch(r'(\d+)(\.\d+)+', version)
+    if match and int(match[1]) in nova_pending.RELEASES:
+        return int(match[1])
 
 
 def check_version(version, what):
-    if not is_supported(version):
+    if series_of(version) is None:
         raise ExportError(
-            '%s is Nova %s, and this tree is made for Nova %d: give it the '
-            'source of nova %d.0.0.' % (
-                what, version, nova_pending.RELEASE, nova_pending.RELEASE))
+            '%s is Nova %s, and this tree is made for Nova %s: give it the '
+            'source of such a release.' % (
+                what, version, ' and '.join(map(str, nova_pending.RELEASES))))
     return version
 
 
@@ -163,12 +172,27 @@ class Series:
                 'it' if len(missing) == 1 else 'them'))
         self.features = everything[:last]
         self.names = document['names']
+        self.words = document.get('words', {})
         self._layer = document['layer']
         self._owners = {}
         for feature in everything:
             for entry in feature['code']:
                 if self._owners.setdefault(entry, feature) is not feature:
                     raise ExportError('%s belongs to two features.' % entry)
+
+    def on(self, tree):
+        """Return the series with the words and numbers of a tree.
+
+        :param tree: the Tree as it is on a release
+        """
+        made = copy.copy(self)
+        made.features = [
+            {**feature, **{key: tree.say(feature[key]) for key in (
+                'title', 'message', 'microversion') if key in feature}}
+            for feature in self.features]
+        made._owners = {tree.say(entry): feature
+                        for entry, feature in self._owners.items()}
+        return made
 
     def is_of_layer(self, path):
         return any(path == entry or path.startswith(entry + '/')
@@ -198,10 +222,31 @@ class Series:
 
 
 class Tree:
-    """The checkout of nova-pending, whose files are exported."""
+    """The checkout of nova-pending, whose files are exported.
+
+    :ivar release: the series of the release that they are read for
+    """
 
     def __init__(self, root=ROOT, here=HERE):
         self.root, self._here = root, here
+        self.release, self._words = nova_pending.RELEASE, {}
+
+    def on(self, release, words):
+        """Return the tree as it is on a release.
+
+        :param release: the series of the release
+        :param words: what is said on releases before the newest in the place
+            of other words, by release
+        """
+        made = copy.copy(self)
+        made.release, made._words = release, words.get(release, {})
+        return made
+
+    def say(self, text):
+        """Return a text of the tree, or a name, as it is on the release."""
+        for word, other in self._words.items():
+            text = text.replace(word, other)
+        return nova_pending_releases.renumbered(self.release, text)
 
     def code(self):
         """Return the sorted paths of the modules, without the tests."""
@@ -211,11 +256,20 @@ class Tree:
             if path.relative_to(self.root).parts[1] != 'tests')
 
     def read(self, path):
-        return (self.root / path).read_text()
+        """Return a file as it is on the release."""
+        text = self.say((self.root / path).read_text())
+        replaced = nova_pending_releases.REPLACED.get(self.release, {}).get(
+            path.removesuffix('.py').replace('/', '.'), {})
+        for name, function in replaced.items():
+            text = translate.with_body(
+                path, text, name, inspect.getsource(function))
+        return text
 
     def edits(self, feature):
-        """Return the patches of released tests and documents."""
-        return sorted((self._here / 'edits' / feature['name']).glob('*.patch'))
+        """Return the names and texts of the patches of what is released."""
+        return [(patch.name, self.say(patch.read_text()))
+                for patch in edits.patches(
+                    self._here / 'edits' / feature['name'], self.release)]
 
     def others(self, feature):
         """Return the paths that the patterns of a feature match."""
@@ -338,10 +392,10 @@ def write(tree, series, git, release_of):
         for path in tree.others(feature):
             if series.is_of_layer(path):
                 continue
-            target = git.path / path
-            data = (tree.root / path).read_bytes()
+            target = git.path / tree.say(path)
+            data = tree.read(path)
             if path.endswith('.py') and re.search(
-                    rb'^(import|from) (nova_pending|tools)\b', data, re.M):
+                    r'^(import|from) (nova_pending|tools)\b', data, re.M):
                 raise ExportError('%s is of the layer, and a feature lists '
                                   'it.' % path)
             if release_of(path) is not None and not data.strip():
@@ -352,14 +406,14 @@ def write(tree, series, git, release_of):
                     'tools/intree/edits.' % path)
             target.parent.mkdir(parents=True, exist_ok=True)
             if path.endswith('.py'):
-                data = translate.new_module(data.decode(), path).encode()
-            target.write_bytes(data)
-        for patch in tree.edits(feature):
+                data = translate.new_module(data, path)
+            target.write_text(data)
+        for name, patch in tree.edits(feature):
             try:
-                git('apply', '--index', str(patch))
+                git('apply', '--index', '-', stdin=patch)
             except ExportError as exc:
                 raise ExportError('%s does not apply to this release: %s' % (
-                    patch.name, exc))
+                    name, exc))
         git('add', '--all', '--force')
         check_names(git, series.names)
         git('commit', '--quiet', '--no-verify', '--file=-',
@@ -398,6 +452,8 @@ def export(release, checkout, output, names, tree=None, document=None):
             git('tag', version)
         else:
             version = clone(checkout, place)
+        tree = tree.on(series_of(version), series.words)
+        series = series.on(tree)
         branch = 'nova-pending/%s' % version
         git('checkout', '--quiet', '-B', branch, version)
         base = git('rev-parse', 'HEAD')

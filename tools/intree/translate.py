@@ -65,6 +65,40 @@ def new_module(source, path='a new module'):
                   LICENCE + '\n', source)
 
 
+def with_body(path, source, name, function):
+    """Return a new module in which a method has the body of a function.
+
+    What nothing uses then is no longer imported.
+
+    :param path: the path of the module, for sentences
+    :param name: as Class.method
+    :param function: the source of the function
+    :raises: Refused if there is no such method
+    """
+    cls, name = name.split('.')
+    tree = cst.parse_module(source)
+    # Docstrings have the indentation of where they stand.
+    other = cst.parse_module(
+        'class %s:\n%s' % (cls, textwrap.indent(function, ' ' * 4)))
+    for statement in tree.body:
+        if isinstance(statement, cst.ClassDef) and (
+                statement.name.value == cls):
+            for member in statement.body.body:
+                if isinstance(member, cst.FunctionDef) and (
+                        member.name.value == name):
+                    made = tree.deep_replace(
+                        member.body, other.body[0].body.body[0].body)
+                    before, after = (syntax.uses(*(
+                        x for x in module.body if not syntax.is_import(x)
+                    )).names for module in (tree, made))
+                    return made.with_changes(body=[
+                        x for x in made.body if not (
+                            syntax.is_import(x) and (before - after) &
+                            set(syntax.bound_names(x)))]).code
+    raise Refused('%s: %s.%s, which has another body on this release, is not '
+                  'there' % (path, cls, name))
+
+
 def translate(path, layer, release, selected=lambda name, path=None: True):
     """Make the difference that a file of the layer holds.
 

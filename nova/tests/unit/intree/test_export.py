@@ -18,8 +18,10 @@ import fixtures
 import testtools
 import yaml
 
+import nova_pending
 from tools.intree import edits
 from tools.intree import export
+from tools.intree import translate
 
 RELEASED = {
     'PKG-INFO': 'Metadata-Version: 2.1\nName: nova\nVersion: 34.0.0\n',
@@ -82,6 +84,74 @@ EDIT = '''\
 '''
 
 
+TESTS_OF_34 = '# The top.\nLIMIT = 1\n# The end.\n'
+
+RELEASED_33 = {
+    'PKG-INFO': 'Metadata-Version: 2.1\nName: nova\nVersion: 33.0.2\n',
+    'nova/tests/test_thing.py': '# Of 33.\n' + TESTS_OF_34,
+    'nova/tests/test_last.py': "LAST = '2.103'\n",
+}
+
+OURS_33 = {
+    'nova/thing.py': '''\
+        # SPDX-License-Identifier: Apache-2.0
+
+        import nova_pending
+
+        released = nova_pending.released(__name__)
+
+        #: For Nova 34, from 2.105 (2.104 of Nova 33) on.
+        LIMIT = 2
+
+
+        def thing_v2105():
+            return '2.106'
+    ''',
+    'doc/v2.105/sample.json': '{"version": "2.105", "year": 2013}\n',
+}
+
+SERIES_33 = {
+    'layer': [], 'names': ["'nova_pending'"],
+    'words': {33: {'Nova 34': 'Nova 33', ' (2.104 of Nova 33)': ''}},
+    'features': [
+        {'name': 'limit', 'title': 'A limit, microversion 2.105',
+         'message': 'As of 2.105.\n', 'code': ['nova/thing.py:LIMIT'],
+         'files': ['doc/v2.105/*']},
+        {'name': 'twice', 'title': 'Twice', 'message': 'The reason.\n',
+         'code': ['nova/thing.py:thing_v2105']},
+    ],
+}
+
+EDIT_OF_BOTH = '''\
+--- a/nova/tests/test_thing.py
++++ b/nova/tests/test_thing.py
+@@ -1,3 +1,3 @@
+ # The top.
+-LIMIT = 1
++LIMIT = 2
+ # The end.
+'''
+
+EDIT_OF_33 = '''\
+--- a/nova/tests/test_last.py
++++ b/nova/tests/test_last.py
+@@ -1 +1 @@
+-LAST = '2.103'
++LAST = '2.105'
+'''
+
+
+def numbered(series):
+    """Return a series as export.read_series() does."""
+    return yaml.safe_load(yaml.safe_dump({**series, 'features': [
+        {**feature, 'number': number} for number, feature in
+        enumerate(series['features'], 1)]}))
+
+
+def check_of_33(self):
+    return self.old()
+
+
 def put(root, files):
     for name, text in files.items():
         path = root / name
@@ -123,10 +193,15 @@ class ExportTestCase(testtools.TestCase):
                output=None):
         git, branch = export.export(
             release, checkout, output or self.output, names, self.tree,
-            yaml.safe_load(yaml.safe_dump({**series, 'features': [
-                {**feature, 'number': number} for number, feature in
-                enumerate(series['features'], 1)]})))
+            numbered(series))
         self.assertEqual('nova-pending/34.0.0', branch)
+        return git
+
+    def export_33(self, output=None, series=SERIES_33, **changes):
+        git, branch = export.export(
+            self.archive('nova-33.0.2', **{**RELEASED_33, **changes}), None,
+            output or self.output, (), self.tree, numbered(series))
+        self.assertEqual('nova-pending/33.0.2', branch)
         return git
 
     def assertRefused(self, sentence, *args, **kwargs):
@@ -224,12 +299,112 @@ def _do_function(first):
         self.assertIn('@new.doubled', git('show', 'HEAD:nova/thing.py'))
 
 
+class OtherReleaseTestCase(ExportTestCase):
+    """The branch of a release before the newest, of the same tree."""
+
+    def setUp(self):
+        super().setUp()
+        shutil.rmtree(self.home / 'ours')
+        put(self.home / 'ours', OURS_33)
+        put(self.here, {'edits/limit/tests.patch': EDIT_OF_BOTH,
+                        'edits/limit/33/last.patch': EDIT_OF_33})
+
+    def test_numbers_and_words_of_the_release(self):
+        git = self.export_33()
+        self.assertEqual(
+            ['Nova 33.0.2 as released', 'A limit, microversion 2.104',
+             'Twice'],
+            git('log', '--reverse', '--format=%s').split('\n'))
+        self.assertEqual('As of 2.104.', git('show', '-s', '--format=%b',
+                                             'HEAD~1'))
+        self.assertEqual('''\
+#: For Nova 33, from 2.104 on.
+LIMIT = 2
+
+
+def function(first):
+    return first''', git('show', 'HEAD~1:nova/thing.py'))
+        self.assertIn("""
+def thing_v2104():
+    return '2.105'
+""", git('show', 'HEAD:nova/thing.py') + '\n')
+        self.assertEqual('{"version": "2.104", "year": 2013}',
+                         git('show', 'HEAD:doc/v2.104/sample.json'))
+        self.assertEqual('doc/v2.104/sample.json',
+                         git('ls-files', 'doc'))
+
+    def test_edits(self):
+        """Patches for all releases fit at other lines; others are for 33."""
+        git = self.export_33()
+        self.assertEqual('# Of 33.\n# The top.\nLIMIT = 2\n# The end.', git(
+            'show', 'HEAD:nova/tests/test_thing.py'))
+        self.assertEqual("LAST = '2.104'", git(
+            'show', 'HEAD:nova/tests/test_last.py'))
+
+    def test_the_newest_has_none_of_it(self):
+        git = self.export(self.archive(**{
+            'nova/tests/test_thing.py': TESTS_OF_34}),
+            series=SERIES_33)
+        self.assertIn('#: For Nova 34, from 2.105 (2.104 of Nova 33) on.',
+                      git('show', 'HEAD:nova/thing.py'))
+        self.assertIn('thing_v2105', git('show', 'HEAD:nova/thing.py'))
+        self.assertEqual('doc/v2.105/sample.json', git('ls-files', 'doc'))
+        self.assertEqual('# The top.\nLIMIT = 2\n# The end.', git(
+            'show', 'HEAD:nova/tests/test_thing.py'))
+
+    def test_the_same_commits_again(self):
+        self.assertEqual(
+            self.export_33()('rev-parse', 'HEAD'),
+            self.export_33(self.home / 'other')('rev-parse', 'HEAD'))
+
+    def test_method_with_another_body(self):
+        put(self.home / 'ours', {'nova/new.py': '''\
+            class Request:
+                def check(self):
+                    return self.new()
+        '''})
+        self.useFixture(fixtures.MockPatch(
+            'nova_pending_releases.REPLACED',
+            {33: {'nova.new': {'Request.check': check_of_33}}}))
+        series = {**SERIES_33, 'features': [
+            *SERIES_33['features'],
+            {'name': 'new', 'title': 'New', 'message': 'The reason.\n',
+             'code': ['nova/new.py']}]}
+        for git, body in (
+                (self.export_33(series=series), 'old'),
+                (self.export(self.archive(**{
+                    'nova/tests/test_thing.py': TESTS_OF_34}),
+                    series=series, output=self.home / 'other'), 'new')):
+            self.assertIn('        return self.%s()' % body,
+                          git('show', 'HEAD:nova/new.py'))
+
+    def test_edit_that_does_not_apply(self):
+        self.assertNotWritten(
+            'last.patch does not apply to this release',
+            **{'nova/tests/test_last.py': 'LAST = 7\n'})
+
+    def test_another_body_for_what_is_not_there(self):
+        self.useFixture(fixtures.MockPatch(
+            'nova_pending_releases.REPLACED',
+            {33: {'nova.thing': {'Request.check': check_of_33}}}))
+        self.assertNotWritten('nova/thing.py: Request.check')
+
+    def assertNotWritten(self, sentence, **changes):
+        self.archive('nova-33.0.2')
+        before = sorted(os.listdir(self.home))
+        exc = self.assertRaises(
+            (export.ExportError, translate.Refused), self.export_33, **changes)
+        self.assertIn(sentence, str(exc))
+        self.assertEqual(before, sorted(os.listdir(self.home)))
+
+
 class RefusedTestCase(ExportTestCase):
 
     def test_another_release(self):
-        for version in '33.0.0', '35.0.0', '34.0.0.0rc1':
+        for version in '32.0.0', '35.0.0', '34.0.0.0rc1', '33.0.0.0rc1':
             self.assertRefused(
-                'is Nova %s, and this tree is made for Nova 34' % version,
+                'is Nova %s, and this tree is made for Nova 33 and 34: give '
+                'it the source of such a release.' % version,
                 self.archive('nova-' + version, **{
                     'PKG-INFO': 'Name: nova\nVersion: %s\n' % version}))
 
@@ -248,8 +423,8 @@ class RefusedTestCase(ExportTestCase):
         self.assertRefused('has changes', checkout=checkout)
         self.assertRefused('is not at the tag of a release',
                            checkout=self.checkout(tag=None))
-        self.assertRefused('is Nova 33.0.0',
-                           checkout=self.checkout(tag='33.0.0'))
+        self.assertRefused('is Nova 32.0.0',
+                           checkout=self.checkout(tag='32.0.0'))
         self.assertRefused('is no checkout', checkout=self.home / 'ours')
 
     def test_output_that_is_there(self):
@@ -357,13 +532,15 @@ class SeriesTestCase(testtools.TestCase):
         """Each released test that is edited has an entry, and no other."""
         root, release = export.ROOT, pathlib.Path(
             importlib.metadata.distribution('nova').locate_file(''))
+        number = export.series_of(importlib.metadata.version('nova'))
         entries = yaml.safe_load(
             (root / 'nova/tests/released/expected.yaml').read_text())[
                 'by_design']
         derived = {entry['edit'] for entry in entries if 'edit' in entry}
         by_hand = {test.rsplit('.', 2)[0].replace('.', '/') + '.py'
                    for entry in entries for test in entry.get('tests', ())}
-        edited = {path for path in edits.hunks()
+        edited = {path for number in nova_pending.RELEASES
+                  for path in edits.hunks(number)
                   if path.startswith('nova/tests/')}
         # The samples of the versions are in doc.
         by_hand.remove(
@@ -371,10 +548,19 @@ class SeriesTestCase(testtools.TestCase):
         self.assertEqual(edited, derived | by_hand)
         for path in derived:
             # A module of the newest release may be missing in another one.
-            self.assertEqual((release / path).exists(),
-                             bool(edits.tests_of(path, release)))
+            self.assertEqual(
+                (release / path).exists(),
+                bool(edits.tests_of(path, release, number)))
+        # What is derived is not listed by hand.
+        listed = {test for entry in entries for test in entry.get('tests', ())}
         for path in by_hand:
-            self.assertRaises(ValueError, edits.tests_of, path, release)
+            try:
+                found = edits.tests_of(path, release, number)
+            except ValueError:
+                continue
+            self.assertNotEqual(found, {
+                test for test in listed
+                if test.startswith(path[:-3].replace('/', '.') + '.')})
 
 
 class EditsTestCase(testtools.TestCase):
@@ -418,7 +604,7 @@ class ThingTestCase(Mixin, TestCase):
                 difflib.unified_diff(
                     self.RELEASED.splitlines(True), changed.splitlines(True),
                     'a/' + path, 'b/' + path))})
-        found = edits.tests_of(path, home, home / 'edits')
+        found = edits.tests_of(path, home, 34, home / 'edits')
         return {test.replace('nova.tests.unit.test_thing.', '')
                 for test in found}
 
@@ -450,7 +636,17 @@ class ThingTestCase(Mixin, TestCase):
         put(home, {'edits/limit/tests.patch':
                    '--- a/nova/tests/x.py\n@@ -1 +1 @@\n-a\n+b\n'})
         self.assertEqual(set(), edits.tests_of(
-            'nova/tests/x.py', home, home / 'edits'))
+            'nova/tests/x.py', home, 34, home / 'edits'))
+
+    def test_patches_of_a_release(self):
+        home = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        text = '--- a/nova/%s.py\n@@ -1 +1 @@\n-a\n+b\n'
+        put(home, {'limit/a.patch': text % 'a', 'limit/34/a.patch': text % 'b',
+                   'twice/33/a.patch': text % 'c'})
+        self.assertEqual(
+            {'nova/a.py', 'nova/b.py'}, set(edits.hunks(34, home)))
+        self.assertEqual(
+            {'nova/a.py', 'nova/c.py'}, set(edits.hunks(33, home)))
 
     def test_test_of_a_mixin(self):
         self.assertEqual({'ThingTestCase.test_mixed'},

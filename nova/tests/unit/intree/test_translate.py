@@ -152,6 +152,63 @@ class TranslateTestCase(testtools.TestCase):
             if line and line not in made.split('\n')))
 
 
+class BodyTestCase(testtools.TestCase):
+    """A method of a new module that has another body on a release."""
+
+    MODULE = '''\
+from nova import exception
+from nova import limits
+from nova import utils
+
+
+class Request:
+    def check(self) -> None:
+        """Check it."""
+        # Why.
+        limits.check(self.flavor)
+        utils.log(self)
+
+    def other(self):
+        raise exception.Invalid
+'''
+    FUNCTION = '''\
+def _check(self):
+    """Check the rest.
+
+    More of it.
+    """
+    utils.log(self.flavor)
+'''
+
+    def test_body(self):
+        self.assertEqual('''\
+from nova import exception
+from nova import utils
+
+
+class Request:
+    def check(self) -> None:
+        """Check the rest.
+
+        More of it.
+        """
+        utils.log(self.flavor)
+
+    def other(self):
+        raise exception.Invalid
+''', translate.with_body(
+            'nova/x.py', self.MODULE, 'Request.check', self.FUNCTION))
+
+    def test_no_such_method(self):
+        for name in 'Request.gone', 'Other.check':
+            exc = self.assertRaises(
+                translate.Refused, translate.with_body,
+                'nova/x.py', self.MODULE, name, self.FUNCTION)
+            self.assertEqual(
+                'nova/x.py: %s, which has another body on this release, is '
+                'not there' % name, str(exc))
+
+
 class ModuleTestCase(TranslateTestCase):
 
     def test_nothing(self):

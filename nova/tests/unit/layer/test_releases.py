@@ -65,11 +65,18 @@ class MicroversionsTest(testtools.TestCase):
             nova_pending_releases.API_VERSIONS.items()}, found)
 
     def test_renumbered(self):
-        text = 'As of 2.94, up to 2.104, from 2.105 on, 12.105 and v2105.'
+        text = ('As of 2.94, up to 2.104, from 2.105 on, v2.107/x, '
+                'show_v2105, ServersV2106Test, test_up_to_2_107, note-2105-')
         self.assertEqual(
-            'As of 2.94, up to 2.103, from 2.104 on, 12.105 and v2105.',
+            'As of 2.94, up to 2.103, from 2.104 on, v2.106/x, '
+            'show_v2104, ServersV2105Test, test_up_to_2_106, note-2104-',
             nova_pending_releases.renumbered(33, text))
         self.assertEqual(text, nova_pending_releases.renumbered(34, text))
+
+    def test_other_numbers_stay(self):
+        text = ('202, 2013-07-23, port 2108, 12.105, 1.2.105, 12105, 21055, '
+                'a2105, 2_103, show_v2100')
+        self.assertEqual(text, nova_pending_releases.renumbered(33, text))
 
 
 class AdjustTest(testtools.TestCase):
