@@ -104,13 +104,16 @@ class Record:
 
 @dataclasses.dataclass
 class Overview:
-    """What nova-reaper says of itself; None for what it did not say."""
+    """What nova-reaper says of itself; None for what it did not say.
+
+    :ivar problems: pairs of a check's name and what is wrong
+    """
 
     status: str | None = None
     mode: str | None = None
     configured_mode: str | None = None
     safeguard: str | None = None
-    problems: list = dataclasses.field(default_factory=list)
+    problems: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     by_reason: dict | None = None
     holds: int | None = None
     oldest_hold: int | None = None
@@ -271,6 +274,29 @@ def list_history(request, all_projects=False):
         for record in answer.json()['history']]
 
 
+def list_names(request, server_ids):
+    """Return the names of servers by their IDs, None for a deleted server.
+
+    Nova is asked about each, about a page of them at most. A server of which
+    Nova does not tell is left out.
+    """
+    compute = _nova.computeclient(request)
+    names = {}
+
+    def ask(server_id):
+        try:
+            names[server_id] = _get(
+                compute, '/servers/%s' % server_id, None)['server']['name']
+        except exceptions.NotFound:
+            names[server_id] = None
+        except Exception as error:
+            LOG.info('The name of server %s is not known: %s',
+                     server_id, error)
+
+    _in_threads(ask, sorted(server_ids)[:_RECORDS])
+    return names
+
+
 def overview(request):
     """Return the Overview of nova-reaper, None if there is none."""
     health = _ask_reaper(request, '/healthz')
@@ -283,7 +309,8 @@ def overview(request):
         safeguard=said.get('safeguard'),
         paused=any(check['name'] == 'pause'
                    for check in said.get('checks', ())),
-        problems=[check['detail'] for check in said.get('checks', ())
+        problems=[(check['name'], check['detail'])
+                  for check in said.get('checks', ())
                   if check['status'] != 'ok'])
     metrics = _ask_reaper(request, '/metrics')
     if metrics is not None:

@@ -8,8 +8,13 @@ from horizon import forms
 from horizon import messages
 from openstack_dashboard.dashboards.project.instances import (
     utils as instance_utils)
+from openstack_dashboard import policy
 
 from pending_dashboard import api
+
+# What Nova checks beside the rebuild.
+_OTHER_FLAVOR = (('compute', 'os_compute_api:servers:create'),
+                 ('compute', 'os_compute_api:servers:resize'))
 
 
 class RebuildForm(forms.SelfHandlingForm):
@@ -19,10 +24,11 @@ class RebuildForm(forms.SelfHandlingForm):
 
     def __init__(self, request, *args, **kwargs):
         super().__init__(request, *args, **kwargs)
-        self.fields['flavor'].choices = [
-            ('', _('The flavor that it has')),
-            *instance_utils.sort_flavor_list(
-                request, instance_utils.flavor_list(request))]
+        choices = [('', _('The flavor that it has'))]
+        if policy.check(_OTHER_FLAVOR, request):
+            choices += instance_utils.sort_flavor_list(
+                request, instance_utils.flavor_list(request))
+        self.fields['flavor'].choices = choices
 
     def handle(self, request, data):
         """Ask Nova for the rebuild; returns whether it does it."""

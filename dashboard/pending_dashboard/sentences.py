@@ -2,20 +2,27 @@
 
 """Sentences in which Nova and nova-reaper say why a server waits.
 
-Both send them in English. Here they are in the catalogues of the panels. A
-sentence with numbers of hosts, which only administrators read, stays English,
-and so does a sentence that is not here.
+Both send them in English. Here they are in the catalogues of the panels, those
+with numbers too, which only administrators read. A sentence that is not here
+stays English.
 """
 
 import re
 
+from django.utils import formats
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
+
+from horizon.utils import filters
 
 _SENTENCES = (
     # Nova: the message, the advice.
     _('No valid host was found.'),
     _('There are not enough hosts available.'),
+    _('Quota exceeded for %(names)s: Requested %(wanted)s, but already used '
+      '%(used)s of %(allowed)s %(same)s'),
+    _('The last hosts were refused by %(names)s.'),
     _('There is a host that could take it now: rebuild the server.'),
     _('Rebuild the server with an availability zone that names no host, or '
       'ask the administrator for the host.'),
@@ -54,6 +61,59 @@ _SENTENCES = (
     _('It has waited for too long.'),
     _('Volumes or secrets are made when it is built, so that only its owner '
       'can rebuild it.'),
+    # nova-reaper: the same with numbers, for administrators. What is said of
+    # the hosts has two halves.
+    _('%(could)s of %(hosts)s hosts could take it;'),
+    _('none has room.'),
+    _('none has room, but for one that is kept for a server that waits before '
+      'it.'),
+    _('none that is enabled and up has room.'),
+    _('none that is enabled and up has room, but for one that is kept for a '
+      'server that waits before it.'),
+    _('none has room, and all are disabled or down.'),
+    _('all of them are disabled or down.'),
+    _('those with room are refused by %(names)s.'),
+    _('those with room are refused by %(names)s, but for one that is kept for '
+      'a server that waits before it.'),
+    _('1 preemptible server on one host would have to go.'),
+    _('%(number)s preemptible servers on one host would have to go.'),
+    _('Others might do: there were too many sets to try all.'),
+    _('There were too many sets of preemptible servers to try them all.'),
+    _('The mode is fill: nobody is ended.'),
+    _('Preemptible servers on %(number)s of the hosts would free enough and '
+      'are protected for now.'),
+    _('No preemptible servers on one host would free enough.'),
+    _('No preemptible servers on one host would free enough that %(names)s '
+      'would accept.'),
+    _('Preemptible servers can make room for it.'),
+    _('As many as may be are ended for others first.'),
+    _('As many as may be were ended in the last hour.'),
+    _('Nobody is ended for a server that was shelved for another.'),
+    _('Nobody is ended for a server that is in ERROR since its build failed.'),
+    _('Nobody is ended for a server that needs more than the host\'s own '
+      'provider.'),
+    _('The hosts that seem to have room are looked at again.'),
+    _('A host has room, as far as it is its own; %(names)s would come from '
+      'other providers, of which Placement knows.'),
+    _('There is no host at all.'),
+    _('No host has %(name)s.'),
+    _('It asks for %(amount)s of %(name)s, and the largest host has '
+      '%(most)s.'),
+    _('The host that it was created for could not take it, were it empty.'),
+    _('No host has all that it asks for at once: resources, traits and '
+      'aggregates.'),
+    # nova-reaper: why it is not well.
+    _('turned off: the reaper polls'),
+    _('none for %(seconds)s s: the reaper polls'),
+    _('an administrator has paused the reaper at %(time)s'),
+    _('the first is being read'),
+    _('last full list %(seconds)s s ago'),
+    _('%(number)s records are lost'),
+    _('The full list of hosts is empty.'),
+    _('The full list of hosts shrank from %(before)s to %(hosts)s.'),
+    _('Placement knows nothing of %(number)s of %(hosts)s hosts that Nova '
+      'has.'),
+    _('Placement knows of no inventory of %(number)s of %(hosts)s hosts.'),
     # nova-reaper: the advice to the owner.
     _('Nothing has to be done.'),
     _('With a smaller flavor it may run sooner.'),
@@ -82,16 +142,38 @@ _SENTENCES = (
     _('It is built as soon as there is room.'),
 )
 
+# What stands in a sentence where no number or single word does.
+_VALUES = {'names': r'\w+(?:, \w+)*', 'time': '[0-9T:-]+Z'}
+
+
+def _pattern_of(sentence):
+    """Return what finds a sentence, with its values as groups."""
+    # Of an odd number of parts each second is the name of a value.
+    parts = re.split(r'%\((\w+)\)s', sentence)
+    return re.compile(''.join(
+        '(?P<%s>%s)' % (part, _VALUES.get(part, r'[\w%-]+')) if number % 2
+        else re.escape(part) for number, part in enumerate(parts)))
+
+
 # The longest first: none is found within another.
-_PATTERNS = [
-    (re.compile(re.escape(sentence).replace(
-        re.escape('%(time)s'), r'(?P<time>\S+?)')), sentence)
-    for sentence in sorted(_SENTENCES, key=len, reverse=True)]
+_PATTERNS = [(_pattern_of(sentence), sentence)
+             for sentence in sorted(_SENTENCES, key=len, reverse=True)]
+
+
+def _translate(sentence, values):
+    if 'time' in values:
+        values['time'] = formats.localize(timezone.template_localtime(
+            filters.parse_isotime(values['time'])))
+    # A time may end with "a.m.".
+    return (gettext(sentence) % values).replace('..', '.')
 
 
 def translate(text):
-    """Return a text in which each sentence that is known is translated."""
+    """Return a text in which each sentence that is known is translated.
+
+    Times in these sentences become those of the user's time zone.
+    """
     for pattern, sentence in _PATTERNS:
-        text = pattern.sub(
-            lambda match: gettext(sentence) % match.groupdict(), text)
+        text = pattern.sub(lambda match: _translate(
+            sentence, match.groupdict()), text)
     return text

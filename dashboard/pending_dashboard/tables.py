@@ -42,11 +42,18 @@ STATUS_DISPLAY_CHOICES = (
 )
 
 
-class RebuildServer(tables.BatchAction):
+#: What nova-reaper says of its health, and what it looks at.
+HEALTH = {'ok': _('ok'), 'degraded': _('degraded'), 'failed': _('failed')}
+CHECKS = {
+    'coordination': _('Coordination'), 'journal': _('Journal'),
+    'lists': _('Lists'), 'notifications': _('Notifications'),
+    'pause': _('Pause'),
+}
+
+
+class RebuildServers(tables.BatchAction):
     name = 'rebuild'
     icon = 'refresh'
-    help_text = _('The server is built under its own ID if there is room, '
-                  'and waits again otherwise.')
     policy_rules = (('compute', 'os_compute_api:servers:rebuild'),)
 
     @staticmethod
@@ -62,18 +69,18 @@ class RebuildServer(tables.BatchAction):
         api.rebuild(request, obj_id)
 
 
-class RebuildOtherwise(tables.LinkAction):
-    name = 'rebuild_otherwise'
-    verbose_name = _('Rebuild with Another Flavor')
+class RebuildServer(tables.LinkAction):
+    """Opens the dialog that says what a rebuild does, and offers flavors."""
+
+    name = 'rebuild_server'
+    verbose_name = _('Rebuild')
     icon = 'refresh'
     classes = ('ajax-modal',)
     url = 'horizon:project:waiting_servers:rebuild'
-    policy_rules = (('compute', 'os_compute_api:servers:rebuild'),
-                    ('compute', 'os_compute_api:servers:create'),
-                    ('compute', 'os_compute_api:servers:resize'))
+    policy_rules = (('compute', 'os_compute_api:servers:rebuild'),)
 
 
-class AdminRebuildOtherwise(RebuildOtherwise):
+class AdminRebuildServer(RebuildServer):
     url = 'horizon:admin:waiting_servers:rebuild'
 
 
@@ -160,8 +167,8 @@ class WaitingTable(tables.DataTable):
     class Meta:
         name = 'waiting'
         verbose_name = _('Waiting Servers')
-        table_actions = (tables.NameFilterAction, RebuildServer, DeleteServer)
-        row_actions = (RebuildServer, RebuildOtherwise, DeleteServer)
+        table_actions = (tables.NameFilterAction, RebuildServers, DeleteServer)
+        row_actions = (RebuildServer, DeleteServer)
 
 
 class AdminWaitingTable(WaitingTable):
@@ -174,8 +181,8 @@ class AdminWaitingTable(WaitingTable):
         verbose_name = _('Waiting Servers')
         columns = ('project', 'name', 'status', 'flavor', 'reason', 'why',
                    'since', 'position', 'next_attempt')
-        table_actions = (tables.NameFilterAction, RebuildServer, DeleteServer)
-        row_actions = (RebuildServer, AdminRebuildOtherwise, DeleteServer)
+        table_actions = (tables.NameFilterAction, RebuildServers, DeleteServer)
+        row_actions = (AdminRebuildServer, DeleteServer)
 
 
 KINDS = (
@@ -183,6 +190,19 @@ KINDS = (
     ('end', _('Ended')), ('build', _('Built')), ('return', _('Brought back')),
     ('given_up', _('Given up')), ('pause', _('nova-reaper paused')),
     ('resume', _('nova-reaper resumed')))
+
+
+RESULTS = (
+    ('asked', _('Requested')), ('active', _('It runs')),
+    ('pending', _('It waits again')), ('error', _('It failed')),
+    ('refused', _('Nova refused it')), ('gone', _('It is gone')),
+    ('timeout', _('It took too long')), ('stuck', _('A server did not end')),
+    ('conflict', _('Something else was faster')),
+    ('withdrawn', _('Not allowed any more')),
+    ('delete', _('Deleted')), ('shelve', _('Shelved')),
+    ('left', _('Not by nova-reaper')),
+    # Why a server was given up.
+    *REASONS.items())
 
 
 def _for_server(record):
@@ -197,7 +217,8 @@ class HistoryTable(tables.DataTable):
     name = tables.WrappingColumn('name', verbose_name=_('Name'))
     kind = tables.Column('kind', verbose_name=_('What was done'),
                          display_choices=KINDS)
-    result = tables.Column('result', verbose_name=_('Result'))
+    result = tables.Column('result', verbose_name=_('Result'),
+                           display_choices=RESULTS)
     for_server = tables.Column(_for_server, verbose_name=_('For server'))
 
     class Meta:

@@ -14,6 +14,10 @@ from pending_dashboard import api
 from pending_dashboard import forms as pending_forms
 
 
+# The query of the dialog that is opened on the page of a server.
+_FROM_SERVER = 'from=server'
+
+
 class WaitingMixin(tables.PagedTableMixin):
     """Fills a table with a page of the servers that wait."""
 
@@ -61,10 +65,15 @@ class WaitingMixin(tables.PagedTableMixin):
         context['history_known'] = self._history_known
         notices = context['notices_table'].data
         history = context['history_table'].data
-        # A server that is in neither table has no name here.
         names = {record.server: record.name for record in history}
         names.update((server.id, server.name)
                      for server in context['waiting_table'].data)
+        wanted = {thing.for_server for thing in (*notices, *history)}
+        wanted -= {None, *names}
+        if wanted:
+            names.update(
+                (server, name or _('%s (deleted)') % server) for server, name
+                in api.list_names(self.request, wanted).items())
         names.pop(None, None)
         for thing in (*notices, *history):
             thing.for_server = names.get(thing.for_server, thing.for_server)
@@ -104,19 +113,38 @@ class RebuildView(forms.ModalFormView):
     form_id = 'rebuild_waiting_server'
     template_name = 'pending_dashboard/rebuild.html'
     page_title = modal_header = _('Rebuild a Waiting Server')
-    submit_label = _('Rebuild a Waiting Server')
-    #: of the panel, whose URLs begin with it
-    panel = 'horizon:project:waiting_servers:'
+    submit_label = _('Rebuild')
+    #: of the dashboard, whose URLs begin with it
+    dashboard = 'horizon:project:'
+
+    @classmethod
+    def link(cls, server_id):
+        """Return the link of the page of a server, to which it leads back."""
+        return '%s?%s' % (cls._reverse('rebuild', server_id), _FROM_SERVER)
+
+    @classmethod
+    def _reverse(cls, name, *args):
+        return urls.reverse(
+            cls.dashboard + 'waiting_servers:' + name, args=args)
+
+    @property
+    def _is_from_server(self):
+        return self.request.GET.urlencode() == _FROM_SERVER
 
     def get_success_url(self):
-        return urls.reverse(self.panel + 'index')
+        if self._is_from_server:
+            return urls.reverse(self.dashboard + 'instances:detail',
+                                args=[self.kwargs['server_id']])
+        return self._reverse('index')
 
     def get_initial(self):
         return {'server': self.kwargs['server_id']}
 
     def get_context_data(self, **kwargs):
         context = super().get_context_data(**kwargs)
-        context['submit_url'] = urls.reverse(
-            self.panel + 'rebuild', args=[self.kwargs['server_id']])
+        server_id = self.kwargs['server_id']
+        context['submit_url'] = (
+            self.link(server_id) if self._is_from_server
+            else self._reverse('rebuild', server_id))
         context['cancel_url'] = self.get_success_url()
         return context

@@ -12,6 +12,7 @@ from horizon import tables
 from openstack_dashboard import api as horizon_api
 
 from pending_dashboard import api
+from pending_dashboard import sentences
 from pending_dashboard import tables as pending_tables
 from pending_dashboard import views
 
@@ -43,6 +44,14 @@ class IndexView(views.WaitingMixin, tables.MultiTableView):
                 self.request, _('Unable to ask nova-reaper how it is.'))
         by_reason = reaper and reaper.by_reason
         context['reaper'] = reaper
+        if reaper:
+            context['health'] = pending_tables.HEALTH.get(
+                reaper.status, reaper.status)
+            context['safeguard'] = sentences.translate(reaper.safeguard or '')
+            context['problems'] = [
+                (pending_tables.CHECKS.get(name, name),
+                 sentences.translate(problem))
+                for name, problem in reaper.problems]
         # Without a reaper that acts nobody has counted more than this page.
         context['counted_page'] = not by_reason
         if not by_reason:
@@ -72,7 +81,7 @@ class IndexView(views.WaitingMixin, tables.MultiTableView):
 
 
 class RebuildView(views.RebuildView):
-    panel = 'horizon:admin:waiting_servers:'
+    dashboard = 'horizon:admin:'
 
 
 class PauseView(generic.View):

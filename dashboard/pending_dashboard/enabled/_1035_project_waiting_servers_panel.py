@@ -15,5 +15,5 @@ EXTRA_TABS = {
     'openstack_dashboard.dashboards.project.instances.tabs.'
     'InstanceDetailTabs': ('pending_dashboard.tabs.WaitTab',),
     'openstack_dashboard.dashboards.admin.instances.tabs.'
-    'AdminInstanceDetailTabs': ('pending_dashboard.tabs.WaitTab',),
+    'AdminInstanceDetailTabs': ('pending_dashboard.tabs.AdminWaitTab',),
 }

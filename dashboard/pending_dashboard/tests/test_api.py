@@ -393,6 +393,20 @@ class APITestCase(helpers.TestCase):
         api.list_history(self.request, True)
         self.assertIn('all_projects', asked.last_request.qs)
 
+    def test_names(self):
+        for number, code in ((0, 200), (1, 404), (2, 500)):
+            self.http.get('%s/servers/%s' % (self.nova, SERVERS[number]),
+                          status_code=code, json={'server': server(number)})
+        self.assertEqual({SERVERS[0]: 'server-0', SERVERS[1]: None},
+                         api.list_names(self.request, set(SERVERS)))
+
+    def test_no_more_names_than_a_page(self):
+        asked = self.http.get(
+            re.compile('%s/servers/.*' % re.escape(self.nova)),
+            json={'server': server(0)})
+        api.list_names(self.request, set(map(str, range(1000))))
+        self.assertEqual(20, asked.call_count)
+
     def test_overview(self):
         self.assertIsNone(api.overview(self.request))
         self.reaper = REAPER
@@ -409,8 +423,9 @@ class APITestCase(helpers.TestCase):
             'nova_reaper_holds 2.0',
             'nova_reaper_hold_oldest_seconds 31.5', '')))
         self.assertEqual(api.Overview(
-            'failed', 'observe', 'fill', 'The list shrank.', ['No answer.'],
-            {'no_room': 3}, 2, 31), api.overview(self.request))
+            'failed', 'observe', 'fill', 'The list shrank.',
+            [('placement', 'No answer.')], {'no_room': 3}, 2, 31),
+            api.overview(self.request))
 
     def test_overview_of_a_paused_reaper(self):
         self.reaper = REAPER

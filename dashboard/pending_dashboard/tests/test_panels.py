@@ -7,6 +7,7 @@ from keystoneauth1 import exceptions
 from openstack_dashboard import api as horizon_api
 from openstack_dashboard.dashboards.project.instances import (
     utils as instance_utils)
+from openstack_dashboard import policy
 from openstack_dashboard.test import helpers
 
 from pending_dashboard import api
@@ -41,7 +42,9 @@ class ProjectTestCase(helpers.TestCase):
         self.assertTemplateUsed(answer, 'pending_dashboard/project.html')
         self.assertNotContains(answer, 'What nova-reaper Did Last')
         for text in ('web-0', 'Waiting for room', 'No host has room',
-                     'Rebuild with Another Flavor', 'location.reload()',
+                     'location.reload()',
+                     urls.reverse('horizon:project:waiting_servers:rebuild',
+                                  args=['id-0']),
                      'No host has &lt;b&gt;room&lt;/b&gt;. Wait.', '2 of 7',
                      'm1.large',
                      urls.reverse('horizon:project:instances:detail',
@@ -108,7 +111,7 @@ class ProjectTestCase(helpers.TestCase):
     def test_rebuild(self, listed, rebuild):
         listed.return_value = [waiting()], False
         answer = self.client.post(
-            PROJECT, {'action': 'waiting__rebuild__id-0'})
+            PROJECT, {'action': 'waiting__rebuild', 'object_ids': ['id-0']})
         self.assertRedirectsNoFollow(answer, PROJECT)
         rebuild.assert_called_once_with(mock.ANY, 'id-0')
         self.assertMessageCount(success=1)
@@ -118,7 +121,8 @@ class ProjectTestCase(helpers.TestCase):
     def test_rebuild_fails(self, listed, rebuild):
         listed.return_value = [waiting()], False
         rebuild.side_effect = self.exceptions.nova
-        self.client.post(PROJECT, {'action': 'waiting__rebuild__id-0'})
+        self.client.post(
+            PROJECT, {'action': 'waiting__rebuild', 'object_ids': ['id-0']})
         self.assertMessageCount(error=1)
 
     @mock.patch.object(horizon_api.nova, 'server_delete')
@@ -150,7 +154,7 @@ class ProjectTestCase(helpers.TestCase):
             record(), record('r2', kind='build', result='active', own=True)]
         answer = self.client.get(PROJECT)
         for text in ('<title>Waiting Servers - ',
-                     'What nova-reaper Did Last', 'batch', 'Ended', 'delete',
+                     'What nova-reaper Did Last', 'batch', 'Ended', 'Deleted',
                      'A server of another project', 'Built'):
             self.assertContains(answer, text)
         self.assertFalse(answer.context['history_table'].has_more_data())
@@ -174,10 +178,19 @@ class ProjectTestCase(helpers.TestCase):
             record(for_server='id-0'),
             record('r2', server='gone-id', name='gone'),
             record('r3', for_server='gone-id'),
-            record('r4', for_server='unknown-id')]
-        answer = self.client.get(PROJECT)
-        self.assertEqual(['web-0', None, 'gone', 'unknown-id'], [
-            each.for_server for each in answer.context['history_table'].data])
+            record('r4', for_server='other-id'),
+            record('r5', for_server='unknown-id'),
+            record('r6', for_server='deleted-id')]
+        with mock.patch.object(api, 'list_names', return_value={
+                'other-id': 'other', 'deleted-id': None}) as list_names:
+            answer = self.client.get(PROJECT)
+        self.assertEqual(
+            ['web-0', None, 'gone', 'other', 'unknown-id',
+             'deleted-id (deleted)'],
+            [each.for_server for each in
+             answer.context['history_table'].data])
+        list_names.assert_called_once_with(
+            mock.ANY, {'other-id', 'unknown-id', 'deleted-id'})
 
     def test_no_inline_script(self):
         with mock.patch.object(api, 'list_servers',
@@ -211,6 +224,18 @@ class RebuildTestCase(helpers.TestCase):
             self.assertRedirectsNoFollow(answer, PROJECT)
             rebuild.assert_called_with(mock.ANY, 'id-0', flavor)
 
+    def test_from_the_page_of_a_server(self, rebuild, *args):
+        url = self.url + '?from=server'
+        self.assertContains(self.client.get(url), 'action="%s"' % url)
+        self.assertRedirectsNoFollow(
+            self.client.post(url, {'flavor': ''}),
+            urls.reverse('horizon:project:instances:detail', args=['id-0']))
+
+    def test_own_flavor_only_by_policy(self, rebuild, *args):
+        with mock.patch.object(policy, 'check', lambda rules, request: (
+                'compute', 'os_compute_api:servers:resize') not in rules):
+            self.assertNotContains(self.client.get(self.url), 'm1.small')
+
     def test_no_such_flavor(self, rebuild, *args):
         answer = self.client.post(self.url, {'flavor': 'large-id'})
         self.assertContains(answer, 'm1.small')
@@ -241,7 +266,7 @@ class AdminTestCase(helpers.BaseAdminViewTests):
                 (api, 'list_servers', ([waiting(0), waiting(
                     1, reason='quota')], False)),
                 (api, 'list_notices', None), (api, 'list_history', None),
-                (api, 'overview', None),
+                (api, 'overview', None), (api, 'list_names', {}),
                 (horizon_api.keystone, 'tenant_list',
                  ([mock.Mock(id='1')], False))):
             patch = mock.patch.object(module, name, return_value=value)
@@ -263,13 +288,15 @@ class AdminTestCase(helpers.BaseAdminViewTests):
     def test_with_a_reaper(self):
         self.overview.return_value = api.Overview(
             'degraded', 'observe', 'preempt', 'The list shrank.',
-            ['No notification.'], {'no_room': 40}, 3, 12)
+            [('notifications', 'none for 9 s: the reaper polls')],
+            {'no_room': 40}, 3, 12)
         self.list_notices.return_value = [api.Notice(
             'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', 'w')]
         self.list_history.return_value = [record(host='compute-9')]
         answer = self.client.get(ADMIN)
         for text in ('degraded', 'observe', '(configured: preempt)', '40',
-                     'The list shrank.', 'No notification.', 'batch',
+                     'The list shrank.', 'Notifications: none for 9 s',
+                     'batch',
                      'Shelved', '(the oldest for 12 s)', 'compute-9', 'Ended'):
             self.assertContains(answer, text)
         self.assertNotContains(answer, 'Of this page')

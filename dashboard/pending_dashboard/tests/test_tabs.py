@@ -33,13 +33,17 @@ class WaitTabTestCase(helpers.TestCase):
         for part in ('No host has room', '&lt;b&gt;room&lt;/b&gt;', '2 of 7',
                      '<dd>3</dd>', urls.reverse(
                          'horizon:project:waiting_servers:rebuild',
-                         args=['id-0'])):
+                         args=['id-0']) + '?from=server'):
             self.assertIn(part, text)
         shown.assert_called_once_with(mock.ANY, 'id-0')
 
-    def test_administrators_page(self):
-        self.assertIsNotNone(self._tab(
-            'PENDING', admin_tabs.AdminInstanceDetailTabs))
+    @mock.patch.object(api, 'show_server')
+    def test_administrators_page(self, shown):
+        shown.return_value = test_panels.waiting()
+        tab = self._tab('PENDING', admin_tabs.AdminInstanceDetailTabs)
+        self.assertIn(urls.reverse(
+            'horizon:admin:waiting_servers:rebuild', args=['id-0']),
+            tab.render())
 
     def test_other_servers(self):
         for status in ('ACTIVE', 'ERROR', 'BUILD'):

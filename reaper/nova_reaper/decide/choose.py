@@ -118,8 +118,9 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
         host = _name(index, row)
         ids = tuple(server.id for server in (index.slots.servers[at]
                                              for at in slot) if server)
-        would = (f'{len(ids)} preemptible server{"s"[:len(ids) > 1]} on one '
-                 'host would have to go.')
+        would = ('1 preemptible server on one host would have to go.'
+                 if len(ids) == 1 else f'{len(ids)} preemptible servers on '
+                 'one host would have to go.')
         if not result.exact:
             would += ' Others might do: there were too many sets to try all.'
         if scorers.options.mode is model.Mode.FILL:
@@ -355,8 +356,9 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
                     f'{could} all of them are disabled or down.')
         return (model.Reason.NO_ROOM,
                 f'{could} none has room, and all are disabled or down.')
-    none = 'none that is enabled and up' if off.any() else 'none'
-    return model.Reason.NO_ROOM, f'{could} {none} has room{others}.'
+    none = ('none that is enabled and up has room' if off.any()
+            else 'none has room')
+    return model.Reason.NO_ROOM, f'{could} {none}{others}.'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
