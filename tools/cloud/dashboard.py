@@ -14,6 +14,9 @@ from tools.cloud import settings
 #: The name of the process, and of its port.
 NAME = 'horizon'
 
+# The packages of Horizon that have catalogues of translations.
+_PACKAGES = ('horizon', 'openstack_dashboard')
+
 _FOLDER = pathlib.Path(__file__).with_name('horizon')
 
 
@@ -40,7 +43,7 @@ class Dashboard:
         self._files = cloud.var / NAME
 
     def make(self):
-        """Collect what Horizon's pages are made of."""
+        """Collect what Horizon's pages are made of, and translations."""
         (self._files / 'sessions').mkdir(parents=True)
         (self._files / 'secret').write_text(secrets.token_hex(32))
         self._run.command(
@@ -60,6 +63,8 @@ class Dashboard:
             'CACHES': {'default': {
                 'BACKEND': 'django.core.cache.backends.locmem.LocMemCache'}},
             'DEBUG': False,
+            'LOCALE_PATHS': [str(self._files / 'locale' / package)
+                             for package in _PACKAGES],
             'LOGGING': {
                 'version': 1, 'disable_existing_loggers': False,
                 'handlers': {'stderr': {'class': 'logging.StreamHandler'}},
