@@ -8,6 +8,7 @@ import importlib.metadata
 import io
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tarfile
@@ -527,6 +528,18 @@ class SeriesTestCase(testtools.TestCase):
             for entry in feature['code']:
                 path, _, name = entry.partition(':')
                 self.assertIn(name.rpartition('.')[2], tree.read(path))
+
+    def test_parameters_of_the_reference(self):
+        """What the reference of GET /servers/{id}/pending names is added."""
+        tree = export.Tree()
+        named = set(re.findall(
+            r'^  - [\w.]+: (\w+)$',
+            tree.read('api-ref/source/server-pending.inc'), re.M))
+        for release in nova_pending.RELEASES:
+            added = {name for feature in export.read_series()['features']
+                     for _, patch in tree.on(release, {}).edits(feature)
+                     for name in re.findall(r'^\+(\w+):$', patch, re.M)}
+            self.assertEqual({'server_id_path'}, named - added)
 
     def test_edits_are_the_tests_that_fail_under_the_layer(self):
         """Each released test that is edited has an entry, and no other."""
