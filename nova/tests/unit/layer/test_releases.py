@@ -134,6 +134,26 @@ class AdjustTest(testtools.TestCase):
             "2.105 2.107 2.102, 2.103, 2.105, 2.106, 2.107 "
             "('kind', '2.104', 'method')", self.values(code))
 
+    def test_method_with_another_body(self):
+        self.fake.lay('compute/rebuild_request.py', '''
+            class Request:
+                def _enforce_unified_limits(self):
+                    """Ours."""
+        ''')
+        code = ('__import__("nova.compute.rebuild_request").compute.'
+                'rebuild_request.Request._enforce_unified_limits.__module__')
+        self.assertEqual('nova_pending_releases', self.values(code))
+        self.fake.set_version('34.0.0')
+        self.assertEqual('nova.compute.rebuild_request', self.values(code))
+
+    def test_methods_with_another_body_are_in_the_tree(self):
+        for bodies in nova_pending_releases.REPLACED.values():
+            for name, members in bodies.items():
+                module = importlib.import_module(name)
+                for path in members:
+                    cls, member = path.split('.')
+                    self.assertTrue(hasattr(getattr(module, cls), member))
+
     def test_new_module_says_where_its_source_is(self):
         self.assertEqual("True A new module. return 'mark'", self.values(
             'pending.__file__ == pending.__spec__.origin, pending.__doc__,'
