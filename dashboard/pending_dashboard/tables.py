@@ -118,8 +118,10 @@ def reason_of(server):
 
 def why(server):
     """Return the sentences that say why, what helps and what is done."""
-    return sentences.translate(' '.join(filter(None, (
-        server.message, server.advice, server.automatic)))) or None
+    # Some messages of Nova end without a full stop.
+    return sentences.translate(' '.join(
+        text if text.endswith(('.', '!', '?')) else text + '.' for text in (
+            server.message, server.advice, server.automatic) if text)) or None
 
 
 def position_of(server):

@@ -55,6 +55,11 @@ class ProjectTestCase(helpers.TestCase):
             mock.ANY, mock.ANY, None, False, False)
 
     @mock.patch.object(api, 'list_servers')
+    def test_sentences_end(self, listed):
+        listed.return_value = [waiting(message='2 of 2 ram')], False
+        self.assertContains(self.client.get(PROJECT), '2 of 2 ram. Wait.')
+
+    @mock.patch.object(api, 'list_servers')
     def test_pages(self, listed):
         listed.return_value = [waiting()], True
         answer = self.client.get(PROJECT)
