@@ -118,10 +118,12 @@ def reason_of(server):
 
 def why(server):
     """Return the sentences that say why, what helps and what is done."""
-    # Some messages of Nova end without a full stop.
+    said = [text.strip() for text in (
+        server.message, server.advice, server.automatic) if text]
+    # Some messages of Nova end without a full stop, or with a space.
     return sentences.translate(' '.join(
-        text if text.endswith(('.', '!', '?')) else text + '.' for text in (
-            server.message, server.advice, server.automatic) if text)) or None
+        text if text.endswith(('.', '!', '?')) else text + '.'
+        for text in said if text)) or None
 
 
 def position_of(server):

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the tests share: a cloud with dashboard and reaper, and a browser."""
+"""What the tests share: a cloud with dashboard and reaper, and a browser.
+
+With CLOUD_PICTURES=DIRECTORY the tests put pictures of the pages there, in the
+state that the documentation shows. The cloud is of the profile services then:
+the reaper hears notifications there, and is well.
+"""
 
 import atexit
+import contextlib
 import functools
 import os
 import pathlib
+import re
 import shutil
 import signal
 import tempfile
@@ -16,6 +23,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome import service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions
+from selenium.webdriver.support import select
 from selenium.webdriver.support import wait
 import testtools
 
@@ -32,10 +40,45 @@ _PROGRAMS = ('chromium', 'chromedriver')
 _REQUIRE_ALL = 'NOVA_PENDING_REQUIRE_ALL'
 
 #: A directory that pictures of the pages are to be put into.
-_PICTURES = 'CLOUD_PICTURES'
+PICTURES = 'CLOUD_PICTURES'
 
 # The first page makes the style sheets of all.
 _PATIENCE = 600
+
+#: The cookie that has the language of a user.
+_LANGUAGE = 'horizon_language'
+
+#: As wide as a telephone that lies on its side.
+NARROW = 480
+
+# Visible elements that the page has to be scrolled to the right for.
+_TOO_WIDE = r"""
+const room = document.documentElement.clientWidth;
+return Array.from(document.body.querySelectorAll('*'), each => {
+  const shape = each.getBoundingClientRect();
+  return shape.width && shape.right > room + 1 ? each.outerHTML : '';
+}).filter(text => text);
+"""
+
+# Words of the main part of which a part stands on another line. Where a line
+# may break within a word is left to the browser: after hyphens and slashes.
+_BROKEN_WORDS = r"""
+const walker = document.createTreeWalker(
+  document.getElementById('content_body'), NodeFilter.SHOW_TEXT);
+const broken = [];
+while (walker.nextNode()) {
+  const node = walker.currentNode;
+  for (const word of node.data.matchAll(/[^\s\/-]+/g)) {
+    const range = document.createRange();
+    range.setStart(node, word.index);
+    range.setEnd(node, word.index + word[0].length);
+    const lines = new Set(Array.from(
+      range.getClientRects(), shape => Math.round(shape.top)));
+    if (lines.size > 1) broken.push(word[0]);
+  }
+}
+return broken;
+"""
 
 _ARGUMENTS = (
     '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-quic',
@@ -48,8 +91,12 @@ class Cloud:
     """A cloud with a dashboard, on which two tenants and nothing else is."""
 
     def __init__(self):
-        self._stack = profiles.find('embedded')(
-            '', '', dashboard=True, reaper=True)
+        profile = profiles.find(
+            'services' if os.environ.get(PICTURES) else 'embedded')
+        self._stack = profile(*profile.find_urls(
+            os.environ.get('CLOUD_DATABASE_URL'),
+            os.environ.get('CLOUD_BUS_URL'), False),
+            dashboard=True, reaper=True)
         self._stack.check()
         self._connections = []
         self._listed = True
@@ -101,6 +148,15 @@ class Cloud:
             lambda: reaper.is_ready(self._stack.settings, mode),
             [reaper.NAME])
 
+    @contextlib.contextmanager
+    def quota_of_owner(self, **amounts):
+        """Let the owner have a quota, whatever its servers need."""
+        self.admin.set_compute_quotas(configuration.OWNER, **amounts)
+        try:
+            yield
+        finally:
+            self.admin.delete_compute_quotas(configuration.OWNER)
+
     def signal_reaper(self, signum):
         """Send a signal to all processes of the reaper."""
         for pid in self._stack.processes.running()[reaper.NAME].members():
@@ -116,6 +172,16 @@ class Cloud:
             project, stranger, admin.identity.find_role('member'))
         self.flavor = admin.compute.create_flavor(
             name='whole-host', vcpus=2, ram=64, disk=1)
+        self.small = admin.compute.create_flavor(
+            name='half-host', vcpus=1, ram=64, disk=1)
+        self.urgent = admin.compute.create_flavor(
+            name='urgent', vcpus=2, ram=64, disk=1)
+        admin.compute.create_flavor_extra_specs(self.urgent, {
+            'reaper:priority': '10'})
+        self.memory = admin.compute.create_flavor(
+            name='memory', vcpus=2, ram=2048, disk=1)
+        admin.compute.create_flavor_extra_specs(self.memory, {
+            'reaper:priority': '5'})
         self.spot = admin.compute.create_flavor(
             name='spot', vcpus=2, ram=64, disk=1)
         admin.compute.create_flavor_extra_specs(self.spot, {
@@ -190,9 +256,10 @@ class BrowserTestCase(testtools.TestCase):
         self.addCleanup(self.browser.quit)
         self.browser.set_page_load_timeout(_PATIENCE)
 
-    def log_in(self, user):
+    def log_in(self, user, language='en'):
         """Log in as a user of the cloud."""
         self.open('/auth/login/')
+        self.speak(language)
         for name, value in (('username', user),
                             ('password', self.cloud.password)):
             self.browser.find_element(By.NAME, name).send_keys(value)
@@ -200,8 +267,21 @@ class BrowserTestCase(testtools.TestCase):
         self.wait_for(expected_conditions.presence_of_element_located(
             (By.CLASS_NAME, 'topbar')))
 
+    def speak(self, language):
+        """Have the dashboard speak another language from now on."""
+        self.browser.add_cookie({'name': _LANGUAGE, 'value': language})
+        # The catalogue of the scripts has the same URL in each language.
+        self.browser.execute_cdp_cmd('Network.clearBrowserCache', {})
+        self.browser.refresh()
+
     def open(self, path):
         self.browser.get(self.cloud.url + path)
+
+    def create(self, *args):
+        """Have a server of the owner, which is deleted after the test."""
+        server = self.cloud.create(*args)
+        self.addCleanup(self.cloud.delete, server)
+        return server
 
     def open_until(self, path, look):
         """Open a page again and again, until a look at it finds something."""
@@ -220,6 +300,38 @@ class BrowserTestCase(testtools.TestCase):
             By.CSS_SELECTOR, 'tr[data-object-id="%s"]' % server.id)
         return found[0] if found else None
 
+    def text_of(self, element):
+        """Return the text of the element of an ID."""
+        return self.browser.find_element(By.ID, element).text
+
+    def sentences_of(self, element):
+        """Return the texts of an element of an ID, as a set of sentences."""
+        # Between the cells of a row are tabs.
+        text = self.browser.find_element(By.ID, element).get_property(
+            'innerText')
+        return {part.strip() for part in re.split(
+            r'[\n\t]|(?<=[a-z][.;:])\s', text)} - {''}
+
+    def show(self, width, height=900):
+        """Give the page a size, whatever the least size of a window is."""
+        self.browser.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', {
+            'width': width, 'height': height, 'deviceScaleFactor': 1,
+            'mobile': False})
+
+    def check_narrow(self):
+        """Check that a narrow window shows the page without loss."""
+        self.show(NARROW)
+        self.assertEqual([], self.browser.execute_script(_TOO_WIDE))
+        self.assertEqual([], self.browser.execute_script(_BROKEN_WORDS))
+
+    def cell_of(self, server, heading):
+        """Return what stands below a heading in the row of a server."""
+        headings = [each.text for each in self.browser.find_elements(
+            By.XPATH, '//tr[@data-object-id="%s"]/ancestor::table'
+            '//tr[contains(@class, "table_column_header")]/th' % server.id)]
+        return self.row_of(server).find_elements(
+            By.TAG_NAME, 'td')[headings.index(heading)].text
+
     def press(self, server, text):
         """Press a button in the row of a server, and confirm if asked to."""
         row = self.row_of(server)
@@ -234,13 +346,40 @@ class BrowserTestCase(testtools.TestCase):
         if dangerous:
             self.wait_for(expected_conditions.element_to_be_clickable(
                 (By.CSS_SELECTOR, '.modal.in .btn-danger'))).click()
+        self._wait_for_success()
+
+    def click(self, text):
+        """Press a button or a link of the page that has no other text."""
+        self.browser.find_element(
+            By.XPATH, '//*[self::button or self::a][normalize-space()="%s"]'
+            % text).click()
+
+    def tick(self, server):
+        """Choose the row of a server, or do not choose it any more."""
+        self.row_of(server).find_element(
+            By.CSS_SELECTOR, 'input[type=checkbox] + label').click()
+
+    def rebuild_with(self, flavor='The flavor that it has'):
+        """Rebuild the only server of the page, in the dialog of it."""
+        self.click('Rebuild')
+        shown = self.wait_for(expected_conditions.element_to_be_clickable(
+            (By.CSS_SELECTOR, '.modal.in .btn-primary')))
+        select.Select(self.browser.find_element(
+            By.ID, 'id_flavor')).select_by_visible_text(flavor)
+        shown.click()
+        self._wait_for_success()
+
+    def _wait_for_success(self):
         self.wait_for(expected_conditions.presence_of_element_located(
             (By.CSS_SELECTOR, '.alert-success')))
 
-    def take_picture(self, name):
-        """Keep a picture of the page where one is asked for."""
-        folder = os.environ.get(_PICTURES)
-        if folder:
-            time.sleep(1)
-            self.browser.save_screenshot(
-                str(pathlib.Path(folder, name + '.png')))
+    def take_picture(self, name, width=1400, most=2000):
+        """Keep a picture of the page, down to a height."""
+        self.show(width)
+        self.show(width, min(most, self.browser.execute_script(
+            'return document.getElementById("content_body").scrollHeight'
+            ' + 60')))
+        # What moves has come to its end then.
+        time.sleep(1)
+        self.browser.save_screenshot(
+            str(pathlib.Path(os.environ[PICTURES], name + '.png')))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import re
 import signal
 
 from selenium.webdriver.common.by import By
@@ -9,6 +10,10 @@ from tools.cloud import configuration
 
 PANEL = '/project/waiting_servers/'
 ADMIN_PANEL = '/admin/waiting_servers/'
+DETAIL = '/project/instances/%s/?tab=instance_details__why_it_waits'
+ADMIN_DETAIL = '/admin/instances/%s/detail?tab=instance_details__why_it_waits'
+
+_UUID = '[0-9a-f]{8}-[0-9a-f]{4}-'
 
 
 class WaitingServersTestCase(base.BrowserTestCase):
@@ -22,32 +27,49 @@ class WaitingServersTestCase(base.BrowserTestCase):
                         for number in range(2)]
         self.web = self.create('web', 'PENDING')
 
-    def create(self, name, status):
-        server = self.cloud.create(name, status)
-        self.addCleanup(self.cloud.delete, server)
-        return server
-
     def test_owner_sees_why_and_rebuilds(self):
         self.log_in(configuration.OWNER)
         self.open(PANEL)
+        self.assertIn('Waiting Servers', self.browser.title)
         row = self.row_of(self.web).text
-        for text in ('web', 'Waiting for room', 'No valid host was found'):
+        for text in ('web', 'Waiting for room', 'No valid host was found',
+                     'whole-host'):
             self.assertIn(text, row)
         self.assertIsNone(self.row_of(self.fillers[0]))
 
         self.open('/project/instances/')
         self.assertIn('Waiting for room', self.row_of(self.web).text)
         self.assertIn('Active', self.row_of(self.fillers[0]).text)
-        self.take_picture('instances')
 
         self.cloud.delete(self.fillers[0])
         self.open(PANEL)
-        self.press(self.web, 'Rebuild Server')
+        self.rebuild_with()
         self.cloud.owner.compute.wait_for_server(self.web, wait=120)
         self.open('/project/instances/')
         self.assertIn('Active', self.row_of(self.web).text)
         self.open(PANEL)
         self.assertIsNone(self.row_of(self.web))
+
+    def test_rebuild_on_its_own_page(self):
+        self.log_in(configuration.OWNER)
+        self.open(DETAIL % self.web.id)
+        page = self.text_of('content_body')
+        for text in ('No host has room', 'Attempts', 'Wait until there is'):
+            self.assertIn(text, page)
+        self.cloud.delete(self.fillers[0])
+        self.rebuild_with('half-host')
+        self.assertIn(self.web.id, self.browser.current_url)
+        built = self.cloud.owner.compute.wait_for_server(self.web, wait=120)
+        self.assertEqual('half-host', built.flavor.name)
+        self.open(DETAIL % self.web.id)
+        self.assertNotIn('Why it waits', self.text_of('content_body'))
+
+    def test_rebuild_of_the_administrator_leads_back(self):
+        self.log_in(configuration.ADMIN)
+        self.open(ADMIN_DETAIL % self.web.id)
+        self.assertIn('No host has room', self.text_of('content_body'))
+        self.rebuild_with()
+        self.assertIn('/admin/', self.browser.current_url)
 
     def test_owner_deletes(self):
         self.log_in(configuration.OWNER)
@@ -58,11 +80,34 @@ class WaitingServersTestCase(base.BrowserTestCase):
     def test_rebuild_without_room_waits_again(self):
         self.log_in(configuration.OWNER)
         self.open(PANEL)
-        self.press(self.web, 'Rebuild Server')
+        self.tick(self.web)
+        self.click('Rebuild Servers')
         self.cloud.owner.compute.wait_for_server(
             self.web, 'PENDING', ['ERROR'], wait=120)
         self.open(PANEL)
         self.assertIn('Waiting for room', self.row_of(self.web).text)
+
+    def test_page_refreshes_itself(self):
+        self.log_in(configuration.OWNER)
+        self.open(PANEL)
+        # It leaves alone what a user chooses.
+        self.tick(self.web)
+        self.cloud.delete(self.web)
+        self.browser.execute_async_script(
+            'setTimeout(arguments[0], 35000)')
+        self.assertIsNotNone(self.row_of(self.web))
+        self.tick(self.web)
+        self.wait_for(lambda browser: not self.row_of(self.web))
+
+    def test_filter(self):
+        other = self.create('db', 'PENDING')
+        self.log_in(configuration.OWNER)
+        self.open(PANEL)
+        self.browser.find_element(
+            By.CSS_SELECTOR, '.table_search input').send_keys('db')
+        self.wait_for(
+            lambda browser: not self.row_of(self.web).is_displayed())
+        self.assertTrue(self.row_of(other).is_displayed())
 
     def test_stranger_sees_nothing(self):
         self.log_in('stranger')
@@ -92,40 +137,109 @@ class ReaperTestCase(base.BrowserTestCase):
         self.spot = self.create('spot', 'ACTIVE', self.cloud.spot)
         self.web = self.create('web', 'PENDING')
 
-    def create(self, *args):
-        server = self.cloud.create(*args)
-        self.addCleanup(self.cloud.delete, server)
-        return server
-
-    def _text(self, element):
-        return self.browser.find_element(By.ID, element).text
+    def give_notice(self):
+        """Have the reaper give the preemptible server a long notice."""
+        self.cloud.let_reaper('preempt', grace_period=600)
+        # The end that is waited for is that of the test.
+        self.addCleanup(self.cloud.let_reaper, 'observe')
 
     def test_owner_sees_the_position(self):
         self.log_in(configuration.OWNER)
-        self.open_until(PANEL, lambda: '1 of 1' in self.row_of(self.web).text)
-        self.assertIn('No host has room', self.row_of(self.web).text)
-        self.take_picture('waiting-servers')
+        # Only administrators read how many servers wait.
+        self.open_until(PANEL, lambda: '1' == self.cell_of(
+            self.web, 'Position'))
+        for text in ('No host has room', 'the reaper only observes'):
+            self.assertIn(text, self.row_of(self.web).text)
+
+    def test_queue(self):
+        urgent = self.create('urgent', 'PENDING', self.cloud.urgent)
+        self.log_in(configuration.OWNER)
+        self.cloud.let_reaper('fill')
+        self.addCleanup(self.cloud.let_reaper, 'observe')
+        self.open_until(PANEL, lambda: all(
+            'It is built as soon as there is room.' in self.row_of(each).text
+            for each in (urgent, self.web)))
+        # Priority comes before age.
+        self.assertEqual([urgent.id, self.web.id], [
+            row.get_attribute('data-object-id') for row in
+            self.browser.find_elements(
+                By.CSS_SELECTOR, '#waiting tr[data-object-id]')])
+        for server, position in ((urgent, '1'), (self.web, '2')):
+            self.assertEqual(position, self.cell_of(server, 'Position'))
+
+    def test_next_attempt(self):
+        self.log_in(configuration.OWNER)
+        with self.cloud.quota_of_owner(cores=1):
+            self.cloud.let_reaper('fill')
+            self.addCleanup(self.cloud.let_reaper, 'observe')
+            self.cloud.delete(self.filler)
+            self.open_until(PANEL, lambda: 'Over the quota' in self.row_of(
+                self.web).text)
+            # In the same words as in the column.
+            self.assertIn('It is tried again at %s' % self.cell_of(
+                self.web, 'Next attempt not before').rstrip('.'),
+                self.row_of(self.web).text)
+
+    def test_owner_sees_notices_and_history(self):
+        self.log_in(configuration.OWNER)
+        self.give_notice()
+        self.open_until(PANEL, lambda: self.row_of(self.spot))
+        notice = self.row_of(self.spot).text
+        for text in ('spot', 'Shelved'):
+            self.assertIn(text, notice)
+        for text in ('Under notice', 'web'):
+            self.assertIn(text, self.text_of('history'))
+        self.assert_names()
+
+    def assert_names(self):
+        """Check that nobody who is there is shown as an ID."""
+        self.assertEqual([], [
+            text for text in self.sentences_of('content_body')
+            if re.search(_UUID, text) and '(deleted)' not in text])
 
     def test_administrator_sees_reaper_and_notices(self):
         self.log_in(configuration.ADMIN)
         self.open_until(ADMIN_PANEL,
                         lambda: '1 of 1' in self.row_of(self.web).text)
-        self.assertIn('observe', self._text('pending-reaper'))
+        self.assertIn('Waiting Servers', self.browser.title)
+        self.assertIn('observe', self.text_of('pending-reaper'))
         self.assertIsNone(self.row_of(self.spot))
-        self.cloud.let_reaper('preempt', grace_period=600)
-        # The end that is waited for is that of the test.
-        self.addCleanup(self.cloud.let_reaper, 'observe')
+        self.give_notice()
         self.open_until(ADMIN_PANEL, lambda: self.row_of(self.spot))
-        shown = self._text('pending-reaper')
+        shown = self.text_of('pending-reaper')
         for text in ('Health', 'preempt', 'Holds'):
             self.assertIn(text, shown)
         self.assertNotIn('configured', shown)
         notice = self.row_of(self.spot).text
         for text in (configuration.OWNER, 'spot', 'Shelved', 'web'):
             self.assertIn(text, notice)
-        self.assertRegex(self._text('pending-by-reason'),
+        self.assertRegex(self.text_of('pending-by-reason'),
                          r'No host has room\s+1')
-        self.take_picture('waiting-servers-admin')
+        for text in (configuration.OWNER, 'Under notice', 'web', 'compute'):
+            self.assertIn(text, self.text_of('history'))
+        self.assert_names()
+        self.assertEqual(
+            ['Servers by reason', 'nova-reaper',
+             'Preemptible Servers Under Notice', 'What nova-reaper Did Last'],
+            [each.text for each in self.browser.find_elements(
+                By.CSS_SELECTOR, '#content_body h2')])
+
+    def test_administrator_pauses(self):
+        self.log_in(configuration.ADMIN)
+        self.open(ADMIN_PANEL)
+        self.click('Pause nova-reaper')
+        self.addCleanup(self.resume)
+        self.assertIn('nova-reaper is paused', self.browser.page_source)
+        self.open_until(ADMIN_PANEL, lambda: 'Let nova-reaper Go On' in (
+            self.text_of('content_body')))
+        self.assertIn('an administrator has paused',
+                      self.text_of('content_body'))
+        self.assertIn('nova-reaper paused', self.text_of('history'))
+
+    def resume(self):
+        self.click('Let nova-reaper Go On')
+        self.open_until(ADMIN_PANEL, lambda: 'Pause nova-reaper' in (
+            self.text_of('content_body')))
 
     def test_reaper_does_not_answer(self):
         self.log_in(configuration.ADMIN)
@@ -134,3 +248,40 @@ class ReaperTestCase(base.BrowserTestCase):
         self.open(ADMIN_PANEL)
         self.assertIn('No host has room', self.row_of(self.web).text)
         self.assertIn('it does not answer', self.browser.page_source)
+
+    def test_narrow_window(self):
+        self.give_notice()
+        for user, pages in (
+                (configuration.OWNER, (PANEL, DETAIL % self.web.id)),
+                (configuration.ADMIN, (ADMIN_PANEL,
+                                       ADMIN_DETAIL % self.web.id))):
+            self.browser.delete_all_cookies()
+            self.log_in(user)
+            self.open_until(pages[0], lambda: self.row_of(self.spot))
+            for page in pages:
+                self.open(page)
+                self.check_narrow()
+
+    def test_german(self):
+        self.give_notice()
+        names = {'filler', 'spot', 'web', 'whole-host', 'nova-reaper',
+                 configuration.OWNER, 'preempt'}
+        # The same word in both languages.
+        same = {'Name', 'Status', 'Flavor', 'Host', 'Position'}
+        for user, panel, detail in (
+                (configuration.OWNER, PANEL, DETAIL),
+                (configuration.ADMIN, ADMIN_PANEL, ADMIN_DETAIL)):
+            self.browser.delete_all_cookies()
+            self.log_in(user)
+            self.open_until(panel, lambda: self.row_of(self.spot))
+            for page, part in ((panel, 'content_body'),
+                               (detail % self.web.id, 'why_it_waits')):
+                self.open(page)
+                english = self.sentences_of(part)
+                self.speak('de')
+                german = self.sentences_of(part)
+                self.assertNotEqual(set(), german)
+                self.assertEqual(set(), {
+                    text for text in english & german - names - same
+                    if re.search('[A-Za-z]{2}', text)}, page)
+                self.speak('en')

@@ -56,8 +56,9 @@ class ProjectTestCase(helpers.TestCase):
 
     @mock.patch.object(api, 'list_servers')
     def test_sentences_end(self, listed):
-        listed.return_value = [waiting(message='2 of 2 ram')], False
-        self.assertContains(self.client.get(PROJECT), '2 of 2 ram. Wait.')
+        for message in ('2 of 2 ram', '2 of 2 ram. '):
+            listed.return_value = [waiting(message=message)], False
+            self.assertContains(self.client.get(PROJECT), '2 of 2 ram. Wait.')
 
     @mock.patch.object(api, 'list_servers')
     def test_pages(self, listed):
