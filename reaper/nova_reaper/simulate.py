@@ -219,14 +219,21 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
     now = given.get('now', now)
     hosts, servers = given.get('hosts', []), given.get('servers', [])
     names = _unique('hosts', 'name', [host.name for host in hosts], {})
+    below = {host.name: {one.name for one in host.providers} for host in hosts}
     for at, server in enumerate(servers):
         if server.host not in names:
             raise BadInput(f'servers[{at}].host',
                            f'there is no host "{server.host}"')
+        for name in server.providers.keys() - below[server.host]:
+            raise BadInput(f'servers[{at}].providers.{name}', 'is no provider '
+                           f'of the host "{server.host}"')
     ids = _unique('servers', 'id', [server.id for server in servers], {})
     waiting, refusals = [], {}
-    for values, refused in given.get('waiting', ()):
+    classes = {name for host in hosts for one in host.providers
+               for name in one.inventory}
+    for values, shape, refused in given.get('waiting', ()):
         item = model.Waiting(**values | {
+            'shape': _shape(**shape, below=classes),
             'created_at': values.get('created_at') or now})
         waiting.append(item)
         if refused:
@@ -235,7 +242,10 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
     used = _usage(servers)
     return Snapshot(
         now, given.get('options', model.Options()),
-        [dataclasses.replace(host, used=used.get(host.name, {}))
+        [dataclasses.replace(
+            host, used=used[host.name][model.OWN], providers=tuple(
+                dataclasses.replace(one, used=used[host.name][one.name])
+                for one in host.providers))
          for host in hosts], servers, waiting, refusals)
 
 
@@ -253,29 +263,59 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
             'name': host.name,
             **_differing(host, model.Host(host.name, {}),
                          'aggregates', 'traits', 'disabled'),
-            'inventory': {
-                name: {'total': inventory.total,
-                       **_differing(inventory, model.Inventory(0))}
-                for name, inventory in host.inventory.items()}}
+            **({'providers': {one.name: {
+                **_differing(one, model.Provider('', {}), 'traits'),
+                'inventory': _of_inventory(one.inventory)}
+                for one in host.providers}} if host.providers else {}),
+            'inventory': _of_inventory(host.inventory)}
             for host in cloud.hosts],
         'servers': [{
             'id': server.id, 'host': server.host,
             'resources': dict(server.resources),
             **_differing(server, model.Server('', '', {}), *_OF_SERVER)}
-            for server in itertools.chain(cloud.servers, _others(cloud))],
+            for server in map(_of_known, itertools.chain(
+                cloud.servers, _others(cloud)))],
         'waiting': [{
-            'id': waiting.id, 'resources': waiting.shape.amounts,
-            **({'devices': dict(waiting.shape.devices)}
-               if waiting.shape.devices else {}),
+            'id': waiting.id, **_of_shape(waiting.shape),
             'created_at': _written(waiting.created_at),
-            **_differing(waiting.shape, model.Shape(()), 'required',
-                         'member_of', 'host', 'fill_only'),
             **_differing(waiting, model.Waiting(
                 '', model.Shape(()), cloud.now), *_OF_WAITING),
             **({'failures': waiting.failures} if waiting.attempts > 1 else {}),
             **({'refused_by': dict(cloud.refusals[waiting.shape])}
                if cloud.refusals.get(waiting.shape) else {})}
             for waiting in cloud.waiting]}
+
+
+def _of_inventory(inventory: Mapping[str, model.Inventory]) -> dict[str, Any]:
+    return {name: {'total': item.total,
+                   **_differing(item, model.Inventory(0))}
+            for name, item in inventory.items()}
+
+
+def _of_known(server: model.Server) -> model.Server:
+    """A server without what it has of providers that are not known."""
+    return dataclasses.replace(server, providers={
+        name: amounts for name, amounts in server.providers.items()
+        if name != model.UNKNOWN})
+
+
+def _of_shape(shape: model.Shape) -> dict[str, Any]:
+    spread = shape.spread or model.Group(shape.resources)
+    written = {
+        'resources': dict(spread.resources),
+        **_differing(dataclasses.replace(
+            shape, required=shape.required | spread.required),
+            model.Shape(()), 'required', 'member_of', 'host', 'fill_only')}
+    if shape.devices:
+        written['devices'] = dict(shape.devices)
+    if shape.groups:
+        written['groups'] = [{
+            'resources': dict(group.resources),
+            **_differing(group, model.Group(()), 'required')}
+            for group in shape.groups]
+    if shape.isolate:
+        written['group_policy'] = 'isolate'
+    return written
 
 
 def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
@@ -305,6 +345,8 @@ def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
                         other),
         'aggregates': lambda names: sorted(map(other, names)),
         'member_of': lambda names: sorted(map(others, names)),
+        'providers': lambda by_name: {
+            other(name): value for name, value in by_name.items()},
         'refused_by': lambda by_host: {
             other(host): name for host, name in by_host.items()}}
     return document | {
@@ -334,22 +376,29 @@ def _others(cloud: Snapshot) -> list[model.Server]:
     result = []
     explained = _usage(cloud.servers)
     for host in cloud.hosts:
-        mine = explained.get(host.name, {})
-        rest = {name: amount - mine.get(name, 0)
-                for name, amount in host.used.items()
-                if amount > mine.get(name, 0)}
+        rest = {name: left for name, used in (
+            (model.OWN, host.used),
+            *((one.name, one.used) for one in host.providers))
+            if (left := {key: amount - explained[host.name][name][key]
+                         for key, amount in used.items()
+                         if amount > explained[host.name][name][key]})}
         if rest:
-            result.append(model.Server(_OTHERS + host.name, host.name, rest))
+            result.append(model.Server(
+                _OTHERS + host.name, host.name, rest.pop(model.OWN, {}),
+                providers=rest))
     return result
 
 
-def _usage(servers: Sequence[model.Server]) -> dict[str, dict[str, int]]:
-    """What servers use, by host and resource class."""
-    used: dict[str, collections.Counter[str]] = {}
+def _usage(servers: Sequence[model.Server]
+           ) -> dict[str, dict[str, collections.Counter[str]]]:
+    """What servers use, by host, name of the provider and resource class."""
+    used: dict[str, dict[str, collections.Counter[str]]] = (
+        collections.defaultdict(lambda: collections.defaultdict(
+            collections.Counter)))
     for server in servers:
-        used.setdefault(server.host, collections.Counter()).update(
-            server.resources)
-    return {host: dict(sums) for host, sums in used.items()}
+        for name in (model.OWN, *server.providers):
+            used[server.host][name].update(server.of(name))
+    return used
 
 
 def printable(text: str) -> str:
@@ -563,21 +612,49 @@ def _inventory(value: Any, path: str) -> model.Inventory:
     return result
 
 
-def _waiting(value: Any, path: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The arguments of a model.Waiting, and which filter refuses which host.
+def _providers(value: Any, path: str) -> tuple[model.Provider, ...]:
+    return tuple(model.Provider(name, **values) for name, values in _dict_of(
+        lambda one, at: _object(one, at, _PROVIDER, ('inventory',)))(
+            value, path).items())
+
+
+def _group(value: Any, path: str) -> model.Group:
+    group = model.Group.of(**_object(value, path, _GROUP, ('resources',)))
+    if not group.resources:
+        raise BadInput(f'{path}.resources', 'has to have an amount that is '
+                       'not 0')
+    return group
+
+
+def _waiting(value: Any, path: str
+             ) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """The arguments of a model.Waiting, those of its shape, and which filter
+    refuses which host.
     """
     values = _object(value, path, _WAITING, ('id', 'resources'))
     refused: dict[str, str] = values.pop('refused_by', {})
     shape = {name: values.pop(name) for name in _SHAPE if name in values}
     if values.get('shelved'):
         shape['fill_only'] = True
-    shape['devices'] = tuple(sorted(shape.get('devices', {}).items()))
-    values['shape'] = model.Shape.of(
-        shape.pop('resources'), **shape,
-        key=str(sorted(refused.items())) if refused else '')
+    shape['key'] = str(sorted(refused.items())) if refused else ''
     values.setdefault('failures', max(values.get('attempts', 0) - 1, 0))
     values.setdefault('failed_at', values.get('last_attempt'))
-    return values, refused
+    return values, shape, refused
+
+
+def _shape(resources: Mapping[str, int], below: Collection[str],
+           devices: Mapping[str, int] | None = None,
+           required: frozenset[str] = frozenset(),
+           groups: Sequence[model.Group] = (), group_policy: str = 'none',
+           **others: Any) -> model.Shape:
+    """:param below: the classes that providers below hosts' own have"""
+    others['devices'] = tuple(sorted((devices or {}).items()))
+    if not groups and resources.keys().isdisjoint(below):
+        return model.Shape.of(resources, required=required, **others)
+    return model.Shape.of(
+        model.total(resources, *(dict(one.resources) for one in groups)),
+        spread=model.Group.of(resources, required), groups=tuple(groups),
+        isolate=group_policy == 'isolate', **others)
 
 
 def _options(value: Any, path: str) -> model.Options:
@@ -618,9 +695,10 @@ _WHEN = _or_null(_time)
 _INVENTORY: Table = {
     'total': _count(), 'reserved': _count(), 'allocation_ratio': _ratio,
     'min_unit': _count(1), 'max_unit': _count(1), 'step_size': _count(1)}
+_PROVIDER: Table = {'inventory': _dict_of(_inventory), 'traits': _NAMES}
 _HOST: Table = {
-    'name': _name, 'inventory': _dict_of(_inventory), 'aggregates': _NAMES,
-    'traits': _NAMES, 'disabled': _flag}
+    'name': _name, **_PROVIDER, 'aggregates': _NAMES, 'disabled': _flag,
+    'providers': _providers}
 _ASKED: Table = {'resources': _dict_of(_count()),
                  'devices': _dict_of(_count(1))}
 _COMMON: Table = {
@@ -629,9 +707,11 @@ _COMMON: Table = {
 _SERVER: Table = {
     'id': _name, 'host': _name, **_ASKED, **_COMMON, 'launched_at': _WHEN,
     'last_ended_at': _WHEN, 'action': _word(model.Action), 'locked': _flag,
-    'busy': _flag}
+    'busy': _flag, 'providers': _dict_of(_dict_of(_count()))}
+_GROUP: Table = {'resources': _dict_of(_count()), 'required': _EXPRESSIONS}
 _SHAPE: Table = {
     **_ASKED, 'required': _EXPRESSIONS, 'member_of': _EXPRESSIONS,
+    'groups': _list_of(_group), 'group_policy': _one_of(('none', 'isolate')),
     'host': _or_null(_name), 'fill_only': _flag}
 _WAITING: Table = {
     'id': _name, **_SHAPE, 'created_at': _WHEN, **_COMMON,

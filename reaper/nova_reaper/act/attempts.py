@@ -179,9 +179,15 @@ class Attempt:
         return self.waiting.id
 
     @property
-    def has(self) -> Mapping[str, int]:
-        """What is held on the host's own provider."""
-        return self.held.amounts.get(self.provider, {}) if self.held else {}
+    def has(self) -> placement.Amounts:
+        """What is held."""
+        return self.held.amounts if self.held else {}
+
+    @property
+    def has_by_name(self) -> placement.Amounts:
+        """What is held, by the names that the index has for providers."""
+        return {model.OWN if uuid == self.provider else uuid: amounts
+                for uuid, amounts in self.has.items()}
 
     @property
     def notice_left(self) -> float:
@@ -469,7 +475,7 @@ class Attempts:
         # The index counts the held part as used once the host has been read.
         shows = view and 0 < current.held_at <= view.read_at
         found = self._world.planner.better(
-            waiting, before, current.has if shows else {}, now)
+            waiting, before, current.has_by_name if shows else {}, now)
         if found is None:
             return current
         is_room = found.verdict is model.Verdict.ROOM
@@ -706,9 +712,8 @@ class Attempts:
                 index.drop_plan(planned.server)
                 shown = True
             elif current and 0 < current.held_at <= view.read_at:
-                index.plan(dataclasses.replace(planned, resources={
-                    name: amount - current.has.get(name, 0) for name, amount
-                    in current.waiting.shape.resources}))
+                index.plan(dataclasses.replace(
+                    planned, held=current.has_by_name))
         return shown
 
     def stand_by(self) -> None:

@@ -19,27 +19,30 @@ from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
+from nova_reaper.cloud import ways
 
 LOG = log.getLogger(__name__)
 TRIES = 4
 
 
-def allocation(server: nova.NovaServer, provider: str) -> placement.Consumer:
-    """The allocation of a server on a provider, by its flavor alone."""
-    return placement.Consumer(server.id, {provider: shapes.resources(server)},
-                              server.project, server.user)
+def allocation(server: nova.NovaServer, provider: str,
+               taken: Mapping[str, dict[str, int]]) -> placement.Consumer:
+    """The allocation that a server had on a host, by its flavor alone.
 
-
-def fits(request: Sequence[tuple[str, int]], free: Mapping[str, int],
-         inventory: Mapping[str, model.Inventory]) -> bool:
-    """Whether an amount of each class may be allocated where free is left."""
-    for name, amount in request:
-        item = inventory.get(name)
-        if (item is None or amount > free.get(name, 0) or
-                not item.min_unit <= amount <= item.max_unit or
-                amount % item.step_size):
-            return False
-    return True
+    :param provider: the host's own
+    :param taken: what was allocated since of the room of several servers; what
+        this one had of it is taken out
+    """
+    amounts = {provider: shapes.resources(server)}
+    for name, amount in shapes.scarce(server.flavor).items():
+        for uuid, left in taken.items():
+            part = min(amount, left.get(name, 0))
+            if uuid != provider and part:
+                amounts.setdefault(uuid, {})[name] = part
+                amounts[provider].pop(name, None)
+                left[name] -= part
+                amount -= part
+    return placement.Consumer(server.id, amounts, server.project, server.user)
 
 
 def room(provider: placement.Provider, held: Mapping[str, int]
@@ -74,33 +77,46 @@ def part(request: Iterable[tuple[str, int]],
     return amounts
 
 
-def least(request: Sequence[tuple[str, int]], provider: placement.Provider,
-          victims: Sequence[str], held: Mapping[str, int]
+def place(request: model.Shape, tree: Sequence[placement.Provider],
+          victims: Iterable[str], held: placement.Amounts
+          ) -> placement.Amounts | None:
+    """What each provider of a host gives for a request.
+
+    :param tree: the host's own provider and those below
+    :param victims: IDs of the servers that count as gone
+    :param held: the amounts that are held for the request already
+    :returns: None if there is not room enough
+    """
+    gone = list(victims)
+    way = next(ways.find(request, [ways.Node(
+        one.uuid, one.inventory, model.total(
+            one.free, held.get(one.uuid, {}), *(
+                one.consumers[uuid].resources for uuid in gone
+                if uuid in one.consumers)), one.traits)
+        for one in tree]), None)
+    return None if way is None else ways.by_provider(way)
+
+
+def least(request: model.Shape, tree: Sequence[placement.Provider],
+          victims: Sequence[str], held: placement.Amounts
           ) -> tuple[str, ...] | None:
     """IDs of the victims that are still needed as the host is now.
 
     :param victims: IDs of the servers under notice that are still there
-    :param held: the amounts that are held for the request already
-    :returns: None if all victims together do not make room enough
+    :returns: None if all victims together do not make room enough; for the
+        rest as of place()
     """
-    shares = {uuid: provider.consumers[uuid].resources
-              for uuid in victims if uuid in provider.consumers}
-
-    def enough(uuids: Sequence[str]) -> bool:
-        free = dict(provider.free)
-        for source in [held, *(shares[uuid] for uuid in uuids)]:
-            for name, amount in source.items():
-                free[name] = free.get(name, 0) + amount
-        return fits(request, free, provider.inventory)
-
-    needed = list(shares)
-    if not enough(needed):
+    shares = {uuid: model.total({}, *(
+        one.consumers[uuid].resources for one in tree
+        if uuid in one.consumers)) for uuid in victims}
+    needed = [uuid for uuid in victims if shares[uuid]]
+    if place(request, tree, needed, held) is None:
         return None
     # The largest servers are spared first.
-    for uuid in sorted(shares, key=lambda one: sorted(
+    for uuid in sorted(needed, key=lambda one: sorted(
             shares[one].items()), reverse=True):
         rest = [other for other in needed if other != uuid]
-        if enough(rest):
+        if place(request, tree, rest, held) is not None:
             needed = rest
     return tuple(needed)
 

@@ -58,7 +58,7 @@ def _refusal(current: Attempt, answer: nova.Pending,
                        model.Reason.UNKNOWN)
     if answer.unavailable:
         raise rest.Unavailable('nova', 'verdict', answer.unavailable, 503)
-    if answer.requests != current.requests:
+    if not shapes.are_alike(answer.requests, current.requests):
         return Outcome(current, Result.CONFLICT, 'It asks for something '
                        'else than others of its flavor.', apart=True)
     refused = {host: name for host in asked if (
@@ -94,14 +94,13 @@ class Preempt:
 
     def _check_victims(self, current: Attempt) -> Attempt | Outcome:
         """Read the host and the victims again, and leave out needless ones."""
-        host = self._placement.provider(current.provider)
-        request = _request(current, host)
+        tree = self._tree(current)
+        request = _request(current, tree)
         if request is None:
             return Outcome(
-                current, Result.REFUSED, 'It needs more than the own '
-                'provider of a host: nobody is ended for it.',
-                model.Reason.NO_ROOM)
-        needed = self._needed(current, host, request)
+                current, Result.REFUSED, 'The host has not all that it needs '
+                'of its own: nobody is ended for it.', model.Reason.NO_ROOM)
+        needed = self._needed(current, tree, request)
         if needed == ():
             return current.at(Step.HOLD, victims=())
         objection = self._objected(current)
@@ -113,9 +112,14 @@ class Preempt:
                            model.Reason.NO_ROOM)
         return current.at(Step.NOTICE, victims=needed)
 
-    def _needed(self, current: Attempt, host: placement.Provider,
-                request: Sequence[tuple[str, int]]
-                ) -> tuple[Victim, ...] | None:
+    def _tree(self, current: Attempt) -> Sequence[placement.Provider]:
+        """The providers that may give something, the host's own first."""
+        if current.waiting.shape.spread is None:
+            return [self._placement.provider(current.provider)]
+        return self._placement.tree(current.provider)
+
+    def _needed(self, current: Attempt, tree: Sequence[placement.Provider],
+                request: model.Shape) -> tuple[Victim, ...] | None:
         """The victims without whose end there would be no room.
 
         Nova's filters accept the host without all the victims that are left.
@@ -123,11 +127,11 @@ class Preempt:
         :returns: None if Placement would not have room enough
         """
         def fits(victims: Sequence[Victim]) -> bool:
-            return holds.least(
-                request, host, _ids(victims), current.has) is not None
+            return holds.place(
+                request, tree, _ids(victims), current.has) is not None
 
         there = current.left
-        least = holds.least(request, host, _ids(there), current.has)
+        least = holds.least(request, tree, _ids(there), current.has)
         if least is None or len(least) == len(there):
             return None if least is None else there
         kept = tuple(victim for victim in there if victim.id in least)
@@ -207,16 +211,17 @@ class Preempt:
                 self._undo(current, 'the server would be refused',
                            Result.REFUSED)
                 return refusal
-            host = self._placement.provider(current.provider)
-            request = _request(current, host) or ()
-            there, kept = current.left, self._needed(current, host, request)
+            tree = self._tree(current)
+            request = _request(current, tree)
+            there = current.left
+            kept = self._needed(current, tree, request) if request else None
         except (rest.NotFound, rest.Conflict):
             # The server, or a victim, has changed since the last look.
             if current.notice_left > -self._conf.stop_timeout:
                 return current.later(POLL)
             return self._undo(current, 'a server that was to make room for it '
                               'is about to change', Result.CONFLICT)
-        if kept is None:
+        if request is None or kept is None:
             return self._undo(current, 'the room would not be enough',
                               Result.CONFLICT)
         left = current.notice_left
@@ -239,9 +244,10 @@ class Preempt:
             # If the next request fails, the step is done again: without a
             # notice the spared victims are not to be chosen again.
             return current.later(0.0, victims=kept)
-        return self._take_room(current.but(victims=kept), request)
+        return self._take_room(current.but(victims=kept), holds.place(
+            request, tree, _ids(kept), current.has) or {})
 
-    def _take_room(self, current: Attempt, request: Sequence[tuple[str, int]]
+    def _take_room(self, current: Attempt, amounts: placement.Amounts
                    ) -> Attempt | Outcome:
         consumers = [self._placement.consumer(victim.id)
                      for victim in current.victims]
@@ -258,7 +264,7 @@ class Preempt:
             return current.at(Step.END)
         try:
             held = self._holds.swap(
-                current.id, {current.provider: dict(request)}, current.held,
+                current.id, amounts, current.held,
                 [consumer for consumer in consumers if consumer.amounts])
         except (rest.Conflict, rest.BadRequest) as error:
             done = self._done(current)
@@ -288,10 +294,11 @@ class Preempt:
                 current.provider not in has.amounts or
                 not has.is_hold and not current.unsure):
             return None
-        host = self._placement.provider(current.provider)
-        if not has.covers(_request(current, host) or ()):
+        request = _request(current, self._tree(current))
+        if not request or not has.covers(request.resources):
             return None
         taken, others = [], []
+        left = {uuid: dict(amounts) for uuid, amounts in has.amounts.items()}
         for victim in current.victims:
             server = None if victim.ended else self._nova.find(victim.id)
             if server is None:
@@ -302,7 +309,7 @@ class Preempt:
                 taken.append(victim)
             else:
                 taken.append(dataclasses.replace(victim, consumer=(
-                    holds.allocation(server, current.provider))))
+                    holds.allocation(server, current.provider, left))))
         if not taken:
             return None
         self._victims.withdraw(others, current.id,
@@ -468,15 +475,18 @@ class Preempt:
         Other servers would take that part before the victims have ended.
         """
         current = self._with_hold(current)
-        host = self._placement.provider(current.provider)
-        amounts = holds.part(
-            _request(current, host) or (), host.inventory,
-            holds.room(host, current.has))
-        if not amounts or amounts == current.has:
+        tree = self._tree(current)
+        request = _request(current, tree)
+        whole = request and (
+            holds.place(request, tree, _ids(current.left), current.has) or
+            {current.provider: dict(request.resources)}) or {}
+        amounts = {one.uuid: part for one in tree if (part := holds.part(
+            whole.get(one.uuid, {}).items(), one.inventory,
+            holds.room(one, current.has.get(one.uuid, {}))))}
+        if current.provider not in amounts or amounts == current.has:
             return current
         try:
-            hold = self._holds.take(
-                current.id, {current.provider: amounts}, current.held)
+            hold = self._holds.take(current.id, amounts, current.held)
         except (rest.Conflict, rest.BadRequest) as error:
             # Another server took the part first; the next look tries again.
             LOG.info('The free part of the room is not held for server %s '
@@ -548,20 +558,23 @@ def _turn(victims: Sequence[Victim]) -> list[Victim]:
     return turn if len(left) < len(victims) else turn[:1]
 
 
-def _request(current: Attempt, host: placement.Provider
-             ) -> tuple[tuple[str, int], ...] | None:
-    """The amounts that the host's own provider has to give.
+def _request(current: Attempt, tree: Sequence[placement.Provider]
+             ) -> model.Shape | None:
+    """What the providers of the host have to give.
 
     The scheduler's last query is for hosts whose cores are not dedicated.
 
     :returns: None if the server needs other providers, too
     """
+    own, *below = tree
+    classes = {name for one in below for name in one.inventory}
     for request in current.requests:
-        shape = shapes.shape(request, '', {})
+        shape = shapes.shape(request, '', {}, classes)
         if shape.fill_only:
             return None
-        if all(name in host.inventory for name, _ in shape.resources):
-            return shape.resources
+        if all(name in classes or name in own.inventory
+               for name, _ in shape.resources):
+            return shape
     return None
 
 

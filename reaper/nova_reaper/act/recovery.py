@@ -29,6 +29,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 import datetime
 import math
@@ -248,7 +249,7 @@ class Recovery:
         if robbed:
             # Nobody is ended without a notice that stands.
             self._give_back(server, server, robbed,
-                            'somebody has deleted it')
+                            'somebody has deleted it', consumer)
             return None
         waiting = self._waiting(server)
         if waits and mode != model.Mode.OBSERVE and (
@@ -279,7 +280,7 @@ class Recovery:
         return taken
 
     def _withdraw_from(self, server: nova.NovaServer) -> None:
-        self._ends.withdraw([self._victim(server)],
+        self._ends.withdraw(self._victims([server]),
                             server.metadata.get(shapes.FOR, ''),
                             'it was given by a reaper that has ended')
 
@@ -353,9 +354,9 @@ class Recovery:
         if not held or waits and mode == model.Mode.PREEMPT:
             LOG.info('Room of other servers is held for %s: their end goes '
                      'on.', server)
-            return self._attempt(server, consumer, Step.END, tuple(
-                self._victim(item) for item in there))
-        self._give_back(server, server, there, NOBODY)
+            return self._attempt(server, consumer, Step.END,
+                                 self._victims(there, consumer))
+        self._give_back(server, server, there, NOBODY, consumer)
         return None
 
     def _without_room(self, held: placement.Consumer) -> list[nova.NovaServer]:
@@ -378,13 +379,15 @@ class Recovery:
         return found
 
     def _give_back(self, hold_of: str | None, server: str,
-                   taken: Collection[nova.NovaServer], why: str) -> None:
+                   taken: Collection[nova.NovaServer], why: str,
+                   held: placement.Consumer | None = None) -> None:
         """Let those live on whose room was taken.
 
         :param hold_of: the server whose hold has their room, None if none has
         :param server: for which it was taken
+        :param held: the hold
         """
-        victims = [self._victim(item) for item in taken]
+        victims = self._victims(taken, held)
         consumers = [victim.consumer for victim in victims if victim.consumer]
         hosts = {item.id: item.host for item in taken}
         short = self._holds.give_back(
@@ -402,8 +405,19 @@ class Recovery:
         hypervisor = self._reader.hypervisors.get(server.host)
         return hypervisor.uuid if hypervisor else None
 
-    def _victim(self, server: nova.NovaServer) -> Victim:
-        """A victim under notice; what it had its flavor alone tells."""
+    def _victims(self, servers: Iterable[nova.NovaServer],
+                 held: placement.Consumer | None = None
+                 ) -> tuple[Victim, ...]:
+        """Victims under notice; what they had their flavors alone tell.
+
+        :param held: what the server has for which the victims are to end
+        """
+        left = {uuid: dict(amounts) for uuid, amounts
+                in held.amounts.items()} if held else {}
+        return tuple(self._victim(server, left) for server in servers)
+
+    def _victim(self, server: nova.NovaServer,
+                held: Mapping[str, dict[str, int]]) -> Victim:
         stage, provider = Stage.NOTICED, self._provider(server)
         how = self._reader.action(server)
         if shapes.is_leaving(server, how):
@@ -417,7 +431,7 @@ class Recovery:
                 stage = Stage.STOPPING
         return Victim(
             server.id, server.name, server.project, how,
-            holds.allocation(server, provider) if provider else None,
+            holds.allocation(server, provider, held) if provider else None,
             stage, time.monotonic())
 
     def _attempt(self, server: str, consumer: placement.Consumer, step: Step,

@@ -168,7 +168,7 @@ class Actor(preempt.Preempt):
         It names the providers with room where the index cannot know them.
         """
         shape, offered = current.waiting.shape, None
-        if shape.fill_only or shape.elsewhere:
+        if shape.fill_only or shape.elsewhere or shape.spread:
             found = [self._placement.offered(request)
                      for request in current.requests]
             if None not in found:

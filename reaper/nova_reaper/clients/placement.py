@@ -76,6 +76,7 @@ class Provider:
     generation: int
     inventory: Mapping[str, model.Inventory]
     consumers: Mapping[str, Share]
+    traits: frozenset[str] = frozenset()
 
     @property
     def used(self) -> dict[str, int]:
@@ -128,6 +129,34 @@ class Placement:
             {consumer: Share(item['resources'],
                              item.get('consumer_generation'))
              for consumer, item in allocations['allocations'].items()})
+
+    def tree(self, uuid: str) -> list[Provider]:
+        """A host's own provider and those below, with their traits.
+
+        :raises: rest.NotFound if one of them is gone
+        """
+        answer = self.client.request('GET', rest.with_query(
+            '/resource_providers', in_tree=uuid))
+        below = {item['uuid'] for item in answer['resource_providers']}
+        return [dataclasses.replace(self.provider(one),
+                                    traits=self.traits(one))
+                for one in (uuid, *sorted(below - {uuid}))]
+
+    def traits(self, uuid: str) -> frozenset[str]:
+        """The traits of a provider."""
+        return frozenset(self.client.request(
+            'GET', f'/resource_providers/{uuid}/traits')['traits'])
+
+    def below(self) -> dict[str, list[str]]:
+        """UUIDs of all providers that are below others, by that of the root.
+        """
+        found: dict[str, list[str]] = {}
+        for item in self.client.request(
+                'GET', '/resource_providers')['resource_providers']:
+            if item['parent_provider_uuid']:
+                found.setdefault(item['root_provider_uuid'], []).append(
+                    item['uuid'])
+        return found
 
     def providers(self, *, required: str | None = None,
                   member_of: str | None = None) -> set[str]:

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nova_reaper.cloud import model
+from nova_reaper.cloud import ways
 
 # Of a resource class that a host does not have, less than nothing is free.
 NONE = -(1 << 61)
@@ -39,6 +40,11 @@ DENIALS = 3
 # The class of PCI devices of an alias has a name that begins so and ends with
 # the alias. No resource class of Placement has such a name.
 DEVICE = 'PCI:'
+# The class of what a provider of a host lacks has a name that begins so.
+WAY = 'way:'
+# What most servers have, or have at a rate; classes of other names are scarce.
+_COMMON = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB', 'MEM_ENCRYPTION_CONTEXT',
+           'NET_', WAY)
 
 # For so many servers of a host Index.largest has sums.
 TOP = 6
@@ -249,8 +255,8 @@ class Slots:
 def _amounts(server: model.Server) -> Mapping[str, int]:
     """What a server has, PCI devices included."""
     if not server.devices:
-        return server.resources
-    return {**server.resources, **{
+        return server.amounts
+    return {**server.amounts, **{
         DEVICE + alias: amount for alias, amount in server.devices.items()}}
 
 
@@ -510,15 +516,25 @@ class Exclusions:
 class Plan:
     """Room that was given to a server and that Placement does not know of yet.
 
+    :ivar amounts: by the name of the provider
+    :ivar held: what of that shows already
     :ivar victims: IDs of the servers that are ended for the server
     :ivar written_at: when Placement was told, by the monotonic clock
     """
 
     server: str
     host: str
-    resources: Mapping[str, int]
+    amounts: Mapping[str, Mapping[str, int]]
     victims: Collection[str] = ()
     written_at: float = math.inf
+    held: Mapping[str, Mapping[str, int]] = dataclasses.field(
+        default_factory=dict)
+
+    def of(self, provider: str) -> Mapping[str, int]:
+        """What it takes of a provider beyond what shows already."""
+        return model.total(self.amounts.get(provider, {}), {
+            name: -amount
+            for name, amount in self.held.get(provider, {}).items()})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -543,7 +559,10 @@ class Index:
     """Hosts, their room and their preemptible servers.
 
     A host has what its own provider has. Of what a shape may get elsewhere a
-    host that has none is no worse than another: only Placement knows.
+    host that has none is no worse than another: only Placement knows. Of a
+    class that providers below the host have, too, the arrays have the sum: no
+    host has more room for a shape than that. Whether a single provider has
+    enough is looked at only where the sums are enough.
 
     Arrays have one element for each row; a row is a host, or empty.
 
@@ -554,6 +573,7 @@ class Index:
     :ivar capacity: by resource class, Placement's; NONE without inventory
     :ivar free: by resource class, capacity without what is used and planned;
         negative on a host that has more than its capacity
+    :ivar scarce: of the resource classes, those that few hosts have
     :ivar endable: by resource class, the sum of what those have that could be
         ended, at some time
     :ivar largest: by resource class, what the first, the first two, ... TOP
@@ -563,6 +583,7 @@ class Index:
 
     def __init__(self, options: model.Options) -> None:
         self.classes: dict[str, int] = {}
+        self.scarce: dict[str, int] = {}
         self.rows: dict[str, int] = {}
         self.hosts: list[model.Host | None] = [None] * _ROWS
         self.slots = Slots(self.classes, options)
@@ -587,6 +608,8 @@ class Index:
             (self.largest, 0), (self._least, 1), (self._most, model.MAX_INT),
             (self._step, 1))
         self._empty_rows = list(range(_ROWS - 1, -1, -1))
+        # By row the providers of hosts that have some below their own.
+        self._nodes: dict[int, list[ways.Node]] = {}
         self._plans_of: dict[str, dict[str, Plan]] = {}
         self._members: dict[tuple[str, str], Bools] = {}
         # What fits() found, until a host changes otherwise than in its room;
@@ -604,9 +627,11 @@ class Index:
         :returns: the row of the host
         """
         servers = [server for server in servers if server.preemptible]
-        for name in (*host.inventory, *host.used, *(
-                DEVICE + alias for server in servers
-                for alias in server.devices)):
+        for name in itertools.chain(
+                host.inventory, host.used,
+                *(one.inventory for one in host.providers),
+                *(_amounts(server) for server in servers
+                  if server.devices or server.providers)):
             self._column(name)
         row = self.rows.get(host.name)
         if row is None:
@@ -614,9 +639,7 @@ class Index:
         before = self.hosts[row]
         self.hosts[row] = host
         self.exclusions.put(row, before, host)
-        if (before is None or before.inventory != host.inventory or
-                before.traits != host.traits or
-                before.aggregates != host.aggregates):
+        if before is None or _when_empty(before) != _when_empty(host):
             self._put_fit(row, host)
         self.enabled[row] = not host.disabled
         self._put_room(row, servers)
@@ -751,7 +774,63 @@ class Index:
             if need.name in shape.elsewhere:
                 enough |= need.free == NONE
             room &= enough
-        return room
+        return self.with_way(shape, room, row or 0)
+
+    def with_way(self, shape: model.Shape, rows: Bools, first: int = 0,
+                 gone: Bools | None = None, empty: bool = False) -> Bools:
+        """Those of some rows where single providers have room for a shape.
+
+        :param rows: whether the sums are enough, from the first row on
+        :param gone: of the slots, whether their servers count as gone
+        :param empty: whether all servers do
+        """
+        if shape.spread is not None:
+            for at in np.flatnonzero(rows):
+                row = first + int(at)
+                where = self.slots.segment(row)
+                nodes = self.nodes(row, () if gone is None else [
+                    server for server, is_gone in zip(
+                        self.slots.servers[where], gone[where])
+                    if is_gone and server], empty)
+                steps = iter(range(ways.STEPS))
+                rows[at] = any(True for _ in ways.find(shape, nodes, steps)
+                               ) or empty and not any(True for _ in steps)
+        return rows
+
+    def nodes(self, row: int, gone: Iterable[model.Server] = (),
+              empty: bool = False) -> list[ways.Node]:
+        """The providers of a host, its own first.
+
+        :param gone: servers of the host whose amounts count as left
+        :param empty: whether no server has anything
+        """
+        host = self.hosts[row]
+        assert host is not None
+        nodes = self._nodes.get(row) or [ways.Node(
+            model.OWN, host.inventory, {
+                name: int(self.free[self.classes[name]][row])
+                for name in host.inventory}, host.traits)]
+        if empty:
+            return [dataclasses.replace(node, left={
+                name: item.capacity for name, item in node.inventory.items()})
+                for node in nodes]
+        gone = list(gone)
+        return [dataclasses.replace(node, left=model.total(
+            node.left, *(server.of(node.name) for server in gone)))
+            for node in nodes]
+
+    def place(self, shape: model.Shape, host: str, victims: Collection[str]
+              ) -> Mapping[str, Mapping[str, int]]:
+        """What each provider of a host gives of a shape.
+
+        :param victims: IDs of servers that count as gone
+        """
+        if shape.spread is None:
+            return {model.OWN: shape.amounts}
+        row = self.rows[host]
+        nodes = self.nodes(row, [server for server in self.slots.of_host(row)
+                                 if server.id in victims])
+        return ways.by_provider(next(ways.find(shape, nodes), {}))
 
     def changed_since(self, version: int) -> list[int]:
         """The rows of the hosts that have changed after a version."""
@@ -791,7 +870,7 @@ class Index:
                              if names.startswith('in:') else [names]):
                     has |= self._having(kind, name)[rows]
                 fits &= has != expression.startswith('!')
-        return fits
+        return self.with_way(shape, fits, rows.start or 0, empty=True)
 
     def _having(self, kind: str, name: str) -> Bools:
         having = self._members.get((kind, name))
@@ -802,8 +881,10 @@ class Index:
         return having
 
     def _put_fit(self, row: int, host: model.Host) -> None:
+        below = {name for one in host.providers for name in one.inventory}
         for name, column in self.classes.items():
-            inventory = host.inventory.get(name)
+            inventory = (_all_of(host, name) if name in below
+                         else host.inventory.get(name))
             self.capacity[column][row] = (
                 NONE if inventory is None
                 else min(inventory.capacity, _MOST))
@@ -829,17 +910,22 @@ class Index:
         self.slots.put(row, servers, taken)
         used = dict(host.used)
         for plan in plans:
-            for name, amount in plan.resources.items():
+            for name, amount in plan.of(model.OWN).items():
                 used[name] = used.get(name, 0) + amount
         for server in servers:
             if server.id in taken:
                 for name, amount in server.resources.items():
                     used[name] = used.get(name, 0) - amount
         where = self.slots.segment(row)
+        self._nodes.pop(row, None)
+        sums = self._put_nodes(row, host, used, plans, [
+            server for server in servers if server.id in taken]
+            ) if host.providers else {}
         for name, column in self.classes.items():
             capacity = int(self.capacity[column][row])
             self.free[column][row] = (
-                NONE if capacity == NONE else capacity - used.get(name, 0))
+                NONE if capacity == NONE else
+                sums[name] if name in sums else capacity - used.get(name, 0))
             amounts = sorted(self.slots.amounts[column][where][
                 self.slots.endable[where]].tolist(), reverse=True)
             self.endable[column][row] = sum(amounts)
@@ -848,6 +934,27 @@ class Index:
                 itertools.accumulate(amounts[:TOP]))
         self.version += 1
         self.changed[row] = self.version
+
+    def _put_nodes(self, row: int, host: model.Host, own: Mapping[str, int],
+                   plans: Iterable[Plan], taken: Iterable[model.Server]
+                   ) -> dict[str, int]:
+        """Say what providers have left of a host with some below its own.
+
+        :param own: what is used of the host's own provider
+        :returns: the sums of what they have left of the classes that
+            providers below have; one that is overcommitted has nothing left
+        """
+        self._nodes[row] = nodes = [_node(
+            model.OWN, host.inventory, own, host.traits)]
+        for one in host.providers:
+            used = dict(model.total(one.used, *(
+                plan.of(one.name) for plan in plans)))
+            for server in taken:
+                for name, amount in server.of(one.name).items():
+                    used[name] = used.get(name, 0) - amount
+            nodes.append(_node(one.name, one.inventory, used, one.traits))
+        return {name: sum(max(node.left.get(name, 0), 0) for node in nodes)
+                for node in nodes[1:] for name in node.inventory}
 
     def _add_row(self, name: str) -> int:
         if not self._empty_rows:
@@ -874,7 +981,32 @@ class Index:
 
     def _add_class(self, name: str) -> None:
         self.classes[name] = len(self.classes)
+        if not name.startswith(_COMMON):
+            self.scarce[name] = self.classes[name]
         for columns, fill in self._columns:
             lines = (TOP,) if columns is self.largest else ()
             columns.append(np.full((*lines, len(self.hosts)), fill, np.int64))
         self.slots.add_class()
+
+
+def _when_empty(host: model.Host) -> object:
+    """All of a host that decides on whether it could take a shape if empty."""
+    return (host.inventory, host.traits, host.aggregates, [
+        (one.name, one.inventory, one.traits) for one in host.providers])
+
+
+def _node(name: str, inventory: Mapping[str, model.Inventory],
+          used: Mapping[str, int], traits: frozenset[str]) -> ways.Node:
+    return ways.Node(name, inventory, {
+        key: item.capacity - used.get(key, 0)
+        for key, item in inventory.items()}, traits)
+
+
+def _all_of(host: model.Host, name: str) -> model.Inventory:
+    """What all providers of a host have of a class, as if they were one."""
+    items = [inventory[name] for inventory in (
+        host.inventory, *(one.inventory for one in host.providers))
+        if name in inventory]
+    return model.Inventory(
+        sum(max(item.capacity, 0) for item in items),
+        min_unit=min(item.min_unit for item in items))

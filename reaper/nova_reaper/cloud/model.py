@@ -6,6 +6,7 @@ Nothing here asks or changes anything. All times are aware datetimes, all
 amounts are Placement's units (MEMORY_MB, DISK_GB, ...).
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import datetime
@@ -18,6 +19,8 @@ from typing import overload
 MAX_INT = 0x7FFFFFFF
 # The longest time in seconds: sums of several such times are valid times, too.
 MAX_SECONDS = 100 * 366 * 86400
+# Names of a host's own provider, and of any that is not known.
+OWN, UNKNOWN = '', '?'
 
 
 @overload
@@ -138,6 +141,19 @@ class Inventory:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider below that of a host, such as a GPU.
+
+    :ivar name: no other provider below the host has the name
+    """
+
+    name: str
+    inventory: Mapping[str, Inventory]
+    used: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    traits: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Host:
     """A host and its resource provider.
 
@@ -147,6 +163,7 @@ class Host:
     :ivar aggregates: what ``member_of`` of a request is compared with
     :ivar disabled: whether its service is disabled, forced down or not up
     :ivar generation: the provider's, None where there is none
+    :ivar providers: the providers below its own, as far as they are looked at
     """
 
     name: str
@@ -157,6 +174,7 @@ class Host:
     disabled: bool = False
     uuid: str = ''
     generation: int | None = None
+    providers: tuple[Provider, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -164,7 +182,9 @@ class Server:
     """A server that has an allocation on a host.
 
     :ivar host: the name of its host
-    :ivar resources: what it has allocated there
+    :ivar resources: what it has allocated there of the host's own provider
+    :ivar providers: what it has of others, by the name of the provider below
+        the host; UNKNOWN where it is not known which
     :ivar devices: how many PCI devices its flavor asks for, by alias, which
         Placement does not know of
     :ivar preemptible: whether the operator's flavor says that it may be ended
@@ -192,6 +212,58 @@ class Server:
     busy: bool = False
     generation: int | None = None
     devices: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    providers: Mapping[str, Mapping[str, int]] = dataclasses.field(
+        default_factory=dict)
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """What it has allocated of all providers together."""
+        return total(self.resources, *self.providers.values())
+
+    def of(self, provider: str) -> Mapping[str, int]:
+        """What it has of a provider, OWN for the host's own."""
+        return (self.resources if provider == OWN
+                else self.providers.get(provider, {}))
+
+
+def total(first: Mapping[str, int], *others: Mapping[str, int]
+          ) -> Mapping[str, int]:
+    """The sums of amounts by resource class."""
+    if not others:
+        return first
+    sums = dict(first)
+    for amounts in others:
+        for name, amount in amounts.items():
+            sums[name] = sums.get(name, 0) + amount
+    return sums
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """A request group: a single provider has to have all of it.
+
+    :ivar resources: pairs of resource class and amount, sorted
+    :ivar required: traits, as those of a shape
+    """
+
+    resources: tuple[tuple[str, int], ...]
+    required: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, resources: Mapping[str, int], required: Iterable[str] = ()
+           ) -> 'Group':
+        """A group whose resources are given as a mapping."""
+        return cls(_pairs(resources), frozenset(required))
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """What groups are sorted by, so that equal ones are side by side."""
+        return self.resources, sorted(self.required)
+
+
+def _pairs(resources: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, amount) for name, amount in resources.items()
+                        if amount))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,19 +272,24 @@ class Shape:
 
     Two servers of the same shape are evaluated once.
 
-    :ivar resources: pairs of resource class and amount, sorted
+    :ivar resources: pairs of resource class and amount, sorted; with all of
+        the groups
     :ivar required: traits; "!" in front of one forbids it, "in:A,B" asks for
         any of them
     :ivar member_of: aggregates; "in:a,b" is any of them, "!" in front forbids
     :ivar host: the name of the only host that it may have
-    :ivar fill_only: whether it needs more than the host's own provider
-        (nested or sharing ones): nobody is ended for it
+    :ivar fill_only: whether nobody is ended for it
     :ivar elsewhere: resource classes that other providers may have for a host
         that has none of its own: such a host is not judged by them
     :ivar key: tells apart what is else the same, for which Nova's filters may
         answer differently (image, hints, group, tenant aggregates)
     :ivar devices: pairs of alias and number of the PCI devices that the flavor
         asks for, which Placement does not know of
+    :ivar spread: the part of which each class may come from another provider
+        of the host, where some of it may come from one below the host's own;
+        None where that provider has to have all of the resources
+    :ivar groups: the other parts
+    :ivar isolate: whether no two groups may have the same provider
     """
 
     resources: tuple[tuple[str, int], ...]
@@ -223,6 +300,9 @@ class Shape:
     key: str = ''
     elsewhere: frozenset[str] = frozenset()
     devices: tuple[tuple[str, int], ...] = ()
+    spread: Group | None = None
+    groups: tuple[Group, ...] = ()
+    isolate: bool = False
 
     @property
     def amounts(self) -> dict[str, int]:
@@ -238,9 +318,15 @@ class Shape:
     @classmethod
     def of(cls, resources: Mapping[str, int], **others: Any) -> 'Shape':
         """A shape whose resources are given as a mapping."""
-        return cls(tuple(sorted((name, amount)
-                                for name, amount in resources.items()
-                                if amount)), **others)
+        return cls(_pairs(resources), **others)
+
+    @property
+    def expressions(self) -> frozenset[str]:
+        """The traits and aggregates that it asks for."""
+        parts = self.groups if self.spread is None else (
+            self.spread, *self.groups)
+        return self.required.union(
+            self.member_of, *(group.required for group in parts))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

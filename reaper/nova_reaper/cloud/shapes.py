@@ -223,6 +223,18 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
     return {name: amount for name, amount in wanted.items() if amount}
 
 
+def scarce(flavor: nova.Flavor) -> dict[str, int]:
+    """What a flavor asks for, of resource classes that few hosts have."""
+    wanted: dict[str, int] = {}
+    for key, value in flavor.extra_specs.items():
+        group, _sep, name = key.partition(':')
+        if group.startswith('resources') and value.isdecimal() and (
+                name not in OWN):
+            wanted[name] = min(wanted.get(name, 0) + int(value),
+                               model.MAX_INT)
+    return wanted
+
+
 def devices(flavor: nova.Flavor) -> dict[str, int]:
     """How many PCI devices a flavor asks for, by alias.
 
@@ -277,38 +289,73 @@ def query(server: nova.NovaServer) -> str:
                             'required': ','.join(sorted(traits))})
 
 
-def shape(request: str, key: str, hosts: Mapping[str, str]) -> model.Shape:
+def shape(request: str, key: str, hosts: Mapping[str, str],
+          below: Collection[str] = ()) -> model.Shape:
     """What a query for Placement asks for.
+
+    Groups that have to be in one subtree, in aggregates or in a tree of their
+    own are left out, and those that are traits alone.
 
     :param request: as Nova gives it in ``requests``
     :param key: tells apart requests for which filters may answer differently
     :param hosts: names of hosts by the UUID of their provider
+    :param below: the resource classes that providers below those of hosts have
     """
-    amounts: dict[str, int] = {}
-    required: set[str] = set()
+    # By the suffix of the group, which is '' for what is in none.
+    amounts: dict[str, dict[str, int]] = {'': {}}
+    traits: dict[str, set[str]] = {'': set()}
+    of_root: set[str] = set()
     member_of: set[str] = set()
     host: str | None = None
-    fill_only = False
+    isolate = fill_only = False
     for name, value in parse.parse_qsl(request):
-        if name == 'resources':
-            for item in value.split(','):
-                resource, amount = item.split(':')
-                amounts[resource] = min(int(amount), model.MAX_INT)
-        elif name in ('required', 'root_required'):
-            required |= ({value} if value.startswith('in:')
-                         else set(value.split(',')))
-        elif name == 'member_of':
+        if name == 'member_of':
             member_of.add(value)
         elif name == 'in_tree':
             # Where no host has the provider, no host has its UUID for a name.
             host = hosts.get(value, value)
-        elif name not in ('limit', 'group_policy', 'same_subtree'):
+        elif name.startswith('resources'):
+            amounts[name.removeprefix('resources')] = {
+                resource: min(int(amount), model.MAX_INT)
+                for resource, amount in (item.split(':')
+                                         for item in value.split(','))}
+        elif 'required' in name:
+            found = of_root if name == 'root_required' else traits.setdefault(
+                name.removeprefix('required'), set())
+            found |= ({value} if value.startswith('in:')
+                      else set(value.split(',')))
+        elif name == 'group_policy':
+            isolate = value == 'isolate'
+        elif name != 'limit':
             fill_only = True
-    fill_only = fill_only or bool(amounts.keys() - OWN - {
-        name for name in amounts if name.startswith('CUSTOM_')})
+    spread = amounts.pop(''), frozenset(traits.pop(''))
+    others = {'member_of': frozenset(member_of), 'host': host, 'key': key}
+    if fill_only or traits.keys() - amounts.keys() or not (
+            amounts or spread[0].keys() & set(below)):
+        fill_only = fill_only or bool(amounts or traits or (
+            spread[0].keys() - OWN - {
+                name for name in spread[0] if name.startswith('CUSTOM_')}))
+        return model.Shape.of(
+            spread[0], required=spread[1] | of_root, fill_only=fill_only,
+            **others)
     return model.Shape.of(
-        amounts, required=frozenset(required), member_of=frozenset(member_of),
-        host=host, fill_only=fill_only, key=key)
+        model.total(spread[0], *amounts.values()),
+        required=frozenset(of_root), isolate=isolate,
+        spread=model.Group.of(*spread), groups=tuple(sorted((
+            model.Group.of(wanted, traits.get(suffix, ()))
+            for suffix, wanted in amounts.items()),
+            key=lambda group: group.order)), **others)
+
+
+def are_alike(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether two servers ask the same of Placement.
+
+    The groups for ports and devices have other suffixes for each server.
+    """
+    asked, others = ([shape(request, '', {}) for request in requests]
+                     for requests in (one, other))
+    return one == other or asked == others and not any(
+        made.fill_only for made in asked)
 
 
 def elsewhere(request: model.Shape, classes: Collection[str],
@@ -318,30 +365,36 @@ def elsewhere(request: model.Shape, classes: Collection[str],
     A class that a sharing provider has is got there by each host that has none
     of its own: where only some hosts have none it stays, and those that have
     it are judged by it, and may have servers ended for it, as ever. A class
-    that no host has of its own is left out, be it shared or, as Nova says that
-    it is somewhere, nested; nobody is ended for it. With it go the traits that
-    are required, which may be those of its provider. What Placement offers is
-    exact.
+    that no host has of its own, nor below, is left out, be it shared or, as
+    Nova says that it is somewhere, nested; nobody is ended for it. With it go
+    the groups, and the traits that are required, which may be those of its
+    provider. What Placement offers is exact.
 
-    :param classes: those that some host's own provider has
+    :param classes: those that some host has, of its own or below
     :param shared: those that sharing providers have
     """
     others = {name for name, _ in request.resources if name in shared or
               name not in OWN and name not in classes}
-    kept = {name: amount for name, amount in request.resources
-            if name not in others or name in classes}
-    if len(kept) == len(request.resources):
+    spread = request.spread
+    if not others or spread is None and others <= set(classes):
         return dataclasses.replace(request, elsewhere=frozenset(others))
+    of_root = request.required if spread else frozenset()
+    part = spread or model.Group(request.resources, request.required)
     return model.Shape.of(
-        kept, required=frozenset(name for name in request.required
-                                 if name.startswith('!')),
+        {name: amount for name, amount in part.resources
+         if name not in others or name in classes},
+        required=of_root | {name for name in part.required
+                            if name.startswith('!')},
         member_of=request.member_of, host=request.host, fill_only=True,
         key=request.key, elsewhere=frozenset(others))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What Nova says of a shape."""
+    """What Nova says of a shape.
+
+    :ivar is_below: whether some of it may be on providers below hosts' own
+    """
 
     shape: model.Shape
     requests: tuple[str, ...]
@@ -349,6 +402,7 @@ class Answer:
     message: str = ''
     advice: str = ''
     asked_at: float = 0.0
+    is_below: bool = False
 
 
 class Shapes:
@@ -387,13 +441,14 @@ class Shapes:
             return None if key in self._stale else self._answers.get(key)
 
     def ask(self, server: nova.NovaServer, hosts: Mapping[str, str],
-            classes: Collection[str],
-            shared: Collection[str] = ()) -> Answer:
+            classes: Collection[str], shared: Collection[str] = (),
+            below: Collection[str] = ()) -> Answer:
         """Ask Nova for a server's shape.
 
         :param hosts: names of hosts by the UUID of their provider
         :param classes: the resource classes that some host has
         :param shared: the resource classes that sharing providers have
+        :param below: the resource classes that providers below hosts' have
         :raises: rest.NotFound, rest.Conflict if it waits no more
         """
         key, asked_at = self.key(server), time.monotonic()
@@ -402,7 +457,10 @@ class Shapes:
             pending = self._nova.pending(server.id, list(hosts.values())[:1])
         # Where the scheduler cannot be asked, the flavor has to do.
         requests = pending and pending.requests or (query(server),)
-        asked = [shape(request, key, hosts) for request in requests]
+        asked = [shape(request, key, hosts, below) for request in requests]
+        is_below = any(
+            one.spread or one.amounts.keys() - OWN - {*classes, *shared}
+            for one in asked)
         others = [elsewhere(one, classes, shared) for one in asked]
         if others != asked and not (
                 pending and self._nova.pending(server.id, ()).reason ==
@@ -419,7 +477,8 @@ class Shapes:
             # A shelved server was ended to make room, and of a server in
             # ERROR Nova does not tell which hosts refuse it.
             chosen = dataclasses.replace(chosen, fill_only=True)
-        answer = Answer(chosen, requests, asked_at=asked_at)
+        answer = Answer(chosen, requests, asked_at=asked_at,
+                        is_below=is_below)
         if pending:
             answer = dataclasses.replace(
                 answer, reason=pending.reason, message=pending.message,
@@ -460,11 +519,17 @@ class Shapes:
         """Whether something has to be asked for again."""
         return bool(self._stale)
 
+    def below(self) -> set[str]:
+        """The keys of what may be on providers below hosts' own."""
+        with self._lock:
+            return {key for key, answer in self._answers.items()
+                    if answer.is_below}
+
     def expressions(self) -> set[str]:
         """The traits and aggregates that somebody asks for."""
         with self._lock:
-            return {name for answer in self._answers.values() for name in
-                    answer.shape.required | answer.shape.member_of}
+            return {name for answer in self._answers.values()
+                    for name in answer.shape.expressions}
 
     def forget(self, age: float = 0.0, keys: Collection[str] | None = None
                ) -> None:

@@ -289,7 +289,8 @@ def _would_help(index: index_module.Index, demand: model.Demand,
     mine = index.slots.preemptible
     if demand.below is not None:
         mine = mine & (index.slots.priority < demand.below)
-    return rows & victims.room_without(index, demand.shape, mine)
+    return index.with_way(demand.shape, rows & victims.room_without(
+        index, demand.shape, mine), gone=mine)
 
 
 def _crowded(index: index_module.Index, shape: model.Shape) -> Bools:
@@ -494,20 +495,19 @@ class Planner:
                 'decided_by': decided}
 
     def better(self, waiting: model.Waiting, before: model.Decision,
-               held: Mapping[str, int], now: datetime.datetime
-               ) -> model.Decision | None:
+               held: Mapping[str, Mapping[str, int]],
+               now: datetime.datetime) -> model.Decision | None:
         """A decision that is better than the plan; nothing is changed.
 
         :param before: the decision that is planned
-        :param held: the amounts that are held for the server on the host of
-            the decision, as far as the index counts them as used
+        :param held: the amounts by provider that are held for the server on
+            the host of the decision, as far as the index counts them as used
         :returns: None if no decision is better
         """
         ends = self.ends
         with self._without_plan(waiting):
             self.index.plan(index_module.Plan(
-                waiting.id, before.host or '',
-                {name: -amount for name, amount in held.items()}))
+                waiting.id, before.host or '', {}, held=held))
             self.ends = collections.deque(
                 end for end in ends if end.server not in before.victims)
             try:
@@ -633,7 +633,8 @@ class Planner:
             if server is not None:
                 self.ends.append(End(victim, server.project, now))
         self.index.plan(index_module.Plan(
-            waiting.id, decision.host, waiting.shape.amounts,
+            waiting.id, decision.host, self.index.place(
+                waiting.shape, decision.host, decision.victims),
             decision.victims))
         self.queue.grant(waiting, self.index.totals(), now)
         if self._reserved is not None and self._reserved[0] == waiting.id:

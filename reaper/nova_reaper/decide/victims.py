@@ -31,6 +31,7 @@ import numpy as np
 
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
+from nova_reaper.cloud import ways
 
 Bools = index_module.Bools
 Ints = index_module.Ints
@@ -345,11 +346,11 @@ class Scorers:
     def leftover(self, sets: Sets) -> Ints:
         """What of RAM, then VCPUs, then disk is left over on the host.
 
-        Before those comes how many PCI devices become free that are not asked
-        for.
+        Before those comes how many PCI devices, VGPUs and the like become free
+        that are not asked for.
         """
         index, asked = self.index, self.shape.amounts
-        columns = [self._devices(sets)]
+        columns = [self._scarce(sets)]
         for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
             column = index.classes[name]
             free = index.free[column][sets.rows]
@@ -359,16 +360,19 @@ class Scorers:
                                     free + freed - asked.get(name, 0)))
         return np.stack(columns, axis=1)
 
-    def _devices(self, sets: Sets) -> Ints:
-        """How many devices a set has beyond those that are asked for."""
+    def _scarce(self, sets: Sets) -> Ints:
+        """How much a set has beyond what is lacking, of what few hosts have.
+        """
         index, beyond = self.index, np.zeros(len(sets), np.int64)
-        asked = {index_module.DEVICE + alias: amount
-                 for alias, amount in self.shape.devices}
-        for name, column in index.classes.items():
-            if name.startswith(index_module.DEVICE):
-                freed = index.slots.amounts[column][sets.members].sum(
-                    axis=1, dtype=np.int64)
-                beyond += np.maximum(freed - asked.get(name, 0), 0)
+        asked = self.shape.amounts | {
+            index_module.DEVICE + alias: amount
+            for alias, amount in self.shape.devices}
+        for name, column in index.scarce.items():
+            freed = index.slots.amounts[column][sets.members].sum(
+                axis=1, dtype=np.int64)
+            lacking = np.maximum(asked.get(name, 0) - np.maximum(
+                index.free[column][sets.rows], 0), 0)
+            beyond += np.maximum(freed - lacking, 0)
         return beyond
 
     def youngest(self, sets: Sets) -> Ints:
@@ -432,8 +436,120 @@ def find(scorers: Scorers, demand: model.Demand, rows: Bools,
         which that is limited
     :param rows: the hosts that may be looked at; none of them has room
     """
+    if demand.shape.spread is not None:
+        index = _Ways(scorers.index, demand.shape, scorers.options, rows)
+        scorers = dataclasses.replace(scorers, index=index)
+        return index.real(_Search(
+            scorers, demand, index.known, left).run())
     search = _Search(scorers, demand, rows, left)
     return search.run() if search.rows.any() else Result(None)
+
+
+class _Ways(index_module.Index):
+    """Hosts of an index, each once for each way in which it may give a shape.
+
+    What a provider lacks of a class in a way is a class of its own, of which
+    each server has what its end makes free there. So servers are chosen as on
+    hosts without providers below their own.
+
+    :ivar exact: whether all ways are there
+    """
+
+    def __init__(self, index: index_module.Index, shape: model.Shape,
+                 options: model.Options, rows: Bools) -> None:
+        super().__init__(options)
+        self._index = index
+        self._rows: list[int] = []
+        self.exact = True
+        lacks: list[Mapping[str, int]] = []
+        rows = rows.copy()
+        at_least(index, shape, rows)
+        for row in np.flatnonzero(rows).tolist():
+            for own, way in self._of_host(shape, row):
+                self._rows.append(row)
+                lacks.append(own | self._put_way(row, way))
+        width = len(self.hosts) - len(lacks)
+        self._needs = [index_module.Need(
+            name, self._column(name), 0, -np.array(
+                [one.get(name, 0) for one in lacks] + [0] * width, np.int64))
+            for name in sorted(frozenset().union(*lacks))]
+
+    def needs(self, shape: model.Shape, row: int | None = None
+              ) -> list[index_module.Need]:
+        """What each row lacks."""
+        return self._needs
+
+    def real(self, found: 'Result') -> 'Result':
+        """One of the sets that were found, in the index of the hosts."""
+        exact = found.exact and self.exact
+        if found.sets is None:
+            return Result(None, exact)
+        at = int(found.sets.rows.argmin())
+        row = self._rows[int(found.sets.rows[at])]
+        where = self._index.slots.segment(row)
+        slots = {server.id: where.start + number for number, server
+                 in enumerate(self._index.slots.of_host(row))}
+        return Result(Sets(np.array([row]), np.array([[
+            slots[server.id] for slot in found.sets.members[at]
+            if (server := self.slots.servers[slot])]])), exact)
+
+    def _of_host(self, shape: model.Shape, row: int
+                 ) -> Iterator[tuple[dict[str, int], ways.Way]]:
+        """What a host lacks of its own, and what its providers lack in a way.
+
+        A way in which no provider lacks less than in another is left out.
+        """
+        index = self._index
+        found: list[ways.Way] = []
+        host, where = index.hosts[row], index.slots.segment(row)
+        assert host is not None
+        below = {name for one in host.providers for name in one.inventory}
+        own = {need.name: int(need.lacking[0])
+               for need in index.needs(shape, row) if need.name not in below}
+        all_of_it = index_module.Lack.AMOUNTS in index.exclusions.crowded(
+            shape).get(host.name, ())
+        left = {node.name: node.left for node in index.nodes(row)}
+        count = 0
+        for way in ways.find(shape, index.nodes(row, [
+                server for server, endable in zip(
+                    index.slots.of_host(row), index.slots.endable[where])
+                if endable])):
+            count += 1
+            lacking: dict[tuple[str, str], int] = {}
+            for (provider, name), amount in way.items():
+                free = left[provider][name]
+                lack = amount - (min(free, 0) if all_of_it else free)
+                if name in below and lack > 0:
+                    lacking[provider, name] = lack
+            if not any(_is_less(other, lacking) for other in found):
+                found = [*(other for other in found
+                           if not _is_less(lacking, other)), lacking]
+        self.exact &= count < ways.MOST
+        for one in found:
+            yield own, one
+
+    def _put_way(self, row: int, lacking: ways.Way) -> dict[str, int]:
+        """Add a row; returns what it lacks by the names of the new classes."""
+        index, where = self._index, self._index.slots.segment(row)
+        classes = {f'{index_module.WAY}{at}': key
+                   for at, key in enumerate(lacking)}
+        for name in (*index.classes, *classes):
+            self._column(name)
+        mine = self.put(model.Host(f'{len(self._rows)}', {}), [
+            dataclasses.replace(server, resources=dict(server.amounts) | {
+                name: server.of(provider).get(wanted, 0)
+                for name, (provider, wanted) in classes.items()},
+                providers={}, locked=not endable)
+            for server, endable in zip(
+                index.slots.of_host(row), index.slots.endable[where])])
+        for name, column in index.classes.items():
+            self.free[self.classes[name]][mine] = index.free[column][row]
+        return {name: lacking[key] for name, key in classes.items()}
+
+
+def _is_less(lacking: ways.Way, other: ways.Way) -> bool:
+    """Whether nothing is lacking more in a way than in another."""
+    return all(amount <= other.get(key, 0) for key, amount in lacking.items())
 
 
 def room_without(index: index_module.Index, shape: model.Shape,

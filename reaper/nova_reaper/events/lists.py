@@ -440,15 +440,14 @@ class Lists:
         try:
             return self._shapes.ask(
                 server, self._reader.names_by_provider(), classes,
-                self._reader.shared)
+                self._reader.shared, self._reader.below)
         except (rest.NotFound, rest.Conflict):
             return None
 
     def _learn(self, answers: Iterable[shapes.Answer]) -> None:
         """Ask Placement for traits and aggregates that are new."""
         self._reader.read_having({
-            name for answer in answers for name
-            in answer.shape.required | answer.shape.member_of})
+            name for answer in answers for name in answer.shape.expressions})
 
     def read_hosts(self, since: datetime.datetime | None = None,
                    views: Mapping[str, reader.HostView] | None = None,
@@ -496,6 +495,7 @@ class Lists:
             self._shapes.forget(0.0 if anew else LASTS)
         if whole:
             source.read_shared(hypervisors)
+            source.read_trees(bool(self._shapes.below()))
         if ahead:
             self._line_up(hypervisors, ahead)
             ahead.take(self.read_next(source.at_once))
@@ -509,6 +509,18 @@ class Lists:
         classes = reader.classes((views or hosts).values())
         listed = self.read_waiting(classes, None if whole else changed,
                                    waiting)
+        below = self._shapes.below()
+        if below and source.trees is None:
+            # Now it is known what the servers that are listed ask for.
+            source.read_trees(True)
+            deeper, more = source.read_hosts({
+                name: item for name, item in hypervisors.items()
+                if item.uuid in (source.trees or {})})
+            hosts, failed = hosts | deeper, failed | more
+            self._shapes.forget(keys=below)
+            listed = self.read_waiting(
+                classes | reader.classes(deeper.values()),
+                None if whole else changed, waiting)
         if since is not None:
             LOG.info('%d of %d hosts were read: those that have changed since '
                      '%s, and %d others.', len(hosts), len(hypervisors),

@@ -81,6 +81,10 @@ class Reader:
         self._ended_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
         self.shared: frozenset[str] = frozenset()
+        # UUIDs of the providers below those of hosts, by that of the host,
+        # None as long as nobody asks for them; the classes that they have.
+        self.trees: Mapping[str, list[str]] | None = None
+        self.below: frozenset[str] = frozenset()
         # UUIDs of providers of which several threads have learnt traits or
         # aggregates.
         self._learned: set[str] = set()
@@ -246,6 +250,35 @@ class Reader:
             # This Placement does not know the trait of sharing providers.
             self.shared = frozenset()
 
+    def read_trees(self, wanted: bool) -> None:
+        """Which hosts have providers below their own.
+
+        :param wanted: whether somebody may ask for what these have
+        """
+        self.trees = self._placement.below() if wanted else None
+        if not wanted:
+            self.below = frozenset()
+
+    def _read_below(self, host: str, before: HostView | None
+                    ) -> list[placement.Provider]:
+        """The providers below that of a host, by one request each."""
+        known = {one.name: one for one in before.host.providers
+                 } if before else {}
+        found = []
+        for uuid in (self.trees or {}).get(host, ()):
+            try:
+                one = known.get(uuid)
+                found.append(dataclasses.replace(
+                    self._placement.provider(
+                        uuid, one.inventory if one else None),
+                    traits=one.traits if one
+                    else self._placement.traits(uuid)))
+            except rest.NotFound:
+                continue
+        with self._lock:
+            self.below = self.below.union(*(one.inventory for one in found))
+        return found
+
     def read_host(self, name: str, among: Mapping[str, nova.Hypervisor] |
                   None = None, before: HostView | None = None
                   ) -> HostView | None:
@@ -267,20 +300,28 @@ class Reader:
                 hypervisor.uuid, before.host.inventory if before else None)
         except rest.NotFound:
             return None
+        below = self._read_below(hypervisor.uuid, before)
         traits, aggregates = self._having_of(hypervisor.uuid)
         with self._lock:
             there = [(self.preemptible[uuid], share) for uuid, share
                      in provider.consumers.items()
                      if uuid in self.preemptible]
         servers = tuple(
-            self._server(server, name, share) for server, share in there
-            if server.host == name)
+            self._server(server, name, share, {
+                one.uuid: one.consumers[server.id].resources
+                for one in below if server.id in one.consumers})
+            for server, share in there if server.host == name)
         host = model.Host(
             name=name, inventory=provider.inventory, used=provider.used,
             aggregates=aggregates, traits=traits,
             disabled=not (hypervisor.up and hypervisor.enabled),
-            uuid=hypervisor.uuid, generation=provider.generation)
-        return HostView(host, servers, frozenset(provider.consumers), read_at,
+            uuid=hypervisor.uuid, generation=provider.generation,
+            providers=tuple(model.Provider(
+                one.uuid, one.inventory, one.used, one.traits)
+                for one in below))
+        consumers = frozenset(provider.consumers).union(
+            *(one.consumers for one in below))
+        return HostView(host, servers, consumers, read_at,
                         before.whole_at if before else read_at)
 
     def _having_of(self, provider: str
@@ -349,8 +390,14 @@ class Reader:
         return found, frozenset(failed)
 
     def _server(self, server: nova.NovaServer, host: str,
-                share: placement.Share) -> model.Server:
+                share: placement.Share,
+                below: Mapping[str, Mapping[str, int]]) -> model.Server:
         properties = self.properties.get(server.project, {})
+        if not below and (scarce := {
+                name: amount for name, amount
+                in shapes.scarce(server.flavor).items()
+                if name not in share.resources}):
+            below = {model.UNKNOWN: scarce}
         return model.Server(
             id=server.id, host=host, resources=share.resources,
             project=server.project, user=server.user, name=server.name,
@@ -363,7 +410,7 @@ class Reader:
                     self.locked_by_admin(server)),
             busy=bool(server.task_state or
                       server.status not in shapes.ENDABLE),
-            generation=share.generation,
+            generation=share.generation, providers=below,
             devices=shapes.devices(server.flavor))
 
     def action(self, server: nova.NovaServer) -> model.Action:
@@ -418,9 +465,12 @@ class Reader:
 
 
 def classes(views: Iterable[HostView | None]) -> frozenset[str]:
-    """The resource classes that some of the hosts have."""
+    """The resource classes that some of the hosts have, of their own or below.
+    """
     return frozenset(name for view in views if view
-                     for name in view.host.inventory)
+                     for inventory in (view.host.inventory, *(
+                         one.inventory for one in view.host.providers))
+                     for name in inventory)
 
 
 def is_to_return(server: nova.NovaServer) -> bool:

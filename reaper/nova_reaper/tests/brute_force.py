@@ -20,6 +20,7 @@ from nova_reaper.cloud import model
 
 NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 ALIASES = ('gpu', 'fpga')
+SCARCE = ('CUSTOM_GPU', 'VGPU')
 FILTERS = ('NUMATopologyFilter', 'NumInstancesFilter', 'PciPassthroughFilter')
 LONG_AGO = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -61,23 +62,83 @@ def world(inventories: Mapping[str, Mapping[str, int]],
     return World(hosts, servers)
 
 
-def free(host: model.Host, name: str) -> int:
+def free(host: model.Host | model.Provider, name: str) -> int:
     """What of a resource class is free on a host."""
     return host.inventory[name].capacity - host.used.get(name, 0)
+
+
+def providers(host: model.Host) -> dict[str, model.Host | model.Provider]:
+    """The providers of a host by their names."""
+    return {'': host, **{one.name: one for one in host.providers}}
+
+
+def free_together(host: model.Host, name: str) -> int:
+    """What is free of a class on all providers of a host together."""
+    return sum(max(0, free(one, name)) for one in providers(host).values()
+               if name in one.inventory)
+
+
+def places(shape: model.Shape, host: model.Host,
+           left: Mapping[str, Mapping[str, int]]) -> set[frozenset[
+               tuple[tuple[str, str], int]]]:
+    """All ways in which the providers of a host can give a shape.
+
+    :param left: what may be allocated, by the names of providers
+    """
+    known, found = providers(host), set()
+    if shape.spread is None:
+        known = {'': host}
+    spread = shape.spread or model.Group(shape.resources)
+    parts: list[tuple[tuple[str, int], ...]] = [
+        (pair,) for pair in spread.resources]
+    parts += [group.resources for group in shape.groups]
+    loose = len(spread.resources)
+    for chosen in itertools.product(*([
+            name for name, one in known.items()
+            if all(key in one.inventory for key, _ in part)]
+            for part in parts)):
+        sums: dict[tuple[str, str], int] = {}
+        units = True
+        for name, part in zip(chosen, parts):
+            for key, amount in part:
+                sums[name, key] = sums.get((name, key), 0) + amount
+                item = known[name].inventory[key]
+                units &= (item.min_unit <= amount and
+                          amount % item.step_size == 0)
+        if units and all(
+                amount <= left[name][key] and
+                amount <= known[name].inventory[key].max_unit
+                for (name, key), amount in sums.items()) and (
+                shape.spread is None or has_traits(
+                    spread, [known[name] for name in chosen[:loose]])) and all(
+                has_traits(group, [known[name]])
+                for group, name in zip(shape.groups, chosen[loose:])) and (
+                not shape.isolate or
+                len({*chosen[loose:]}) == len(shape.groups)):
+            found.add(frozenset(sums.items()))
+    return found
+
+
+def has_traits(group: model.Group,
+               some: Sequence[model.Host | model.Provider]) -> bool:
+    """Whether providers have the traits of a group together."""
+    has = set().union(*(one.traits for one in some))
+    for expression in group.required:
+        names = set(
+            expression.removeprefix('!').removeprefix('in:').split(','))
+        if bool(names & has) == expression.startswith('!'):
+            return False
+    return True
 
 
 def could(host: model.Host, shape: model.Shape) -> bool:
     """Whether a host could take a shape, were it empty."""
     if shape.host not in (None, host.name) or host.disabled:
         return False
-    for name, amount in shape.resources:
-        inventory = host.inventory.get(name)
-        if inventory is None or inventory.capacity < amount:
-            return False
-        if not inventory.min_unit <= amount <= inventory.max_unit:
-            return False
-        if amount % inventory.step_size:
-            return False
+    if not places(shape, host, {
+            name: {key: item.capacity for key, item in one.inventory.items()}
+            for name, one in providers(host).items()}):
+        return False
     for wanted, has in ((shape.required, host.traits),
                         (shape.member_of, host.aggregates)):
         for expression in wanted:
@@ -113,6 +174,10 @@ def cost(host: model.Host, victims: Sequence[model.Server],
     asked = dict(shape.devices)
     beyond = sum(max(0, freed(victims, alias) - asked.get(alias, 0))
                  for alias in ALIASES)
+    beyond += sum(max(0, sum(server.amounts.get(name, 0)
+                             for server in victims) - max(
+        0, shape.amounts.get(name, 0) - free_together(host, name)))
+        for name in SCARCE)
     priorities = sorted((server.priority for server in victims), reverse=True)
     scores = {
         'priority': priorities[:1],
@@ -169,9 +234,11 @@ def makes_room(host: model.Host, victims: Sequence[model.Server],
         return False
     whole = refused == 'NUMATopologyFilter' or (
         refused == 'PciPassthroughFilter' and not shape.devices)
-    return all((min(free(host, name), 0) if whole else free(host, name)) +
-               sum(server.resources.get(name, 0) for server in victims) >=
-               amount for name, amount in shape.resources)
+    return bool(places(shape, host, {
+        name: {key: (min(free(one, key), 0) if whole else free(one, key)) +
+               sum(server.of(name).get(key, 0) for server in victims)
+               for key in one.inventory}
+        for name, one in providers(host).items()}))
 
 
 def within(victims: Sequence[model.Server],
@@ -257,6 +324,71 @@ def _odd(rand: random.Random, host: model.Host) -> model.Host:
                 allocation_ratio=rand.choice((1.0, 1.0, 1.5)),
                 step_size=rand.choice((1, 1, 1, 1, 2)))
             for name, inventory in host.inventory.items()})
+
+
+def with_providers(rand: random.Random, cloud: World) -> World:
+    """The same cloud with providers below hosts, which servers use."""
+    hosts, servers = [], list(cloud.servers)
+    for host in cloud.hosts:
+        below = {f'g{number}': model.Provider(
+            f'g{number}', {
+                name: model.Inventory(
+                    rand.choice((1, 1, 2, 4)), max_unit=rand.choice((1, 2, 9)))
+                for name in rand.choice((
+                    ['VGPU'], ['VGPU'], ['VGPU'], ['VGPU', 'CUSTOM_GPU'],
+                    ['CUSTOM_GPU']))},
+            traits=frozenset(rand.sample(('CUSTOM_A', 'CUSTOM_B'),
+                                         rand.randint(0, 2))))
+            for number in range(rand.choice((0, 1, 2, 3, 4, 4)))}
+        used: dict[str, dict[str, int]] = {name: {} for name in below}
+        for at, server in enumerate(servers):
+            if server.host != host.name:
+                continue
+            has: dict[str, dict[str, int]] = {}
+            for name, one in below.items():
+                for key in one.inventory:
+                    amount = rand.choice((0, 0, 0, 1, 1, 2))
+                    # A provider may be overcommitted, and is rarely.
+                    if amount and (used[name].get(key, 0) + amount <=
+                                   one.inventory[key].capacity or
+                                   rand.random() < 0.1):
+                        has.setdefault(name, {})[key] = amount
+                        used[name][key] = used[name].get(key, 0) + amount
+            servers[at] = dataclasses.replace(server, providers=has)
+        for name, one in below.items():
+            if rand.random() < 0.2:
+                # Others use something, too.
+                key = next(iter(one.inventory))
+                used[name][key] = used[name].get(key, 0) + 1
+        hosts.append(dataclasses.replace(host, providers=tuple(
+            dataclasses.replace(one, used=used[name])
+            for name, one in below.items())))
+    return World(hosts, servers, cloud.refused)
+
+
+def random_groups(rand: random.Random, number: int = 1) -> model.Waiting:
+    """A server that waits for something that is below hosts, too."""
+    one = random_waiting(rand, number)
+    amounts = random_resources(rand, rand.choice((2, 4, 8)))
+    amounts.pop('CUSTOM_GPU', None)
+
+    def traits() -> frozenset[str]:
+        return frozenset([rand.choice((
+            'CUSTOM_A', '!CUSTOM_B', 'in:CUSTOM_A,CUSTOM_B'))]
+            if rand.random() < 0.2 else [])
+
+    groups = [model.Group.of(rand.choice((
+        {'VGPU': 1}, {'VGPU': 1}, {'VGPU': 2}, {'CUSTOM_GPU': 1},
+        {'VGPU': 1, 'CUSTOM_GPU': 1})), traits())
+        for _ in range(rand.choice((0, 1, 1, 2, 2, 3)))]
+    if not groups or rand.random() < 0.4:
+        amounts['VGPU'] = rand.choice((1, 1, 2))
+    return dataclasses.replace(one, shape=dataclasses.replace(
+        one.shape, required=frozenset(), member_of=frozenset(), host=None,
+        resources=model.Shape.of(model.total(
+            amounts, *(dict(group.resources) for group in groups))).resources,
+        spread=model.Group.of(amounts, traits()), groups=tuple(groups),
+        isolate=rand.random() < 0.3))
 
 
 def random_resources(rand: random.Random, most: int) -> dict[str, int]:

@@ -254,8 +254,37 @@ class FactsTestCase(tests.TestCase):
         self.assertEqual(model.Shape.of(
             {'VCPU': 2, 'MEMORY_MB': 512}, required=frozenset({'A', '!B'}),
             member_of=frozenset({'in:x,y', 'z'}), host='h1', key='k'), shape)
-        for more in ('resources_PORT=X%3A1', 'resources1=VGPU%3A1',
-                     'required_PORT=T'):
+        for more in ('required_PORT=T', 'resources1=X%3A1&required2=T',
+                     'resources1=X%3A1&in_tree1=x', 'resources1=X%3A1&'
+                     'member_of1=x', 'resources1=X%3A1&same_subtree=1'):
             self.assertTrue(shapes.shape(f'resources=VCPU%3A1&{more}', '',
                                         {}).fill_only, more)
         self.assertTrue(shapes.shape('resources=VGPU%3A1', '', {}).fill_only)
+
+    def test_shape_with_groups(self) -> None:
+        group = model.Group.of({'VGPU': 1}, {'A', '!B', 'in:C,D'})
+        self.assertEqual(model.Shape.of(
+            {'VCPU': 1, 'VGPU': 3}, required=frozenset({'R'}), isolate=True,
+            spread=model.Group.of({'VCPU': 1, 'VGPU': 1}, {'T'}),
+            groups=(model.Group.of({'VGPU': 1}), group), key='k'),
+            shapes.shape(
+                'resources=VCPU:1,VGPU:1&required=T&root_required=R&'
+                'resources_X=VGPU:1&resources1=VGPU:1&required1=A,!B&'
+                'required1=in:C,D&group_policy=isolate', 'k', {}))
+        for requests, others, expected in (
+                ('resources=VCPU:1&resources_A=X:1&resources_B=X:2',
+                 'resources=VCPU:1&resources_C=X:2&resources_D=X:1', True),
+                ('resources=VCPU:1&resources_A=X:1',
+                 'resources=VCPU:1&resources_A=X:2', False),
+                ('resources=VCPU:1&resources_A=X:1&same_subtree=_A',
+                 'resources=VCPU:1&resources_B=X:1&same_subtree=_B', False),
+                ('resources=VGPU:1', 'resources=VGPU:1', True)):
+            self.assertEqual(expected, shapes.are_alike(
+                (requests,), (others,)))
+        # It is in no group, and only where providers below hosts have it may
+        # another provider than the host's own give it.
+        spread = shapes.shape('resources=VGPU:1', '', {}, {'VGPU'})
+        self.assertEqual((False, model.Group.of({'VGPU': 1})),
+                         (spread.fill_only, spread.spread))
+        shape = shapes.shape('resources=VCPU:1', '', {}, {'VGPU'})
+        self.assertEqual(model.Shape.of({'VCPU': 1}), shape)

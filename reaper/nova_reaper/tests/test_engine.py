@@ -181,7 +181,7 @@ class FillTestCase(EngineTestCase):
         self.nova.add_host('h1', 8)
         self.turns(5)
         self.engine.world.index.plan(
-            index_module.Plan('w', 'h1', {'VCPU': 8}))
+            index_module.Plan('w', 'h1', {'': {'VCPU': 8}}))
         self.engine.world.remove_host('h1')
         self.assertEqual({}, self.engine.world.index.plans)
 

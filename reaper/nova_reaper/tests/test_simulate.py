@@ -331,6 +331,51 @@ class BadInputTestCase(tests.TestCase):
         for value in wrong:
             self.assertRaises(simulate.BadInput, simulate.parse, value, NOW)
 
+    def test_providers(self) -> None:
+        def given() -> dict[str, Any]:
+            result = document()
+            result['hosts'][0]['providers'] = {'g': {
+                'inventory': {'VGPU': {'total': 2}}, 'traits': ['CUSTOM_X']}}
+            result['servers'][0]['providers'] = {'g': {'VGPU': 1}}
+            result['waiting'][0] |= {'group_policy': 'isolate', 'groups': [
+                {'resources': {'VGPU': 1}, 'required': ['!CUSTOM_Y']}]}
+            return result
+
+        simulate.parse(given(), NOW)
+        none: list[Any] = [None, 1, 'x', True]
+        for path, values in (
+                ('hosts[0].providers', [*none, []]),
+                ('hosts[0].providers.', [{}]),
+                ('hosts[0].providers.g', [*none, []]),
+                ('hosts[0].providers.g.inventory', [*none, []]),
+                ('hosts[0].providers.g.inventory.VGPU.total', [
+                    None, 'x', -1, 1.0, True]),
+                ('hosts[0].providers.g.traits', [*none, {}]),
+                ('hosts[0].providers.g.traits[0]', [1, '', 'A,B', '!A']),
+                ('hosts[0].providers.g.parent', ['h1']),
+                ('servers[0].providers', [*none, []]),
+                ('servers[0].providers.other', [{}, {'VGPU': 1}]),
+                ('servers[0].providers.g', [*none, []]),
+                ('servers[0].providers.g.VGPU', [None, 'x', -1, 1.0, True]),
+                ('waiting[0].groups', [*none, {}]),
+                ('waiting[0].groups[0]', [*none, []]),
+                ('waiting[0].groups[0].resources', [*none, [], {}, {
+                    'VGPU': 0}]),
+                ('waiting[0].groups[0].resources.VGPU', [None, -1, 1.0]),
+                ('waiting[0].groups[0].required', [*none, {}]),
+                ('waiting[0].groups[0].suffix', ['1']),
+                ('waiting[0].group_policy', [*none, 'all', []])):
+            *parents, key = path.replace('[', '.').replace(']', '').split('.')
+            for value in values:
+                wrong: Any = given()
+                inner = wrong
+                for parent in parents:
+                    inner = inner[int(parent) if parent.isdigit() else parent]
+                inner[int(key) if key.isdigit() else key] = value
+                error = self.assertRaises(
+                    simulate.BadInput, simulate.parse, wrong, NOW)
+                self.assertEqual(path, error.path, str(error))
+
     def test_times(self) -> None:
         for path in ('now', 'servers[0].launched_at',
                      'waiting[0].created_at'):
@@ -492,6 +537,32 @@ class SimulateTestCase(tests.TestCase):
         self.assertEqual(['refused', None, 'no_room'],
                          [one['reason'] for one in decide(given)])
 
+    def test_each_gets_a_provider_that_is_left(self) -> None:
+        given = document()
+        own = {'VCPU': {'total': 64}}
+        given['hosts'] = [{'name': 'h1', 'inventory': own, 'providers': {
+            name: {'inventory': {'VGPU': {'total': 2}}} for name in 'abc'}}]
+        given['servers'] = [
+            {'id': f's{name}', 'host': 'h1', 'resources': {'VCPU': 1},
+             'providers': {name: {'VGPU': 1}}, 'preemptible': True}
+            for name in 'ab'] + [
+            {'id': 'without', 'host': 'h1', 'resources': {'VCPU': 1},
+             'preemptible': True, 'priority': -9}]
+        one = {'resources': {'VGPU': 1}}
+        two = {'resources': {'VGPU': 2}}
+        given['waiting'] = [
+            {'id': f'w{at}', 'resources': {'VCPU': 1}, 'groups': groups}
+            for at, groups in enumerate(([two], [one, two], [one], [one]))]
+        decisions = decide(given)
+        # Two are free on c. The pair that is needed next has to be on a or b,
+        # and what is free of the other is taken, too. There is one left to
+        # end, and nobody is ended who has none.
+        self.assertEqual(
+            [('room', 0), ('preempt', 1), ('preempt', 1), ('wait', 0)],
+            [(one['verdict'], len(one['victims'])) for one in decisions])
+        self.assertNotIn('without', [
+            victim for one in decisions for victim in one['victims']])
+
     def test_one_that_was_placed_is_no_victim(self) -> None:
         given = document()
         given['options']['min_run_time'] = 0
@@ -613,6 +684,35 @@ class SnapshotTestCase(tests.TestCase):
         for key in names:
             self.assertRegex(server[key], '^[0-9a-f]{16}$')
             self.assertEqual(server[key], waiting[key])
+
+    @hypothesis.settings(max_examples=50)
+    @hypothesis.given(SEEDS)
+    def test_providers(self, seed: int) -> None:
+        rand = random.Random(seed)
+        world = brute_force.with_providers(rand, brute_force.random_world(
+            rand, 3, 5))
+        cloud = simulate.Snapshot(
+            NOW, model.Options(mode=model.Mode.PREEMPT), world.hosts,
+            world.servers, [one for number in range(5) if (
+                one := brute_force.random_groups(rand, number)).shape.groups])
+        document = simulate.to_document(cloud)
+        again = simulate.parse(json.loads(json.dumps(document)), NOW)
+        for mine, others in zip(cloud.waiting, again.waiting, strict=True):
+            self.assertEqual(mine, others)
+        self.assertEqual(
+            [[(one.name, one.inventory, one.traits, {
+                name: amount for name, amount in one.used.items() if amount})
+                for one in host.providers] for host in cloud.hosts],
+            [[(one.name, one.inventory, one.traits, dict(one.used))
+              for one in host.providers] for host in again.hosts])
+        decisions = simulate.simulate(cloud)
+        self.assertEqual(decisions, simulate.simulate(again))
+        hashed = simulate.hashed(document, b'secret')
+        self.assertNotRegex(json.dumps(hashed), '"g[0-9]"')
+        self.assertEqual(
+            [(one.verdict, len(one.victims)) for one in decisions],
+            [(one.verdict, len(one.victims)) for one in simulate.simulate(
+                simulate.parse(hashed, NOW))])
 
     def test_others_and_refusals(self) -> None:
         host = model.Host('h1', {'VCPU': model.Inventory(8)}, {'VCPU': 5})

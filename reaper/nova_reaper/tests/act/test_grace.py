@@ -321,7 +321,7 @@ class RebuiltByOwnerTestCase(test_engine.EngineTestCase):
         plans = self.engine.world.index.plans
         self.hint(bus.Kind.HOST, host='h1')
         self.turns(3)
-        self.assertEqual(6, plans[self.first].resources['VCPU'])
+        self.assertEqual(6, plans[self.first].of('')['VCPU'])
         self.room.holds.release(self.first)
         self.room.allocate(fakes.new_id(), self.nova.hosts['h1'], 'x',
                            VCPU=2, MEMORY_MB=2048)
@@ -329,7 +329,7 @@ class RebuiltByOwnerTestCase(test_engine.EngineTestCase):
         self.turns(3)
         self.hint(bus.Kind.HOST, host='h1')
         self.turns(3)
-        self.assertEqual(8, plans[self.first].resources['VCPU'])
+        self.assertEqual(8, plans[self.first].of('')['VCPU'])
 
 
 class StrictGraceTestCase(GraceTestCase):

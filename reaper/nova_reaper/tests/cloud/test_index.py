@@ -241,7 +241,8 @@ class IndexTestCase(tests.TestCase):
         servers = self.server('s1', 3), self.server('s2', 2)
         for _ in range(2):
             self.put(used=5, servers=servers)
-            self.index.plan(index_module.Plan('w1', 'h1', {'VCPU': 4}, ['s1']))
+            self.index.plan(index_module.Plan(
+                'w1', 'h1', {'': {'VCPU': 4}}, ['s1']))
             self.assertEqual(8 - 5 + 3 - 4, self.free())
             self.assertEqual(2, self.index.endable[
                 self.index.classes['VCPU']][self.index.rows['h1']])
@@ -256,7 +257,8 @@ class IndexTestCase(tests.TestCase):
 
     def test_plan_that_comes_to_nothing(self) -> None:
         self.put(used=3, servers=(self.server('s1', 3),))
-        self.index.plan(index_module.Plan('w1', 'h1', {'VCPU': 8}, ['s1']))
+        self.index.plan(index_module.Plan(
+            'w1', 'h1', {'': {'VCPU': 8}}, ['s1']))
         self.index.drop_plan('w1')
         self.assertEqual(5, self.free())
         self.assertEqual(3, self.index.endable[self.index.classes['VCPU']][

@@ -450,10 +450,14 @@ class ReasonTestCase(tests.TestCase):
 class BruteForceTestCase(tests.TestCase):
     """Whatever the cloud is, nothing better can be found."""
 
-    def check(self, seed: int, options: model.Options = PREEMPT) -> None:
+    def check(self, seed: int, options: model.Options = PREEMPT,
+              below: bool = False) -> None:
         rand = random.Random(seed)
-        world = brute_force.random_world(rand)
+        world = brute_force.random_world(rand, *((3, 5) if below else ()))
         waiting = brute_force.random_waiting(rand)
+        if below:
+            world = brute_force.with_providers(rand, world)
+            waiting = brute_force.random_groups(rand)
         ends_left = {} if rand.random() < 0.6 else {'a': rand.randint(0, 2)}
         decision = decide(world, waiting, options, ends_left)
         best = brute_force.decide(world, waiting, options, ends_left)
@@ -483,6 +487,14 @@ class BruteForceTestCase(tests.TestCase):
     @hypothesis.given(SEEDS)
     def test_as_brute_force(self, seed: int) -> None:
         self.check(seed)
+
+    @hypothesis.settings(max_examples=300)
+    @hypothesis.given(SEEDS)
+    def test_as_brute_force_with_providers_below(self, seed: int) -> None:
+        rand = random.Random(seed)
+        self.check(seed, rand.choice((PREEMPT, dataclasses.replace(
+            PREEMPT, scorers=tuple(rand.sample(
+                list(victims.SCORERS), rand.randint(0, 6)))))), below=True)
 
     @hypothesis.settings(max_examples=300)
     @hypothesis.given(SEEDS)

@@ -92,7 +92,7 @@ class ManyKindsTestCase(tests.TestCase):
         self.nova.pending.side_effect = self.pending
         self.source = mock.Mock(spec=reader.Reader)
         self.source.nova, self.source.hypervisors = self.nova, {}
-        self.source.shared = frozenset()
+        self.source.shared = self.source.below = frozenset()
         self.source.shelved.return_value = []
         self.source.names_by_provider.return_value = {}
         self.source.at_once.side_effect = map

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Which provider of a host gives what of a request, as Placement decides it.
+
+A host has its own provider and may have others below, such as GPUs. A request
+group takes all that it asks for from a single provider. Of what is asked for
+without a group each resource class may come from another provider; the
+providers that give something of it have to have its traits together.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+
+from nova_reaper.cloud import model
+
+# So many ways are looked at of one host, and so many steps are made to find
+# them.
+MOST = 256
+STEPS = 20_000
+
+# The amount by the name of the provider and the resource class.
+Way = Mapping[tuple[str, str], int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """A provider of a host.
+
+    :ivar left: how much may be allocated of each resource class
+    """
+
+    name: str
+    inventory: Mapping[str, model.Inventory]
+    left: Mapping[str, int]
+    traits: frozenset[str] = frozenset()
+
+
+def find(shape: model.Shape, nodes: Sequence[Node],
+         steps: Iterator[int] | None = None) -> Iterator[Way]:
+    """The ways in which a host can give what a shape asks for, MOST at most.
+
+    :param nodes: the providers of the host, its own first
+    :param steps: has an item for each step that may be made
+    """
+    if shape.spread is None:
+        parts = [(model.Group(shape.resources), False)]
+        nodes = nodes[:1]
+    else:
+        parts = [(model.Group((pair,), _forbidden(shape.spread)), False)
+                 for pair in shape.spread.resources]
+        parts += [(group, True) for group in sorted(
+            shape.groups, key=lambda group: group.order)]
+    seen: set[frozenset[tuple[tuple[str, str], int]]] = set()
+    steps = steps or iter(range(STEPS))
+    for chosen in _choices(shape, parts, nodes, steps, [], {}):
+        way: dict[tuple[str, str], int] = {}
+        for (part, _), at in zip(parts, chosen):
+            for name, amount in part.resources:
+                key = nodes[at].name, name
+                way[key] = way.get(key, 0) + amount
+        same = frozenset(way.items())
+        if same not in seen:
+            seen.add(same)
+            yield way
+        if len(seen) == MOST:
+            return
+
+
+def by_provider(way: Way) -> dict[str, dict[str, int]]:
+    """The amounts of a way by resource class, by the provider's name."""
+    amounts: dict[str, dict[str, int]] = {}
+    for (provider, name), amount in way.items():
+        amounts.setdefault(provider, {})[name] = amount
+    return amounts
+
+
+def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
+             nodes: Sequence[Node], steps: Iterator[int], chosen: list[int],
+             taken: dict[tuple[int, str], int]) -> Iterator[list[int]]:
+    """For each part the number of the node that gives it."""
+    if len(chosen) == len(parts):
+        if shape.spread is None or _have(
+                [nodes[at] for at, (_, alone) in zip(chosen, parts)
+                 if not alone], shape.spread.required):
+            yield chosen
+        return
+    part, alone = parts[len(chosen)]
+    # It makes no difference which of two equal groups has which provider.
+    begin = (chosen[-1] if chosen and parts[len(chosen) - 1] == (part, True)
+             else 0)
+    others = {at for at, (_, group) in zip(chosen, parts) if group}
+    for at, _step in zip(range(begin, len(nodes)), steps):
+        node = nodes[at]
+        if (alone and shape.isolate and at in others or
+                not _have([node], part.required)):
+            continue
+        sums = {(at, name): taken.get((at, name), 0) + amount
+                for name, amount in part.resources}
+        if all(_gives(node, name, amount, sums[at, name])
+               for name, amount in part.resources):
+            yield from _choices(shape, parts, nodes, steps,
+                                [*chosen, at], taken | sums)
+
+
+def _gives(node: Node, name: str, amount: int, together: int) -> bool:
+    """Whether a provider can give an amount of a class.
+
+    :param together: the amount with what other parts take there
+    """
+    item = node.inventory.get(name)
+    return item is not None and (
+        together <= min(node.left.get(name, 0), item.max_unit) and
+        amount >= item.min_unit and amount % item.step_size == 0)
+
+
+def _have(nodes: Sequence[Node], required: frozenset[str]) -> bool:
+    """Whether nodes have traits together, and none has one of the forbidden.
+    """
+    traits = frozenset().union(*(node.traits for node in nodes))
+    for expression in required:
+        names = expression.removeprefix('!')
+        wanted = frozenset(names.removeprefix('in:').split(',')
+                           if names.startswith('in:') else [names])
+        if traits.isdisjoint(wanted) != expression.startswith('!'):
+            return False
+    return True
+
+
+def _forbidden(group: model.Group) -> frozenset[str]:
+    return frozenset(name for name in group.required if name.startswith('!'))

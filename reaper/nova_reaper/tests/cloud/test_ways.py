@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Which provider of a host gives what: as Placement says."""
+
+import random
+from urllib import parse
+
+from nova_reaper.act import holds
+from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
+from nova_reaper.cloud import ways
+from nova_reaper import tests
+from nova_reaper.tests import fakes
+
+TRAITS = ('CUSTOM_A', 'CUSTOM_B')
+
+
+class PlacementTestCase(tests.TestCase):
+    """A real Placement, on trees and with requests that are random."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.room: fakes.PlacementFixture = self.useFixture(
+            fakes.PlacementFixture())
+        self.room.client.request('PUT', '/resource_classes/CUSTOM_X')
+        for trait in TRAITS:
+            self.room.client.request('PUT', f'/traits/{trait}')
+
+    def add_host(self, rand: random.Random, number: int) -> str:
+        host = self.room.add_host(f'h{number}')
+        self.room.set_inventory(host, VCPU=4, **{'CUSTOM_X': 2}
+                                if rand.random() < 0.2 else {})
+        for at in range(rand.randint(2, 3)):
+            below = self.room.add_host(f'g{number}-{at}', host)
+            self.room.set_inventory(below, **rand.choice((
+                {'VGPU': 4}, {'VGPU': 2}, {'CUSTOM_X': 2},
+                {'VGPU': 2, 'CUSTOM_X': 1})))
+            self.room.set_traits(
+                below, *rand.sample(TRAITS, rand.randint(0, 2)))
+            if rand.random() < 0.3:
+                name = next(iter(self.room.placement.provider(
+                    below).inventory))
+                self.room.allocate(fakes.new_id(), below, 'x', **{name: 1})
+        self.room.set_traits(host, *rand.sample(TRAITS, rand.randint(0, 1)))
+        return host
+
+    def query(self, rand: random.Random) -> str:
+        pairs = [('resources', rand.choice((
+            'VCPU:2', 'VCPU:2,VGPU:1', 'VCPU:1,CUSTOM_X:1,VGPU:2')))]
+        for suffix in ['', *map(str, range(rand.randint(1, 2)))]:
+            if suffix:
+                pairs.append((f'resources{suffix}', rand.choice((
+                    'VGPU:1', 'VGPU:2', 'CUSTOM_X:1', 'VGPU:1,CUSTOM_X:1'))))
+            if rand.random() < 0.2:
+                pairs.append((f'required{suffix}', rand.choice((
+                    'CUSTOM_A', '!CUSTOM_B', 'in:CUSTOM_A,CUSTOM_B'))))
+        if rand.random() < 0.2:
+            pairs.append(('root_required', '!CUSTOM_B'))
+        return parse.urlencode(pairs + [
+            ('group_policy', rand.choice(('none', 'isolate')))])
+
+    def test_as_placement(self) -> None:
+        rand = random.Random(31)
+        found = 0
+        for number in range(4):
+            host = self.add_host(rand, number)
+            tree = self.room.placement.tree(host)
+            nodes = [ways.Node(one.uuid, one.inventory, one.free, one.traits)
+                     for one in tree]
+            for _ in range(8):
+                query = self.query(rand)
+                answer = self.room.client.request(
+                    'GET', f'/allocation_candidates?{query}&in_tree={host}')
+                expected = {frozenset(
+                    (uuid, name, amount) for uuid, item
+                    in request['allocations'].items()
+                    for name, amount in item['resources'].items())
+                    for request in answer['allocation_requests']}
+                shape = shapes.shape(query, '', {}, ['VGPU', 'CUSTOM_X'])
+                if '!CUSTOM_B' in shape.required and (
+                        'CUSTOM_B' in tree[0].traits):
+                    # The index looks at traits of the host's own provider.
+                    self.assertEqual(set(), expected)
+                    continue
+                mine = {frozenset(
+                    (provider, name, amount)
+                    for (provider, name), amount in way.items())
+                    for way in ways.find(shape, nodes)}
+                # Where several groups take of one provider, Placement 16
+                # counts what a group takes twice in some of its candidates.
+                right = {one for one in expected if sum(
+                    amount for _, _, amount in one) == sum(
+                        shape.amounts.values())}
+                self.assertLessEqual(right, mine, query)
+                self.assertEqual(bool(expected), bool(mine), query)
+                if right == expected:
+                    self.assertEqual(expected, mine, query)
+                found += len(right)
+                place = holds.place(shape, tree, (), {})
+                self.assertEqual(bool(expected), place is not None)
+        self.assertGreater(found, 20)
+
+
+class ManyTestCase(tests.TestCase):
+    """More ways than can be looked at."""
+
+    def nodes(self, count: int, **inventory: int) -> list[ways.Node]:
+        items = {name: model.Inventory(total)
+                 for name, total in inventory.items()}
+        return [ways.Node('', {'VCPU': model.Inventory(8)}, {'VCPU': 8}),
+                *(ways.Node(f'g{at}', items, inventory)
+                  for at in range(count))]
+
+    def shape(self, *groups: dict[str, int]) -> model.Shape:
+        return model.Shape.of(
+            model.total({'VCPU': 1}, *groups),
+            spread=model.Group.of({'VCPU': 1}),
+            groups=tuple(map(model.Group.of, groups)))
+
+    def test_equal_groups(self) -> None:
+        for groups, expected in ((1, 8), (4, 70), (8, 1), (9, 0)):
+            self.assertEqual(expected, len(list(ways.find(
+                self.shape(*[{'VGPU': 1}] * groups),
+                self.nodes(8, VGPU=1)))))
+
+    def test_no_more_than_may_be_looked_at(self) -> None:
+        many = self.shape(*({'VGPU': amount} for amount in range(1, 9)))
+        self.assertEqual(ways.MOST, len(list(ways.find(
+            many, self.nodes(8, VGPU=99)))))
+        steps = iter(range(1000))
+        self.assertEqual([], list(ways.find(
+            many, self.nodes(8, VGPU=8, CUSTOM_X=1)[:5], steps)))
+        self.assertEqual([], list(steps))
