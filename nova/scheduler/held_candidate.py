@@ -2,11 +2,16 @@
 
 """Room that is held for a server, as the only candidate of the scheduler.
 
-Placement does not store which providers serve which request group, so a hold
-is dropped where the request has groups of ports, devices or the flavor.
+Placement does not store which provider serves which request group (of ports,
+devices or the flavor). So that is found out again from what is allocated of
+each provider, and from the traits of the providers. Where it can be said in
+several ways there is a candidate for each, as from placement.
 """
 
+import collections.abc
+import copy
 import dataclasses
+import itertools
 import typing as ty
 from urllib import parse
 
@@ -27,6 +32,9 @@ if ty.TYPE_CHECKING:
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
+
+# So many candidates are made of one hold.
+_MOST = 100
 
 
 @dataclasses.dataclass
@@ -66,9 +74,7 @@ def candidates(
         return [], {}
     hold = scheduled.hold
     try:
-        why = (_('the request has groups of resources')
-               if resources.get_num_of_suffixed_groups() else
-               misfit(context, client, resources, hold))
+        found, why = fit(context, client, resources, hold)
         if why:
             LOG.info('The room that is held for the server is not what it '
                      'asks for: %s', why,
@@ -83,23 +89,19 @@ def candidates(
                   '%s', exc, instance_uuid=hold['instance_uuid'])
         return [], {}
     scheduled.taken = True
-    providers = list(hold['allocations'])
-    candidate = {'allocations': hold['allocations'],
-                 'mappings': {'': providers}}
-    return [candidate], {provider: {} for provider in providers}
+    return found, {provider: {} for provider in hold['allocations']}
 
 
-def misfit(
+def fit(
     context: nova_context.RequestContext,
     client: 'report.SchedulerReportClient',
     resources: 'utils.ResourceRequest',
     hold: dict[str, ty.Any],
-) -> str | None:
-    """Return why a hold is not what a query asks for, None if it is.
+) -> tuple[list[dict], str | None]:
+    """Return the candidates that a hold is for a query, or why it is none.
 
     Whether there is room is not asked: placement says so at the claim. All
-    else that placement looks at, and no filter, is; which provider serves
-    which group of the request is left out of account.
+    else that placement looks at, and no filter, is.
 
     :param resources: the ResourceRequest of the query
     :param hold: what held_room.find() returned
@@ -107,16 +109,46 @@ def misfit(
         placement does not answer
     """
     if not _amounts_fit(resources, hold):
-        return _('the amounts are others')
-    asked = parse.parse_qs(resources.to_querystring())
-    required = _traits(asked, 'required')
-    host, elsewhere = _host(context, client, hold)
+        return [], _('the amounts are others')
+    groups = {suffix: group for suffix, group in resources._rg_by_id.items()
+              if suffix is not None}
+    if resources._same_subtree or any(
+            group.aggregates or group.forbidden_aggregates or group.in_tree
+            for group in groups.values()):
+        return [], _('it has groups that have to be in one subtree, in '
+                     'aggregates or in a tree of their own')
+    host, traits = _host(context, client, hold, bool(groups))
     if host is None:
-        return _('it is not on one host')
-    if any('!' + trait in required for trait in elsewhere):
-        return _('a provider has a trait that is forbidden')
-    # A trait of the host may be one of a provider below it as well.
-    required = (required - elsewhere) | _traits(asked, 'root_required')
+        return [], _('it is not on one host')
+    asked = parse.parse_qs(resources.to_querystring())
+    required, of_root = _traits(asked, 'required'), _traits(
+        asked, 'root_required')
+    candidates, has = [], {}
+    why = _('no providers have what the groups ask for')
+    for mappings in itertools.islice(_map(
+            groups, resources.group_policy == 'isolate', hold, traits),
+            _MOST):
+        elsewhere = {trait for provider in mappings['']
+                     for trait in traits.get(provider, ()) if provider != host}
+        if any('!' + trait in required for trait in elsewhere):
+            why = _('a provider has a trait that is forbidden')
+            continue
+        # A trait of the host may be one of a provider below it as well.
+        of_host = frozenset((required - elsewhere) | of_root)
+        if of_host not in has:
+            has[of_host] = _has(context, client, host, of_host, asked)
+        if has[of_host]:
+            candidates.append({'allocations': hold['allocations'],
+                               'mappings': mappings})
+        else:
+            why = _('the host has not the traits or is not in the aggregates '
+                    'that it is to have')
+    return candidates, None if candidates else why
+
+
+def _has(context, client, host: str, required: ty.Collection[str],
+         asked: dict[str, list[str]]) -> bool:
+    """Whether a host has traits, and is in the aggregates and the tree."""
     query = [('uuid', host)] + [
         (key, value) for key in ('member_of', 'in_tree')
         for value in asked.get(key, [])]
@@ -126,13 +158,56 @@ def misfit(
                           version=held_room.VERSION,
                           global_request_id=context.global_id)
     # It does not know one of the traits.
-    refused = response.status_code == 400
-    if not refused and response.status_code != 200:
+    if response.status_code == 400:
+        return False
+    if response.status_code != 200:
         raise exception.ResourceProviderRetrievalFailed(uuid=host)
-    if refused or not response.json()['resource_providers']:
-        return _('the host has not the traits or is not in the aggregates '
-                 'that it is to have')
-    return None
+    return bool(response.json()['resource_providers'])
+
+
+def _map(
+    groups: dict[str, ty.Any], isolate: bool, hold: dict[str, ty.Any],
+    traits: dict[str, set[str]],
+) -> collections.abc.Iterator[dict[str, list[str]]]:
+    """Find out which provider serves which group, in all ways.
+
+    :param groups: the RequestGroups by their suffix
+    :param isolate: whether each group has a provider of its own
+    :param traits: by provider
+    :returns: the providers by the suffix; by '' those that serve what is in
+        no group, of which each class is from one provider
+    """
+    left = {provider: dict(allocation['resources'])
+            for provider, allocation in hold['allocations'].items()}
+    if not groups:
+        yield {'': list(left)}
+        return
+
+    def serve(suffixes, left, mappings):
+        if not suffixes:
+            rest = {provider: [name for name, amount in amounts.items()
+                               if amount]
+                    for provider, amounts in left.items()}
+            names = [name for names in rest.values() for name in names]
+            if len(names) == len(set(names)):
+                yield {'': [provider for provider in rest if rest[provider]],
+                       **mappings}
+            return
+        suffix, *others = suffixes
+        group = groups[suffix]
+        for provider, amounts in left.items():
+            if (group.required_traits - traits[provider] or
+                    group.forbidden_traits & traits[provider] or
+                    isolate and [provider] in mappings.values() or
+                    any(amounts.get(name, 0) < amount
+                        for name, amount in group.resources.items())):
+                continue
+            now = copy.deepcopy(left)
+            for name, amount in group.resources.items():
+                now[provider][name] -= amount
+            yield from serve(others, now, {**mappings, suffix: [provider]})
+
+    yield from serve(list(groups), left, {})
 
 
 def _traits(asked: dict[str, list[str]], key: str) -> set[str]:
@@ -140,16 +215,20 @@ def _traits(asked: dict[str, list[str]], key: str) -> set[str]:
             for trait in value.split(',')}
 
 
-def _host(context, client, hold) -> tuple[str | None, set[str]]:
+def _host(
+    context, client, hold, with_traits: bool,
+) -> tuple[str | None, dict[str, set[str]]]:
     """Find the host that a hold is on, with the providers that it shares.
 
+    :param with_traits: whether the traits of a single provider are needed
     :returns: the provider at the root of the tree of the host, None if it is
-        none or not one host; and the traits of all other providers
+        none or not one host; and the traits by provider, none of a single
+        provider unless they are needed
     """
     providers = list(hold['allocations'])
-    if len(providers) == 1:
-        return providers[0], set()
-    roots = {}
+    if len(providers) == 1 and not with_traits:
+        return providers[0], {}
+    roots: dict[str, str] = {}
     for provider in providers:
         if provider not in roots:
             roots.update({
@@ -164,8 +243,7 @@ def _host(context, client, hold) -> tuple[str | None, set[str]]:
     host = hosts.pop() if len(hosts) == 1 else None
     if host and sharing and not _shares(context, client, host, sharing):
         host = None
-    return host, {trait for provider in providers if provider != host
-                  for trait in traits[provider]}
+    return host, traits
 
 
 def _shares(context, client, host: str, sharing: set[str]) -> bool:

@@ -232,11 +232,10 @@ class _Verdict:
             raise empty_hosts.PlacementUnavailable(reason='')
         hold = held_room.find(
             self.context, self.client, self.spec.instance_uuid)
-        if hold and not held_candidate.misfit(
-                self.context, self.client, requests[0], hold):
-            # Which provider serves which group of the request is not known.
-            candidate = {'allocations': hold['allocations'], 'mappings': None}
-            answers.append(([candidate], {}, None))
+        if hold:
+            held, _why = held_candidate.fit(
+                self.context, self.client, requests[0], hold)
+            answers.append((held, {}, None))
         candidates = collections.defaultdict(list)
         for allocations, _summaries, _version in answers:
             for allocation in allocations or ():

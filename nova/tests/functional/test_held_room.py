@@ -624,7 +624,8 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
         wake = self.wake_late()
         self.rebuild(self.server)
         server = self.wait_for(self.server, 'ACTIVE')
-        with mock.patch.object(held_candidate, 'misfit', return_value='old'):
+        with mock.patch.object(held_candidate, 'fit',
+                               return_value=([], 'old')):
             self.finds_it_changed(wake)
         self.is_built(host=server['OS-EXT-SRV-ATTR:host'])
 

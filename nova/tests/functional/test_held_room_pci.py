@@ -70,10 +70,10 @@ class _PciBase(test_pci_in_placement.PlacementPCIReportingTests):
 
 
 class PciInPlacementTestCase(_PciBase):
-    """A device is a group of the request: the hold is dropped."""
+    """A device is a group of the request."""
 
     def test_held_with_the_device(self):
-        self.rebuild_held(self.wanted).assert_called_once()
+        self.rebuild_held(self.wanted).assert_not_called()
 
     def test_held_without_the_device(self):
         host = self.compute_rp_uuids['compute1']

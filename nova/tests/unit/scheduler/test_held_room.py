@@ -197,7 +197,7 @@ class HoldTestCase(HeldRoomBase):
             self.assertEqual({}, held_room.uncounted(self.context, *whose))
 
 
-class CandidateTestCase(HeldRoomBase):
+class CandidateBase(HeldRoomBase):
 
     def setUp(self):
         super().setUp()
@@ -230,6 +230,9 @@ class CandidateTestCase(HeldRoomBase):
     def candidates(self, **request):
         return held_candidate.candidates(
             self.context, self.client, self.resources(**request))
+
+
+class CandidateTestCase(CandidateBase):
 
     def test_only_while_it_is_scheduled(self):
         self.assertIsNone(self.candidates())
@@ -276,15 +279,15 @@ class CandidateTestCase(HeldRoomBase):
     def test_host_without_the_traits(self):
         for found in (answer(200, {'resource_providers': []}), answer(400)):
             self.client.get.return_value = found
-            self.assertIn('traits', held_candidate.misfit(
+            self.assertIn('traits', held_candidate.fit(
                 self.context, self.client,
-                self.resources(trait__CUSTOM_A='required'), self.hold))
+                self.resources(trait__CUSTOM_A='required'), self.hold)[1])
         self.assertIn('CUSTOM_A', self.client.get.call_args.args[0])
 
     def test_host_cannot_be_read(self):
         self.client.get.return_value = answer(500)
         self.assertRaises(
-            exception.ResourceProviderRetrievalFailed, held_candidate.misfit,
+            exception.ResourceProviderRetrievalFailed, held_candidate.fit,
             self.context, self.client, self.resources(), self.hold)
 
     def test_aggregates_cannot_be_read(self):
@@ -302,7 +305,7 @@ class CandidateTestCase(HeldRoomBase):
         self.client._get_provider_aggregates.return_value = None
         self.assertRaises(
             exception.ResourceProviderAggregateRetrievalFailed,
-            held_candidate.misfit, self.context, self.client,
+            held_candidate.fit, self.context, self.client,
             self.resources(), self.hold)
         self.schedule()
         self.assertEqual(([], {}), self.candidates())
@@ -311,9 +314,132 @@ class CandidateTestCase(HeldRoomBase):
         pinned = {'hw__cpu_policy': 'dedicated'}
         for held in {'PCPU': 1, 'MEMORY_MB': 128}, RESOURCES:
             self.hold['allocations'] = {uuids.host: {'resources': held}}
-            self.assertIsNone(held_candidate.misfit(
+            self.assertIsNone(held_candidate.fit(
                 self.context, self.client, self.resources(**pinned),
-                self.hold))
+                self.hold)[1])
         self.flags(disable_fallback_pcpu_query=True, group='workarounds')
-        self.assertIn('amounts', held_candidate.misfit(
-            self.context, self.client, self.resources(**pinned), self.hold))
+        self.assertIn('amounts', held_candidate.fit(
+            self.context, self.client, self.resources(**pinned),
+            self.hold)[1])
+
+
+class GroupsTestCase(CandidateBase):
+    """Which provider serves which group is found out again."""
+
+    def setUp(self):
+        super().setUp()
+        self.traits = {uuids.host: {'CUSTOM_H'}}
+        self.client.get_providers_in_tree.side_effect = (
+            lambda _context, provider: [
+                {'uuid': uuid, 'root_provider_uuid': uuids.host}
+                for uuid in self.hold['allocations']])
+        self.client.get_provider_traits.side_effect = (
+            lambda _context, provider: mock.Mock(
+                traits=self.traits.get(provider, set())))
+
+    def hold_of(self, own=None, **amounts):
+        """Hold something of providers below the host."""
+        self.hold['allocations'] = {
+            uuids.host: {'resources': dict(RESOURCES, **own or {})},
+            **{getattr(uuids, name): {'resources': resources}
+               for name, resources in amounts.items()}}
+
+    def mappings(self, **extra_specs):
+        """Return the mappings as lists of suffix and provider, and why not."""
+        found, why = held_candidate.fit(
+            self.context, self.client, self.resources(**extra_specs),
+            self.hold)
+        for candidate in found:
+            self.assertEqual(self.hold['allocations'],
+                             candidate['allocations'])
+        return [candidate['mappings'] for candidate in found], why
+
+    def test_one(self):
+        self.hold_of(gpu={'VGPU': 1})
+        self.assertEqual(
+            ([{'': [uuids.host], '_1': [uuids.gpu]}], None),
+            self.mappings(resources_1__VGPU='1'))
+        self.schedule()
+        found, summaries = self.candidates(resources_1__VGPU='1')
+        self.assertEqual({uuids.host, uuids.gpu}, set(summaries))
+        self.assertEqual([uuids.gpu], found[0]['mappings']['_1'])
+        self.assertEqual(self.hold, self.claimed())
+        self.client.put.assert_not_called()
+
+    def test_each_way(self):
+        self.hold_of(a={'VGPU': 1}, b={'VGPU': 1})
+        specs = {'resources_1__VGPU': '1', 'resources_2__VGPU': '1'}
+        ways, _why = self.mappings(**specs, group_policy='isolate')
+        self.assertCountEqual(
+            [[[uuids.a], [uuids.b]], [[uuids.b], [uuids.a]]],
+            [[way['_1'], way['_2']] for way in ways])
+        self.traits[uuids.b] = {'CUSTOM_A'}
+        for kind in 'required', 'forbidden':
+            ways, _why = self.mappings(**specs, trait_1__CUSTOM_A=kind)
+            self.assertEqual([uuids.b if kind == 'required' else uuids.a],
+                             [way['_1'][0] for way in ways])
+
+    def test_two_of_one_provider(self):
+        self.hold_of(a={'VGPU': 2})
+        specs = {'resources_1__VGPU': '1', 'resources_2__VGPU': '1'}
+        ways, _why = self.mappings(**specs, group_policy='none')
+        self.assertEqual([{'': [uuids.host], '_1': [uuids.a],
+                           '_2': [uuids.a]}], ways)
+        for more in ({'group_policy': 'isolate'},
+                     {'trait_1__CUSTOM_A': 'required'}):
+            ways, why = self.mappings(**specs, **more)
+            self.assertEqual([], ways)
+            self.assertIn('groups', why)
+
+    def test_of_a_group_and_of_none(self):
+        self.hold_of({'CUSTOM_X': 1}, a={'CUSTOM_X': 2})
+        ways, _why = self.mappings(resources__CUSTOM_X='1',
+                                   resources_1__CUSTOM_X='2')
+        self.assertEqual([{'': [uuids.host], '_1': [uuids.a]}], ways)
+        # What is in no group is of one provider, for each class.
+        self.hold_of({'CUSTOM_X': 1}, a={'CUSTOM_X': 1}, b={'CUSTOM_X': 1})
+        ways, why = self.mappings(resources__CUSTOM_X='2',
+                                  resources_1__CUSTOM_X='1')
+        self.assertEqual([], ways)
+        self.assertIn('groups', why)
+
+    def test_all_of_the_host(self):
+        self.hold_of({'CUSTOM_X': 1})
+        self.assertEqual(
+            [{'': [uuids.host], '_1': [uuids.host]}],
+            self.mappings(resources_1__CUSTOM_X='1')[0])
+
+    def test_traits_of_what_is_in_no_group(self):
+        self.hold_of(a={'VGPU': 1})
+        self.traits[uuids.a] = {'CUSTOM_A'}
+        # A trait of the provider of a group is none of the others.
+        self.assertEqual(1, len(self.mappings(
+            resources_1__VGPU='1', trait__CUSTOM_A='forbidden')[0]))
+        self.mappings(resources_1__VGPU='1', trait__CUSTOM_A='required')
+        self.assertIn('required=CUSTOM_A', self.client.get.call_args.args[0])
+
+    def test_in_one_subtree(self):
+        self.hold_of(a={'VGPU': 1})
+        resources = self.resources(resources_1__VGPU='1')
+        resources._same_subtree = [['_1']]
+        self.assertIn('subtree', held_candidate.fit(
+            self.context, self.client, resources, self.hold)[1])
+        resources._same_subtree = []
+        resources.get_request_group('_1').in_tree = uuids.host
+        self.assertIn('tree', held_candidate.fit(
+            self.context, self.client, resources, self.hold)[1])
+
+    def test_more_ways_than_are_looked_at(self):
+        names = [f'gpu{number}' for number in range(8)]
+        self.hold_of(**{name: {'VGPU': 1} for name in names})
+        ways, why = self.mappings(group_policy='none', **{
+            f'resources_{number}__VGPU': '1' for number in range(8)})
+        self.assertEqual((100, None), (len(ways), why))
+
+    def test_placement_fails_over_the_traits(self):
+        self.hold_of(a={'VGPU': 1})
+        self.client.get_provider_traits.side_effect = (
+            exception.ResourceProviderTraitRetrievalFailed(uuid=uuids.a))
+        self.schedule()
+        self.assertEqual(([], {}), self.candidates(resources_1__VGPU='1'))
+        self.client.put.assert_not_called()
