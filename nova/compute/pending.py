@@ -43,12 +43,15 @@ def is_hidden() -> bool:
     return _hidden.get()
 
 
+def as_error(vm_state: str | None) -> str | None:
+    """Return the vm_state for a client that does not know the state."""
+    from nova.compute import vm_states
+    return vm_states.ERROR if vm_state == vm_states.PENDING else vm_state
+
+
 def shown(vm_state: str | None) -> str | None:
     """Return the vm_state that the client of this request may see."""
-    from nova.compute import vm_states
-    if vm_state == vm_states.PENDING and is_hidden():
-        return vm_states.ERROR
-    return vm_state
+    return as_error(vm_state) if is_hidden() else vm_state
 
 
 def column(name: str) -> str:

@@ -3,6 +3,7 @@
 import sqlalchemy as sa
 from sqlalchemy.ext import hybrid
 
+from nova.compute import pending
 from nova.compute import vm_states
 import nova_pending
 
@@ -10,9 +11,7 @@ released = nova_pending.released(__name__)
 
 
 def _hidden(instance):
-    if instance.vm_state == vm_states.PENDING:
-        return vm_states.ERROR
-    return instance.vm_state
+    return pending.as_error(instance.vm_state)
 
 
 def _hidden_expression(model):

@@ -289,6 +289,22 @@ class ListTestCase(full_cloud.FullCloudTestCase):
                 'status=PENDING&sort_key=display_name&marker=' +
                 self.servers[marker]['id']), marker)
 
+    def test_sorted_by_state(self):
+        """The lists of several cells are merged by the state that is shown."""
+        for version in RELEASED, PENDING:
+            self.speak(version)
+            for direction in 'asc', 'desc':
+                states = [
+                    server['OS-EXT-STS:vm_state']
+                    for server in self.admin_api.api_get(
+                        '/servers/detail?all_tenants=1&sort_key=vm_state'
+                        '&sort_dir=' + direction).body['servers']
+                    # A server in no cell comes before all others.
+                    if server['id'] != self.servers['build']['id']]
+                self.assertEqual(len(self.servers) - 1, len(states))
+                self.assertEqual(
+                    sorted(states, reverse=direction == 'desc'), states)
+
     def test_answers_of_earlier_microversions(self):
         """To the letter what they are if the servers are stored in ERROR."""
         queries = [
