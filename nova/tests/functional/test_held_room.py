@@ -22,6 +22,7 @@ from nova.scheduler.client import report
 from nova.scheduler import held_candidate
 from nova.scheduler import held_room
 from nova.scheduler import manager as scheduler_manager
+from nova.scheduler import request_filter
 from nova.scheduler import rpcapi as scheduler_rpcapi
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional import held_room_base
@@ -231,6 +232,10 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
         self.assertEqual(204, self.hold(allocations={
             uuids.shelf: {'resources': self.RESOURCES}}))
         self.rebuild(self.server)
+        if not hasattr(request_filter, 'owner_nova_filter'):
+            # Nova 33 does not ask for providers of its own.
+            self.waits_again()
+            self.rebuild(self.server)
         self.is_built()
 
     def test_host_is_full_by_then(self):
