@@ -180,7 +180,7 @@ class Slots:
             self._compact()
 
     def _order(self, server: model.Server) -> tuple[object, ...]:
-        amounts = _amounts(server)
+        amounts = amounts_of(server)
         return ([-amounts.get(name, 0) for name in self._classes],
                 server.priority, server.action,
                 -to_micros(server.launched_at))
@@ -188,7 +188,7 @@ class Slots:
     def _write(self, row: int, start: int, servers: Sequence[model.Server],
                taken: Collection[str]) -> None:
         where = slice(start, start + len(servers))
-        amounts = [_amounts(server) for server in servers]
+        amounts = [amounts_of(server) for server in servers]
         for name, column in self._classes.items():
             self.amounts[column][where] = [one.get(name, 0) for one in amounts]
         self.servers[where] = servers
@@ -216,7 +216,7 @@ class Slots:
     def _kind(self, server: model.Server) -> int:
         # All that a scorer looks at besides the age has to be part of it.
         kind = (tuple(sorted((name, amount) for name, amount
-                             in _amounts(server).items() if amount)),
+                             in amounts_of(server).items() if amount)),
                 server.priority, server.action)
         return self._kinds.setdefault(kind, len(self._kinds))
 
@@ -252,7 +252,7 @@ class Slots:
             self.put(row, servers, taken)
 
 
-def _amounts(server: model.Server) -> Mapping[str, int]:
+def amounts_of(server: model.Server) -> Mapping[str, int]:
     """What a server has, PCI devices included."""
     if not server.devices:
         return server.amounts
@@ -630,7 +630,7 @@ class Index:
         for name in itertools.chain(
                 host.inventory, host.used,
                 *(one.inventory for one in host.providers),
-                *(_amounts(server) for server in servers
+                *(amounts_of(server) for server in servers
                   if server.devices or server.providers)):
             self._column(name)
         row = self.rows.get(host.name)

@@ -43,6 +43,9 @@ MOST = 1 << 19
 FOUND = 4096
 STEPS = 200_000
 FEWEST_STEPS = 2000
+# Servers are looked for in so many ways at a time in which hosts may give a
+# shape: on the hosts first on which the fewest ends may do.
+MOST_WAYS = 2048
 # More than any number of servers.
 FAR = 1 << 40
 
@@ -437,12 +440,28 @@ def find(scorers: Scorers, demand: model.Demand, rows: Bools,
     :param rows: the hosts that may be looked at; none of them has room
     """
     if demand.shape.spread is not None:
-        index = _Ways(scorers.index, demand.shape, scorers.options, rows)
-        scorers = dataclasses.replace(scorers, index=index)
-        return index.real(_Search(
-            scorers, demand, index.known, left).run())
+        exact, found = True, None
+        # All of them together have to be enough, by the sums.
+        rows = rows & room_without(scorers.index, demand.shape,
+                                   _may_end(scorers, demand))
+        while found is None and rows.any():
+            index = _Ways(scorers.index, demand.shape, scorers.options, rows)
+            result = index.real(_Search(dataclasses.replace(
+                scorers, index=index), demand, index.known, left).run())
+            rows, found = index.left, result.sets
+            exact &= result.exact
+        return Result(found, exact and not rows.any())
     search = _Search(scorers, demand, rows, left)
     return search.run() if search.rows.any() else Result(None)
+
+
+def _may_end(scorers: Scorers, demand: model.Demand) -> Bools:
+    """Of the slots, whether their servers may be ended for a demand."""
+    table = scorers.index.slots
+    may: Bools = table.endable & (table.safe_until <= scorers.now)
+    if demand.below is not None:
+        may &= table.priority < demand.below
+    return may
 
 
 class _Ways(index_module.Index):
@@ -452,7 +471,8 @@ class _Ways(index_module.Index):
     each server has what its end makes free there. So servers are chosen as on
     hosts without providers below their own.
 
-    :ivar exact: whether all ways are there
+    :ivar exact: whether all ways of its hosts are there
+    :ivar left: the other hosts that servers may be looked for on
     """
 
     def __init__(self, index: index_module.Index, shape: model.Shape,
@@ -462,12 +482,21 @@ class _Ways(index_module.Index):
         self._rows: list[int] = []
         self.exact = True
         lacks: list[Mapping[str, int]] = []
-        rows = rows.copy()
-        at_least(index, shape, rows)
-        for row in np.flatnonzero(rows).tolist():
-            for own, way in self._of_host(shape, row):
+        self.left = rows.copy()
+        ends = at_least(index, shape, self.left)
+        of_hosts: dict[int, list[tuple[dict[str, int], ways.Way]]] = {}
+        count = 0
+        found = np.flatnonzero(self.left)
+        for row in found[np.argsort(ends[found], kind='stable')].tolist():
+            if count >= MOST_WAYS:
+                break
+            of_hosts[row] = list(self._of_host(shape, row))
+            count += len(of_hosts[row])
+            self.left[row] = False
+        for row, of_host in sorted(of_hosts.items()):
+            for own, way in of_host:
+                lacks.append(own | self._put_way(row, own, way))
                 self._rows.append(row)
-                lacks.append(own | self._put_way(row, way))
         width = len(self.hosts) - len(lacks)
         self._needs = [index_module.Need(
             name, self._column(name), 0, -np.array(
@@ -528,9 +557,15 @@ class _Ways(index_module.Index):
         for one in found:
             yield own, one
 
-    def _put_way(self, row: int, lacking: ways.Way) -> dict[str, int]:
-        """Add a row; returns what it lacks by the names of the new classes."""
+    def _put_way(self, row: int, own: Mapping[str, int], lacking: ways.Way
+                 ) -> dict[str, int]:
+        """Add a row; returns what it lacks by the names of the new classes.
+
+        Servers that have nothing of what is lacking are left out: no end of
+        theirs would help.
+        """
         index, where = self._index, self._index.slots.segment(row)
+        short = [name for name, lack in own.items() if lack]
         classes = {f'{index_module.WAY}{at}': key
                    for at, key in enumerate(lacking)}
         for name in (*index.classes, *classes):
@@ -539,9 +574,13 @@ class _Ways(index_module.Index):
             dataclasses.replace(server, resources=dict(server.amounts) | {
                 name: server.of(provider).get(wanted, 0)
                 for name, (provider, wanted) in classes.items()},
-                providers={}, locked=not endable)
+                providers={})
             for server, endable in zip(
-                index.slots.of_host(row), index.slots.endable[where])])
+                index.slots.of_host(row), index.slots.endable[where])
+            if endable and (any(
+                server.of(provider).get(wanted)
+                for provider, wanted in lacking) or any(map(
+                    index_module.amounts_of(server).get, short)))])
         for name, column in index.classes.items():
             self.free[self.classes[name]][mine] = index.free[column][row]
         return {name: lacking[key] for name, key in classes.items()}
@@ -620,10 +659,7 @@ class _Search:
 
     def run(self) -> Result:
         """Find the best sets."""
-        may = self.table.endable & (
-            self.table.safe_until <= self.scorers.now)
-        if self.demand.below is not None:
-            may &= self.table.priority < self.demand.below
+        may = _may_end(self.scorers, self.demand)
         if self.problem.left.min() <= 0:
             may &= self.problem.left[self.table.project] > 0
         levels = sorted(self.table.priorities)

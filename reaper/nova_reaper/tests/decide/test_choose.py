@@ -496,6 +496,33 @@ class BruteForceTestCase(tests.TestCase):
             PREEMPT, scorers=tuple(rand.sample(
                 list(victims.SCORERS), rand.randint(0, 6)))))), below=True)
 
+    def test_more_ways_than_are_looked_at_once(self) -> None:
+        gpu = {'VGPU': 1}
+        hosts = [model.Host(
+            f'h{number}', {'VCPU': model.Inventory(8)}, {'VCPU': 2},
+            providers=tuple(model.Provider(
+                name, {'VGPU': model.Inventory(1)}, gpu) for name in 'ab'))
+            for number in range(9)]
+        world = brute_force.World(hosts, [model.Server(
+            f'{host.name}-{name}', host.name, {'VCPU': 1},
+            preemptible=True, locked=host.name != 'h8',
+            providers={name: gpu}) for host in hosts for name in 'ab'])
+        waiting = brute_force.waiting({})
+        waiting = dataclasses.replace(waiting, shape=model.Shape.of(
+            {'VCPU': 1, 'VGPU': 1}, spread=model.Group.of({'VCPU': 1}),
+            groups=(model.Group.of(gpu),)))
+        for most in (1, 2048):
+            with mock.patch.object(victims, 'MOST_WAYS', most):
+                decision = decide(world, waiting)
+                self.assertEqual(('h8', 1), (
+                    decision.host, len(decision.victims)))
+        free = [dataclasses.replace(server, locked=False)
+                for server in world.servers]
+        for most, exact in ((1, False), (2048, True)):
+            with mock.patch.object(victims, 'MOST_WAYS', most):
+                decision = decide(brute_force.World(hosts, free), waiting)
+                self.assertEqual(exact, 'might' not in decision.detail)
+
     @hypothesis.settings(max_examples=300)
     @hypothesis.given(SEEDS)
     def test_as_brute_force_in_any_order(self, seed: int) -> None:
