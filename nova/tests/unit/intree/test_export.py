@@ -85,7 +85,7 @@ EDIT = '''\
 '''
 
 
-TESTS_OF_34 = '# The top.\nLIMIT = 1\n# The end.\n'
+TESTS_OF_34 = '# Tests.\n# The top.\nLIMIT = 1\n# The end.\n'
 
 RELEASED_33 = {
     'PKG-INFO': 'Metadata-Version: 2.1\nName: nova\nVersion: 33.0.2\n',
@@ -126,7 +126,7 @@ SERIES_33 = {
 EDIT_OF_BOTH = '''\
 --- a/nova/tests/test_thing.py
 +++ b/nova/tests/test_thing.py
-@@ -1,3 +1,3 @@
+@@ -2,3 +2,3 @@
  # The top.
 -LIMIT = 1
 +LIMIT = 2
@@ -337,8 +337,9 @@ def thing_v2104():
     def test_edits(self):
         """Patches for all releases fit at other lines; others are for 33."""
         git = self.export_33()
-        self.assertEqual('# Of 33.\n# The top.\nLIMIT = 2\n# The end.', git(
-            'show', 'HEAD:nova/tests/test_thing.py'))
+        self.assertEqual(
+            '# Of 33.\n# Tests.\n# The top.\nLIMIT = 2\n# The end.',
+            git('show', 'HEAD:nova/tests/test_thing.py'))
         self.assertEqual("LAST = '2.104'", git(
             'show', 'HEAD:nova/tests/test_last.py'))
 
@@ -350,7 +351,7 @@ def thing_v2104():
                       git('show', 'HEAD:nova/thing.py'))
         self.assertIn('thing_v2105', git('show', 'HEAD:nova/thing.py'))
         self.assertEqual('doc/v2.105/sample.json', git('ls-files', 'doc'))
-        self.assertEqual('# The top.\nLIMIT = 2\n# The end.', git(
+        self.assertEqual('# Tests.\n# The top.\nLIMIT = 2\n# The end.', git(
             'show', 'HEAD:nova/tests/test_thing.py'))
 
     def test_the_same_commits_again(self):
