@@ -12,6 +12,8 @@ from unittest import mock
 import fixtures
 import testtools
 
+import nova_pending
+
 TOOLS = pathlib.Path(__file__).resolve().parents[4] / 'tools'
 
 SUITE = '''
@@ -174,7 +176,8 @@ class ReleasedSuitesTestCase(testtools.TestCase):
             self.assertEqual((0, '2 passed, 0 failed, 1 skipped'),
                              (code, lines[-1]), lines)
             derive.assert_called_once_with(
-                'nova/tests/unit/test_servers.py', self.site)
+                'nova/tests/unit/test_servers.py', self.site,
+                nova_pending.check_environment())
             derive.return_value = {BASE + 'test_as_released'}
             self.assertRefused(
                 'listed, but it does not fail: ' + BASE + 'test_as_released',
