@@ -101,6 +101,8 @@ class Cloud:
         self._connections = []
         self._listed = True
         self._reaper = {}
+        #: of all servers that were created
+        self.names = set()
 
     def up(self):
         self._stack.up(lambda name, seconds: None)
@@ -198,6 +200,7 @@ class Cloud:
 
     def create(self, name, status, flavor=None):
         """Create a server of the owner and wait for its status."""
+        self.names.add(name)
         server = self.owner.compute.create_server(
             name=name, flavor_id=(flavor or self.flavor).id,
             **self._asked_for)

@@ -264,8 +264,8 @@ class ReaperTestCase(base.BrowserTestCase):
 
     def test_german(self):
         self.give_notice()
-        names = {'filler', 'spot', 'web', 'whole-host', 'nova-reaper',
-                 configuration.OWNER, 'preempt'}
+        names = {*self.cloud.names, 'whole-host', 'nova-reaper',
+                 configuration.OWNER, 'preempt', 'compute1', 'compute2'}
         # The same word in both languages.
         same = {'Name', 'Status', 'Flavor', 'Host', 'Position'}
         for user, panel, detail in (
