@@ -340,8 +340,12 @@ class Preempt:
         if not left:
             # With strict accounting the room is held only now.
             return current.at(Step.REBUILD if current.swapped else Step.HOLD)
+        # Nova refuses all actions of a server as long as the task is set that
+        # Nova failed over. The task is reset before the server is left alone.
+        more = ending.PATIENCE + POLL if any(
+            victim.failed_at for victim in left) else 0.0
         if now - current.since > (
-                self._conf.end_timeout + self._conf.stop_timeout):
+                self._conf.end_timeout + self._conf.stop_timeout + more):
             hang = _ids([victim for victim in left
                          if victim.stage == Stage.ENDING] or _turn(after))
             self._metrics.victims_stuck.inc(len(hang))

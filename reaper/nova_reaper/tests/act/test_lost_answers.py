@@ -178,6 +178,19 @@ class LostEndTestCase(test_preempt.FullHostTestCase):
             self.now += 2
         self.assertNotIn('os-resetState', self.actions())
 
+    def test_nova_fails_until_the_time_is_over(self) -> None:
+        for timeout in range(60, 76, 3):
+            with self.subTest(timeout=timeout):
+                self.conf.set_override('end_timeout', timeout, 'reaper')
+                current = self.at(Step.END, self.start())
+                self.nova.no_bus = True
+                self.assertEqual(Result.STUCK, self.outcome(current).result)
+                self.nova.no_bus = False
+                # Their owners can act on them.
+                self.assertEqual([('ACTIVE', None)] * 2, [
+                    (self.status(victim), self.nova.servers[victim][
+                        'OS-EXT-STS:task_state']) for victim in self.victims])
+
     def test_a_task_of_somebody_else(self) -> None:
         current = self.at(Step.END, self.start())
         for victim in self.victims:
