@@ -275,7 +275,8 @@ class ReaperTestCase(base.BrowserTestCase):
             self.log_in(user)
             self.open_until(panel, lambda: self.row_of(self.spot))
             for page, part in ((panel, 'content_body'),
-                               (detail % self.web.id, 'why_it_waits')):
+                               (detail % self.web.id,
+                                'instance_details__why_it_waits')):
                 self.open(page)
                 english = self.sentences_of(part)
                 self.speak('de')
