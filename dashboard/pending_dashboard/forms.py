@@ -12,7 +12,7 @@ from openstack_dashboard import policy
 
 from pending_dashboard import api
 
-# What Nova checks beside the rebuild.
+# The policies that Nova checks beside that of a rebuild, for another flavor.
 _OTHER_FLAVOR = (('compute', 'os_compute_api:servers:create'),
                  ('compute', 'os_compute_api:servers:resize'))
 

@@ -142,7 +142,7 @@ _SENTENCES = (
     _('It is built as soon as there is room.'),
 )
 
-# What stands in a sentence where no number or single word does.
+# The patterns of values that are neither a number nor a single word.
 _VALUES = {'names': r'\w+(?:, \w+)*', 'time': '[0-9T:-]+Z'}
 
 

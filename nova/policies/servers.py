@@ -12,7 +12,7 @@ import nova_pending
 released = nova_pending.released(__name__)
 
 _CHECKS = {
-    # A service that has no other role reaches the rule below it.
+    # A service that has no other role reaches detail:get_all_tenants.
     released.SERVERS % 'detail': ' or '.join(
         (base.PROJECT_READER_OR_ADMIN, base.SERVICE_ROLE)),
     released.SERVERS % 'detail:get_all_tenants': base.SERVICE_ROLE,

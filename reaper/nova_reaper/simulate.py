@@ -229,8 +229,7 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
                            f'of the host "{server.host}"')
     ids = _unique('servers', 'id', [server.id for server in servers], {})
     waiting, refusals = [], {}
-    classes = {name for host in hosts for one in host.providers
-               for name in one.inventory}
+    classes = {name for host in hosts for name in host.below}
     for values, shape, refused in given.get('waiting', ()):
         item = model.Waiting(**values | {
             'shape': _shape(**shape, below=classes),

@@ -150,8 +150,7 @@ class Round:
         """See that all is as it must be, and build whoever waits."""
         self._servers += self._find_created()
         found = self._count(self._settle(self._servers, self._settles))
-        become = {server: judge.outcome(seen)
-                  for server, seen in found.items()}
+        become = _outcomes(found)
         become |= self._reset([
             asked for asked in self._servers
             if become[asked.server] == judge.FAILED and
@@ -174,9 +173,7 @@ class Round:
                              lambda: not self._cloud.are_hosts_asked(), _SLACK)
         # Between the message and the first word of the host in the database.
         time.sleep(_TAKES)
-        found = self._settle(servers, self._settles)
-        become = {server: judge.outcome(seen)
-                  for server, seen in found.items()}
+        become = _outcomes(self._settle(servers, self._settles))
         self._each(self._cloud.set_error, [
             asked for asked in servers
             if become[asked.server] == judge.FAILED])
@@ -309,3 +306,8 @@ class Round:
         """Call a function with the ID of each server, at the same time."""
         return servers and self._cloud.at_once(*(
             functools.partial(function, asked.server) for asked in servers))
+
+
+def _outcomes(found):
+    """Return what has become of each server, by its ID."""
+    return {server: judge.outcome(seen) for server, seen in found.items()}

@@ -42,7 +42,8 @@ DENIALS = 3
 DEVICE = 'PCI:'
 # The class of what a provider of a host lacks has a name that begins so.
 WAY = 'way:'
-# What most servers have, or have at a rate; classes of other names are scarce.
+# How the names of classes begin that most servers have, or that are rates. All
+# other classes are scarce.
 _COMMON = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB', 'MEM_ENCRYPTION_CONTEXT',
            'NET_', WAY)
 
@@ -629,8 +630,7 @@ class Index:
         servers = [server for server in servers if server.preemptible]
         for name in itertools.chain(
                 host.inventory, host.used,
-                *(one.inventory for one in host.providers),
-                *(amounts_of(server) for server in servers
+                host.below, *(amounts_of(server) for server in servers
                   if server.devices or server.providers)):
             self._column(name)
         row = self.rows.get(host.name)
@@ -881,7 +881,7 @@ class Index:
         return having
 
     def _put_fit(self, row: int, host: model.Host) -> None:
-        below = {name for one in host.providers for name in one.inventory}
+        below = host.below
         for name, column in self.classes.items():
             inventory = (_all_of(host, name) if name in below
                          else host.inventory.get(name))
@@ -908,19 +908,12 @@ class Index:
         plans = self._plans_of.get(host.name, {}).values()
         taken = frozenset().union(*(plan.victims for plan in plans))
         self.slots.put(row, servers, taken)
-        used = dict(host.used)
-        for plan in plans:
-            for name, amount in plan.of(model.OWN).items():
-                used[name] = used.get(name, 0) + amount
-        for server in servers:
-            if server.id in taken:
-                for name, amount in server.resources.items():
-                    used[name] = used.get(name, 0) - amount
+        going = [server for server in servers if server.id in taken]
+        used = _used(model.OWN, host.used, plans, going)
         where = self.slots.segment(row)
         self._nodes.pop(row, None)
-        sums = self._put_nodes(row, host, used, plans, [
-            server for server in servers if server.id in taken]
-            ) if host.providers else {}
+        sums = self._put_nodes(
+            row, host, used, plans, going) if host.providers else {}
         for name, column in self.classes.items():
             capacity = int(self.capacity[column][row])
             self.free[column][row] = (
@@ -936,7 +929,7 @@ class Index:
         self.changed[row] = self.version
 
     def _put_nodes(self, row: int, host: model.Host, own: Mapping[str, int],
-                   plans: Iterable[Plan], taken: Iterable[model.Server]
+                   plans: Collection[Plan], going: Sequence[model.Server]
                    ) -> dict[str, int]:
         """Say what providers have left of a host with some below its own.
 
@@ -947,12 +940,9 @@ class Index:
         self._nodes[row] = nodes = [_node(
             model.OWN, host.inventory, own, host.traits)]
         for one in host.providers:
-            used = dict(model.total(one.used, *(
-                plan.of(one.name) for plan in plans)))
-            for server in taken:
-                for name, amount in server.of(one.name).items():
-                    used[name] = used.get(name, 0) - amount
-            nodes.append(_node(one.name, one.inventory, used, one.traits))
+            nodes.append(_node(
+                one.name, one.inventory,
+                _used(one.name, one.used, plans, going), one.traits))
         return {name: sum(max(node.left.get(name, 0), 0) for node in nodes)
                 for node in nodes[1:] for name in node.inventory}
 
@@ -993,6 +983,16 @@ def _when_empty(host: model.Host) -> object:
     """All of a host that decides on whether it could take a shape if empty."""
     return (host.inventory, host.traits, host.aggregates, [
         (one.name, one.inventory, one.traits) for one in host.providers])
+
+
+def _used(provider: str, used: Mapping[str, int], plans: Iterable[Plan],
+          going: Iterable[model.Server]) -> dict[str, int]:
+    """What is used of a provider, with plans and without servers that go."""
+    sums = dict(model.total(used, *(plan.of(provider) for plan in plans)))
+    for server in going:
+        for name, amount in server.of(provider).items():
+            sums[name] = sums.get(name, 0) - amount
+    return sums
 
 
 def _node(name: str, inventory: Mapping[str, model.Inventory],

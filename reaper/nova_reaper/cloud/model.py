@@ -176,6 +176,11 @@ class Host:
     generation: int | None = None
     providers: tuple[Provider, ...] = ()
 
+    @property
+    def below(self) -> set[str]:
+        """The resource classes that providers below its own have."""
+        return {name for one in self.providers for name in one.inventory}
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Server:

@@ -87,7 +87,7 @@ def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
             yield chosen
         return
     part, alone = parts[len(chosen)]
-    # It makes no difference which of two equal groups has which provider.
+    # Which of two equal groups has which provider makes no difference.
     begin = (chosen[-1] if chosen and parts[len(chosen) - 1] == (part, True)
              else 0)
     others = {at for at, (_, group) in zip(chosen, parts) if group}

@@ -532,7 +532,7 @@ class _Ways(index_module.Index):
         found: list[ways.Way] = []
         host, where = index.hosts[row], index.slots.segment(row)
         assert host is not None
-        below = {name for one in host.providers for name in one.inventory}
+        below = host.below
         own = {need.name: int(need.lacking[0])
                for need in index.needs(shape, row) if need.name not in below}
         all_of_it = index_module.Lack.AMOUNTS in index.exclusions.crowded(

@@ -201,8 +201,9 @@ class Listening:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
-        # What ends the thread that listens, None while nobody is to listen;
-        # the thread once it has connected: until then it cannot be stopped.
+        # The event ends the thread that listens; None while nobody is to
+        # listen. The thread is known once it has connected to the bus: a
+        # thread that still connects cannot be stopped.
         self._over: threading.Event | None = None
         self._thread: threading.Thread | None = None
 

@@ -81,8 +81,9 @@ class Reader:
         self._ended_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
         self.shared: frozenset[str] = frozenset()
-        # UUIDs of the providers below those of hosts, by that of the host,
-        # None as long as nobody asks for them; the classes that they have.
+        # By the UUID of a host's own provider, the UUIDs of the providers
+        # below, None as long as no server asks for anything below hosts; and
+        # the resource classes that the providers below have.
         self.trees: Mapping[str, list[str]] | None = None
         self.below: frozenset[str] = frozenset()
         # UUIDs of providers of which several threads have learnt traits or
@@ -468,9 +469,7 @@ def classes(views: Iterable[HostView | None]) -> frozenset[str]:
     """The resource classes that some of the hosts have, of their own or below.
     """
     return frozenset(name for view in views if view
-                     for inventory in (view.host.inventory, *(
-                         one.inventory for one in view.host.providers))
-                     for name in inventory)
+                     for name in (*view.host.inventory, *view.host.below))
 
 
 def is_to_return(server: nova.NovaServer) -> bool:

@@ -52,6 +52,8 @@ VOLUMES = (
     'Instance x has volumes that are made when it is built, and they would '
     'belong to the project of this request: rebuild it with a token of the '
     'project that it belongs to.')
+# The metadata of a server that is under notice.
+NOTICE = {'reaper:terminate_at', 'reaper:for'}
 # The tasks that the API sets before it tells the host.
 TASKS = {'os-stop': 'powering-off', 'forceDelete': 'deleting',
          'shelve': 'shelving'}

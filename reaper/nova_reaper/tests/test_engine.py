@@ -104,6 +104,18 @@ class EngineTestCase(tests.TestCase):
     def status(self, server: str) -> str | None:
         return self.nova.servers.get(server, {}).get('status')
 
+    def detail(self, server: str) -> str:
+        """What the decision on a server that waits says."""
+        entry = self.shown.entry(server)
+        assert entry and entry.decision
+        return entry.decision.detail
+
+    def left(self, *servers: str) -> list[bool]:
+        """Which servers are there still, without a notice."""
+        return [self.status(server) == 'ACTIVE' and
+                not fakes.NOTICE & self.nova.servers[server]['metadata'].keys()
+                for server in servers]
+
     def value(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(
             f'nova_reaper_{name}', labels) or 0.0

@@ -7,7 +7,6 @@ from unittest import mock
 
 from nova_reaper.act import attempts
 from nova_reaper.cloud import model
-from nova_reaper.tests.act import test_preempt
 from nova_reaper.tests import test_engine
 
 
@@ -29,18 +28,6 @@ class TwoHostsTestCase(test_engine.EngineTestCase):
     def fill(self, host: str) -> str:
         """A server that is not preemptible takes the devices of a host."""
         return self.nova.add_server('o', 1, host, devices='gpu:2')
-
-    def left(self, *servers: str) -> list[bool]:
-        """Which servers are there still, without a notice."""
-        return [server in self.nova.servers and
-                self.status(server) == 'ACTIVE' and
-                not test_preempt.NOTICE & self.nova.servers[
-                    server]['metadata'].keys() for server in servers]
-
-    def detail(self, server: str) -> str:
-        entry = self.shown.entry(server)
-        assert entry and entry.decision
-        return entry.decision.detail
 
     def hint_of_h1(self) -> None:
         """Something has changed on the first host."""

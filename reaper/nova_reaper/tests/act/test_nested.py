@@ -9,7 +9,6 @@ from typing import Any
 from nova_reaper.act import attempts
 from nova_reaper.clients import placement
 from nova_reaper.events import bus
-from nova_reaper.tests.act import test_preempt
 from nova_reaper.tests import test_engine
 
 OWN = {'VCPU': 2, 'MEMORY_MB': 2048}
@@ -48,17 +47,6 @@ class NestedBase(test_engine.EngineTestCase):
 
     def amounts(self, server: str) -> placement.Amounts:
         return self.room.placement.consumer(server).amounts
-
-    def left(self, *servers: str) -> list[bool]:
-        """Which servers are there still, without a notice."""
-        return [self.status(server) == 'ACTIVE' and
-                not test_preempt.NOTICE & self.nova.servers[
-                    server]['metadata'].keys() for server in servers]
-
-    def detail(self, server: str) -> str:
-        entry = self.shown.entry(server)
-        assert entry and entry.decision
-        return entry.decision.detail
 
 
 class NestedTestCase(NestedBase):

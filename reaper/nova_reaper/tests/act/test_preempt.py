@@ -20,7 +20,6 @@ from nova_reaper.tests import acting
 from nova_reaper.tests import fakes
 
 PAST = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-NOTICE = {'reaper:terminate_at', 'reaper:for'}
 FOUR = {'VCPU': 4, 'MEMORY_MB': 4096}
 SIX = {'VCPU': 6, 'MEMORY_MB': 6144}
 
@@ -46,7 +45,7 @@ class FullHostTestCase(acting.ActingTestCase):
         for victim in self.victims:
             self.assertEqual('ACTIVE', self.status(victim))
             self.assertEqual(FOUR, self.room.has(victim))
-            self.assertEqual(set(), NOTICE & self.nova.servers[
+            self.assertEqual(set(), fakes.NOTICE & self.nova.servers[
                 victim]['metadata'].keys())
         self.assertEqual({}, self.room.has(self.waiting))
 
@@ -293,7 +292,7 @@ class PreemptTestCase(FullHostTestCase):
         # What the first one needs if it starts again stands.
         for victim in self.victims:
             self.assertLessEqual(
-                NOTICE, self.nova.servers[victim]['metadata'].keys())
+                fakes.NOTICE, self.nova.servers[victim]['metadata'].keys())
         self.assertEqual(SIX, self.room.has(self.waiting))
         self.assertEqual(Result.ACTIVE, self.outcome(late).result)
         self.outcome(second)
@@ -404,7 +403,8 @@ class GraceTestCase(FullHostTestCase):
             current = looked
         self.assertEqual(Step.SWAP, current.step)
         self.assertEqual([], self.actions())
-        self.assertEqual(NOTICE, NOTICE & server['metadata'].keys())
+        self.assertEqual(
+            fakes.NOTICE, fakes.NOTICE & server['metadata'].keys())
         # The task goes on for longer than stop_timeout.
         late = dataclasses.replace(current, terminate_at=PAST)
         outcome = self.outcome(late)
@@ -440,7 +440,7 @@ class GraceTestCase(FullHostTestCase):
         self.nobody_was_ended()
 
     def test_whatever_its_owner_writes(self) -> None:
-        for written, left in (('mine', set()), (fakes.new_id(), NOTICE)):
+        for written, left in (('mine', set()), (fakes.new_id(), fakes.NOTICE)):
             current = self.at(Step.END, self.start())
             stopped = self.actor.advance(current)
             assert isinstance(stopped, Attempt)
@@ -450,7 +450,7 @@ class GraceTestCase(FullHostTestCase):
             status['status'] = 'ERROR'
             self.assertEqual(Result.GONE, self.outcome(stopped).result)
             self.assertEqual('ACTIVE', self.status(self.victims[0]))
-            self.assertEqual(left, metadata.keys() & NOTICE)
+            self.assertEqual(left, metadata.keys() & fakes.NOTICE)
             metadata.clear()
             status['status'] = 'PENDING'
 
@@ -581,7 +581,7 @@ class RebuiltByOwnerTestCase(FullHostTestCase):
         self.assertEqual(['ACTIVE'] * 2, [*map(self.status, self.victims)])
         for victim in self.victims:
             self.assertLessEqual(
-                NOTICE, self.nova.servers[victim]['metadata'].keys())
+                fakes.NOTICE, self.nova.servers[victim]['metadata'].keys())
         return current
 
     def runs(self, current: Attempt) -> None:

@@ -124,7 +124,7 @@ class FragmentsTestCase(test_preempt.FullHostTestCase):
                          (outcome.result, outcome.attempt.ended))
         for victim in self.victims:
             self.assertEqual('ACTIVE', self.status(victim))
-            self.assertEqual(set(), test_preempt.NOTICE & self.nova.servers[
+            self.assertEqual(set(), fakes.NOTICE & self.nova.servers[
                 victim]['metadata'].keys())
 
 
