@@ -150,6 +150,9 @@ def _move(
         devices=request_spec.pack_devices(request.instance, request.bdms),
         # The create was the first attempt.
         attempts=data.get('attempts', 1) + 1)
+    # A server whose nova-api dies has in cell0 what is not deleted by then.
+    for bdm, made in request.made:
+        bdm.update(made)
     try:
         build_request = objects.BuildRequest(
             context, instance=request.instance, instance_uuid=record.uuid,
@@ -160,7 +163,9 @@ def _move(
             updated_at=timeutils.utcnow())
         build_request.before = {
             'vm_state': record.vm_state, 'reserve': request.reserve,
-            'actions': action_history.pack(context, record.uuid)}
+            'actions': action_history.pack(context, record.uuid),
+            'vtpm_secret_uuid': record.system_metadata.get(
+                'vtpm_secret_uuid')}
         build_request.create_in_place_of_mapping(context, source, spec)
     except (exception.InstanceNotFound, exception.InstanceMappingNotFound,
             db_exc.DBDuplicateEntry):
@@ -174,8 +179,10 @@ def _move(
         raise
     LOG.info('The server was taken out of its cell to be rebuilt.',
              instance=request.instance)
-    if not source.is_cell0():
-        _delete_what_was_made(request)
+    tpm_secret = build_request.before.pop('vtpm_secret_uuid')
+    if request.made or tpm_secret or not source.is_cell0():
+        _delete_what_was_made(request, tpm_secret)
+        build_request.save_devices(request.bdms)
     return build_request
 
 
@@ -213,20 +220,22 @@ def _move_back(build_request, source, spec) -> None:
                   instance_uuid=build_request.instance_uuid)
 
 
-def _delete_what_was_made(request: rebuild_request.Request) -> None:
+def _delete_what_was_made(
+    request: rebuild_request.Request, tpm_secret: str | None,
+) -> None:
     """Delete what hosts have made for a server whose builds have failed.
 
     The next build makes its own. A failure is logged only.
+
+    :param tpm_secret: the ID of the secret of its TPM, or None
     """
     context, record = request.context, request.record
-    for bdm in request.made_bdms:
-        # The record has gone with its mappings.
-        delattr(bdm, objects.base.get_attrname('id'))
     request.api._local_cleanup_bdm_volumes(
-        request.made_bdms, record, context)
+        [bdm for bdm, made in request.made if 'volume_id' in made],
+        record, context)
     secrets = {bdm.encryption_secret_uuid: context
-               for bdm in request.stored_bdms if bdm.encryption_secret_uuid}
-    tpm_secret = record.system_metadata.get('vtpm_secret_uuid')
+               for bdm, made in request.made
+               if 'encryption_secret_uuid' in made}
     if tpm_secret:
         secrets[tpm_secret] = vtpm.get_request_context(context, record.flavor)
     for secret_uuid, owner in secrets.items():
@@ -237,3 +246,5 @@ def _delete_what_was_made(request: rebuild_request.Request) -> None:
                         'made, is left in the key manager: %(exc)s',
                         {'secret': secret_uuid, 'exc': exc}, instance=record)
     compute_utils.delete_arqs_if_needed(context, record)
+    for bdm, made in request.made:
+        bdm.update(dict.fromkeys(made))

@@ -107,8 +107,10 @@ class Request:
         self.context = context
         #: Whether a volume is to be reserved for the server anew.
         self.reserve = False
-        #: The mappings of volumes that failed builds have made.
-        self.made_bdms: list['objects.BlockDeviceMapping'] = []
+        #: What failed builds have made: which fields of a mapping of the next
+        #: build are None, and name a volume or a secret in the stored mapping.
+        self.made: list[tuple['objects.BlockDeviceMapping',
+                              dict[str, str]]] = []
         self.record = instance
         self.image_href = image_href
         self.changes = changes
@@ -182,16 +184,10 @@ class Request:
     # The image.
 
     def _find_image(self) -> None:
-        self.stored_bdms = objects.BlockDeviceMappingList.\
-            get_by_instance_uuid(self.context, self.record.uuid)
         self.instance = unbuilt_instance.copy_of(self.record)
-        if self.context.cell_uuid == objects.CellMapping.CELL0_UUID:
-            self.bdms = unbuilt_instance.copy_of_mappings(self.stored_bdms)
-        else:
-            self._forget_builds()
         self.bdms = self.correction.apply_to_devices(
-            self.context, self.api, self.bdms, self.record.flavor,
-            self.flavor)
+            self.context, self.api, self._forget_builds(),
+            self.record.flavor, self.flavor)
         self.root = self.bdms.root_bdm()
         made_from = self.record.image_ref or (
             self.root and self.root.image_id)
@@ -259,8 +255,11 @@ class Request:
         if root is not None:
             root.image_id = self.image_id
 
-    def _forget_builds(self) -> None:
-        """Take back what hosts have filled in whose builds have failed."""
+    def _forget_builds(self) -> 'objects.BlockDeviceMappingList':
+        """Take back what hosts have filled in whose builds have failed.
+
+        :returns: the block device mappings that the owner asked for
+        """
         self.instance.availability_zone = self.request_spec.availability_zone
         # A host that gives up deletes a volume that is to go with the server,
         # and marks its mapping as deleted. No user can detach a volume from a
@@ -269,17 +268,24 @@ class Request:
             stored = sorted(
                 objects.BlockDeviceMappingList.get_by_instance_uuid(
                     self.context, self.record.uuid), key=lambda bdm: bdm.id)
-        self.bdms = unbuilt_instance.copy_of_mappings(stored)
+        self.stored_bdms = objects.BlockDeviceMappingList(
+            objects=[bdm for bdm in stored if not bdm.deleted])
+        bdms = unbuilt_instance.copy_of_mappings(stored)
         if not request_spec.restore_devices(
                 self.request_spec.rebuild_data['devices'], self.instance,
-                self.bdms):
+                bdms):
             raise RequestUnknown(
                 instance_uuid=self.record.uuid, what=_('block devices'))
-        for bdm, before in zip(self.bdms, stored):
-            if bdm.is_volume and bdm.volume_id and bdm.source_type != 'volume':
-                self.made_bdms.append(before)
+        for bdm, before in zip(bdms, stored):
+            made = ['encryption_secret_uuid']
+            if bdm.is_volume and bdm.source_type != 'volume':
+                made += ['volume_id', 'attachment_id']
                 bdm.volume_id = bdm.attachment_id = None
                 bdm.connection_info = None
+            named = {name: before[name] for name in made if before[name]}
+            if named:
+                self.made.append((bdm, named))
+        return bdms
 
     # The instance.
 

@@ -132,8 +132,9 @@ class BuildRequest:
     lease = nova_pending.new(None)
 
     #: Of a rebuild: the vm_state and the packed actions that the server had
-    #: in the cell that it was taken out of, and whether volumes are to be
-    #: reserved for it anew (reserve).
+    #: in the cell that it was taken out of, whether volumes are to be reserved
+    #: for it anew (reserve), and the secret of its TPM that a failed build has
+    #: made and that nova-api has not deleted yet (vtpm_secret_uuid).
     before = nova_pending.new(None)
 
     #: The column of the tags as it is in the row.
@@ -282,6 +283,25 @@ class BuildRequest:
         """
         if not self._save_lease(dict(self.lease, **changes)):
             raise LeaseLost(instance_uuid=self.instance_uuid)
+
+    @nova_pending.new
+    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+    def save_devices(self, bdms):
+        """Save other block device mappings, and what was before.
+
+        Nothing is saved if somebody else has taken the lease, or the server
+        was deleted.
+
+        :param bdms: the BlockDeviceMappingList
+        """
+        self.block_device_mappings = bdms
+        self.obj_reset_changes(['block_device_mappings'])
+        devices = jsonutils.dumps(bdms.obj_to_primitive())
+        with api_db_api.context_manager.writer.using(
+                self._context) as session:
+            self._row(session).update(
+                {'block_device_mappings': self._join(devices, self.before)},
+                synchronize_session=False)
 
     @nova_pending.new
     def create_in_place_of_mapping(self, context, cell, request_spec):

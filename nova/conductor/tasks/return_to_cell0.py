@@ -205,6 +205,9 @@ def _create_record(cctxt, instance, build_request, exc, host) -> None:
     instance.vm_state = cell0.vm_state_after(
         exc, before['vm_state'] or vm_states.ERROR)
     instance.task_state = None
+    if before.get('vtpm_secret_uuid'):
+        instance.system_metadata['vtpm_secret_uuid'] = (
+            before['vtpm_secret_uuid'])
     instance.create()
     # What follows is written by the UUID of the server, for whatever record
     # cell0 has of the server.

@@ -2,6 +2,7 @@
 
 """Rebuilds of servers whose build failed in a cell."""
 
+import contextlib
 import threading
 from unittest import mock
 
@@ -10,6 +11,7 @@ import oslo_messaging as messaging
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import manager
+from nova.compute import rebuild_in_cell0
 from nova.compute import rpcapi as compute_rpcapi
 from nova.compute import task_states
 from nova.conductor import manager as conductor_manager
@@ -419,6 +421,83 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.assertEqual([VOLUME], [volume['id'] for volume in server[
             'os-extended-volumes:volumes_attached']])
         self.assertEqual(1, len(self.attachments()))
+
+    def left_by_the_build(self):
+        """Let a build make a volume that its host cannot delete.
+
+        :returns: the volumes, and the list of those that are deleted later
+        """
+        volumes, deleted = [], []
+
+        def create(*args, **kwargs):
+            volumes.append(getattr(uuids, 'made%d' % len(volumes)))
+            return {'id': volumes[-1], 'status': 'available'}
+
+        def delete_attachment(_api, context, attachment_id):
+            # The client of Cinder only logs that there is none.
+            with contextlib.suppress(exception.VolumeAttachmentNotFound):
+                self.cinder.fake_attachment_delete(context, attachment_id)
+
+        for name, call in (
+                ('attachment_delete', delete_attachment),
+                ('create', create),
+                ('get', lambda _api, _context, volume_id, **kwargs: {
+                    'id': volume_id, 'status': 'available', 'size': 1,
+                    'multiattach': False, 'attach_status': 'detached',
+                    'volume_image_metadata': {}})):
+            self.useFixture(fixtures.MonkeyPatch(
+                'nova.volume.cinder.API.' + name, call))
+        with mock.patch('nova.volume.cinder.API.delete',
+                        side_effect=stopped_builds.Down()):
+            self.failed(block_device_mapping_v2=[
+                {'source_type': 'image', 'destination_type': 'volume',
+                 'uuid': IMAGE, 'boot_index': 0, 'volume_size': 1,
+                 'delete_on_termination': True}], imageRef='')
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.volume.cinder.API.delete',
+            lambda _api, _context, volume: deleted.append(volume)))
+        return volumes, deleted
+
+    def api_dies_before_the_volume_is_deleted(self):
+        volumes, deleted = self.left_by_the_build()
+        self.stopped(rebuild_in_cell0, '_delete_what_was_made',
+                     lambda: self.rebuild(self.server))
+        self.assertEqual([], deleted)
+        return volumes, deleted
+
+    def test_volume_that_is_left_and_the_api_dies(self):
+        for end in ('rebuild', 'delete', 'delete while it is in BUILD'):
+            volumes, deleted = self.api_dies_before_the_volume_is_deleted()
+            if end != 'delete while it is in BUILD':
+                self.assertEqual((1, 0), self.recover())
+                self.assertEqual(('ERROR', None), self.state())
+            if end == 'rebuild':
+                self.is_built()
+                self.assertEqual(2, len(volumes))
+                self.assertEqual(volumes[:1], deleted)
+                self.assertEqual(volumes[1:], [
+                    volume['id'] for volume in self.api.get_server(
+                        self.server['id'])[
+                            'os-extended-volumes:volumes_attached']])
+            self.api.delete_server(self.server['id'])
+            self._wait_until_deleted(self.server)
+            self._wait_for_assert(
+                lambda: self.assertEqual(volumes, deleted))
+
+    def test_volume_is_deleted_and_the_api_dies(self):
+        volumes, deleted = self.left_by_the_build()
+        self.stopped(objects.BuildRequest, 'save_devices',
+                     lambda: self.rebuild(self.server))
+        self.assertEqual(volumes, deleted)
+        self.assertEqual((1, 0), self.recover())
+        self.is_built()
+        self.assertEqual(2, len(volumes))
+
+    def test_volume_that_is_left(self):
+        volumes, deleted = self.left_by_the_build()
+        self.is_built()
+        self.assertEqual(2, len(volumes))
+        self.assertEqual(volumes[:1], deleted)
 
     def test_volume_whose_mapping_is_archived(self):
         self.made_by_the_build()

@@ -7,6 +7,7 @@ import fixtures
 import os_traits
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from nova.compute import rebuild_in_cell0
 from nova import context as nova_context
 from nova import crypto
 from nova import exception
@@ -198,11 +199,13 @@ class FailedBuildsSecretsTestCase(failed_builds_base.FailedBuildsBase):
                  for row in stored['block_device_mapping']],
                 {row['key'] for row in stored['instance_system_metadata']})
 
-    def fails(self):
+    def fails(self, meanwhile=None):
         with mock.patch(failed_builds_base.SPAWN, self.spawn):
             self.rebuild(self.server)
             self.wait_for(self.server, 'ERROR')
         self.assertEqual(3, len(self.secrets))
+        if meanwhile:
+            meanwhile()
         self.fill('bad')
         self.rebuild(self.server)
         self.wait_for(self.server, 'PENDING')
@@ -210,6 +213,18 @@ class FailedBuildsSecretsTestCase(failed_builds_base.FailedBuildsBase):
 
     def test_nothing_is_left(self):
         self.fails()
+        self.assertEqual(self.before, self.stored_secrets())
+        self.assertEqual({}, self.secrets)
+
+    def test_api_dies(self):
+        def die():
+            self.stopped(rebuild_in_cell0, '_delete_what_was_made',
+                         lambda: self.rebuild(self.server))
+            self.assertEqual((1, 0), self.recover())
+            self.assertEqual(('ERROR', None), self.state())
+            self.assertEqual(3, len(self.secrets))
+
+        self.fails(die)
         self.assertEqual(self.before, self.stored_secrets())
         self.assertEqual({}, self.secrets)
 
