@@ -2,6 +2,8 @@
 
 from oslo_serialization import jsonutils
 
+from nova.db.api import api as api_db_api
+from nova.db.api import models as api_models
 from nova.objects import base
 import nova_pending
 
@@ -78,6 +80,24 @@ class RequestSpec:
         if 'rebuild_data' in filter_properties:
             spec.rebuild_data = filter_properties['rebuild_data']
         return spec
+
+    def save(self):
+        row = api_models.RequestSpec
+        with api_db_api.context_manager.writer.using(
+                self._context) as session:
+            # An update of a server reads its request spec, changes the zone
+            # and saves the request spec. A rebuild may have saved other fields
+            # since, and waits for the end of this transaction from here on.
+            if (self.rebuild_data is not None and
+                    self._changed_fields == {'availability_zone'}):
+                zone = self.availability_zone
+                session.query(row.id).filter_by(
+                    instance_uuid=self.instance_uuid).with_for_update().first()
+                self._from_db_object(
+                    self._context, self, self._get_by_instance_uuid_from_db(
+                        self._context, self.instance_uuid))
+                self.availability_zone = zone
+            released.RequestSpec.save(self)
 
     def _get_update_primitives(self):
         updates = released.RequestSpec._get_update_primitives(self)

@@ -2,6 +2,7 @@
 
 """A rebuild that gives a server in cell0 another flavor and another zone."""
 
+import contextvars
 from unittest import mock
 
 from oslo_serialization import jsonutils
@@ -402,6 +403,32 @@ class ZoneTestCase(CorrectedBase):
         server = self.wait_for(server, 'ACTIVE')
         self.assertEqual('other', server['OS-EXT-SRV-ATTR:host'])
         self.assertIsNone(server['pinned_availability_zone'])
+
+    def test_unpinned_while_it_is_rebuilt(self):
+        server = self.filled()
+        other = self._create_flavor(
+            vcpu=1, memory_mb=256, disk=1, ephemeral=2000)
+        save, late = objects.RequestSpec.save, []
+
+        def save_late(spec):
+            if not late:
+                late.append(spec)
+                contextvars.Context().run(
+                    self.rebuild, server, flavorRef=other)
+                self.wait_for(server, 'PENDING')
+            save(spec)
+
+        with mock.patch.object(objects.RequestSpec, 'save', save_late):
+            answer = self.api.put_server(server['id'], {
+                'server': {'pinned_availability_zone': None}})
+        self.assertIsNone(answer['server']['pinned_availability_zone'])
+        spec = self.spec(server)
+        self.assertIsNone(spec.availability_zone)
+        self.assertEqual(other, spec.flavor.flavorid)
+        self.assertEqual(2, spec.rebuild_data['attempts'])
+        self.rebuild(server, flavorRef=self.small)
+        self.assertEqual('other', self.wait_for(server, 'ACTIVE')[
+            'OS-EXT-SRV-ATTR:host'])
 
     def test_none_named(self):
         server = self.filled()
