@@ -31,6 +31,9 @@ class RequestContext:
     #: The nova.compute.rebuild_in_cell0.Asked of a request for a rebuild.
     rebuild = nova_pending.new(None)
 
+    #: The Instance whose root volume a rebuild re-images.
+    reimaged = nova_pending.new(None)
+
     @nova_pending.new
     def supports_api_version(self, version: str) -> bool:
         """Whether the client asks at a microversion or a later one.

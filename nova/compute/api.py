@@ -148,6 +148,7 @@ class API:
         # A server without an image has its root on a volume.
         if reimage_boot_volume and not instance.image_ref:
             volume_reimage.check_host(context, instance)
+            context.reimaged = instance
         elif volume_reimage.UNFINISHED in instance.system_metadata:
             raise exception.InvalidVolume(reason=_(
                 'the last re-image of the root volume has failed: rebuild '
@@ -161,6 +162,7 @@ class API:
         try:
             released.API._check_volume_status(self, context, bdms)
         except exception.InvalidVolume:
-            if not volume_reimage.is_left_by_failure(
-                    context, self.volume_api, bdms):
+            if context.reimaged is None or (
+                    not volume_reimage.is_left_by_failure(
+                        context, self.volume_api, context.reimaged, bdms)):
                 raise

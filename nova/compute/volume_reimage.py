@@ -103,14 +103,14 @@ def check_host(context: nova_context.RequestContext,
 
 def is_left_by_failure(context: nova_context.RequestContext,
                        volume_api: cinder.API,
+                       instance: 'objects.Instance',
                        bdms: 'objects.BlockDeviceMappingList') -> bool:
     """Whether volumes that are not in use were left so by a re-image.
 
+    :param instance: the Instance, whose root volume is to be re-imaged
     :param bdms: all block device mappings of the server
     :returns: True if the rebuild that is asked for makes up for it
     """
-    instance = objects.Instance.get_by_uuid(
-        context, bdms[0].instance_uuid, expected_attrs=['system_metadata'])
     if (instance.vm_state != vm_states.ERROR or
             UNFINISHED not in instance.system_metadata):
         return False

@@ -177,6 +177,17 @@ class FailedTestCase(volume_reimage_base.VolumeReimageBase):
             self.admin_api.post_server_action(
                 self.server['id'], {'os-resetState': {'state': 'active'}})
 
+    def test_not_rescued_after_failure(self):
+        """No rescue makes up for volumes that are not attached."""
+        self.cinder.outcome = 'error'
+        self.failed()
+        exc = self.assertRaises(
+            api_client.OpenStackApiException, self.api.post_server_action,
+            self.server['id'], {'rescue': {}})
+        self.assertEqual(409, exc.response.status_code)
+        self.assertIn('in-use', str(exc))
+        self.retried()
+
     def test_deleted_after_failure(self):
         self.cinder.outcome = 'error'
         self.failed()
