@@ -126,6 +126,11 @@ class Engine:
         self._doubted = False
 
     @property
+    def source(self) -> reader.Reader:
+        """Reads Nova and Placement; safe for threads."""
+        return self._reader
+
+    @property
     def busy(self) -> bool:
         """Whether something is under way, read, or to be decided."""
         return bool(

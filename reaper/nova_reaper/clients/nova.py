@@ -20,6 +20,7 @@ import re
 import threading
 import time
 from typing import Any
+from urllib import parse
 
 from keystoneauth1 import plugin
 from oslo_log import log
@@ -330,6 +331,38 @@ class Nova:
         for item in self.client.list('/flavors/detail', 'flavors',
                                      is_public='None'):
             yield _flavor(item, item['name'])
+
+    def find_flavor(self, wanted: str, project: str) -> Flavor | None:
+        """A flavor by its ID or name, None if a project may not use any such.
+        """
+        found = [item for item in self.client.list(
+            '/flavors/detail', 'flavors', is_public='None')
+            if wanted in (item['id'], item['name'])]
+        # The name of a flavor may be the ID of another flavor.
+        found.sort(key=lambda item: bool(item['id'] != wanted))
+        for item in found[:1]:
+            if item['os-flavor-access:is_public'] or any(
+                    access['tenant_id'] == project for access
+                    in self.client.request(
+                        'GET', f'/flavors/{parse.quote(item["id"])}/'
+                        'os-flavor-access')['flavor_access']):
+                return _flavor(item, item['name'])
+        return None
+
+    def aggregates_of(self, zone: str) -> list[str] | None:
+        """UUIDs of the aggregates that make an availability zone.
+
+        :returns: [] for the zone of the hosts that are in no such aggregate;
+            None if there is no such zone
+        """
+        found = sorted(
+            item['uuid'] for item in self.client.request(
+                'GET', '/os-aggregates')['aggregates']
+            if item['metadata'].get('availability_zone') == zone)
+        return found if found or any(
+            item['zoneName'] == zone for item in self.client.request(
+                'GET', '/os-availability-zone')['availabilityZoneInfo']
+        ) else None
 
     def hypervisors(self) -> Iterator[Hypervisor]:
         """All compute nodes."""

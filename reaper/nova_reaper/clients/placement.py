@@ -218,17 +218,18 @@ class Placement:
                         in requests[0]['allocations'].items()}
         return None
 
-    def offered(self, query: str) -> set[str] | None:
+    def offered(self, query: str, most: int = MOST) -> set[str] | None:
         """The roots of all trees on which there is room for a request.
 
-        Those of sharing providers are among them. It looks at no more
-        candidates than the scheduler does.
+        Those of sharing providers are among them.
 
         :param query: as Nova gives it in ``requests``
+        :param most: how many candidates are looked at; by default as many as
+            the scheduler looks at
         :returns: None if there may be more than are looked at
         """
-        answer = self._candidates(parse.parse_qsl(query), MOST)
-        if len(answer['allocation_requests']) >= MOST:
+        answer = self._candidates(parse.parse_qsl(query), most)
+        if len(answer['allocation_requests']) >= most:
             return None
         return set(_roots(answer))
 

@@ -502,15 +502,18 @@ class Exclusions:
 
     def keep_only(self, shapes: Collection[model.Shape]) -> None:
         """Forget what was said of all other shapes."""
-        for shape in self._refused.keys() - shapes:
-            for host in self._refused.pop(shape):
-                self._refused_on[host].discard(shape)
-            self._masks.pop(shape, None)
-            self._crowded.pop(shape, None)
-        for shape in self._not_offered.keys() - shapes:
-            del self._not_offered[shape]
-        for shape in self._withheld.keys() - shapes:
-            del self._withheld[shape]
+        for shape in {*self._refused, *self._not_offered,
+                      *self._withheld}.difference(shapes):
+            self.forget(shape)
+
+    def forget(self, shape: model.Shape) -> None:
+        """Forget what was said of a shape."""
+        for host in self._refused.pop(shape, ()):
+            self._refused_on[host].discard(shape)
+        self._masks.pop(shape, None)
+        self._crowded.pop(shape, None)
+        self._not_offered.pop(shape, None)
+        self._withheld.pop(shape, None)
 
 
 @dataclasses.dataclass(slots=True)

@@ -53,6 +53,9 @@ FOR = 'reaper:for'
 # back.
 SHELVED_AT = 'reaper:shelved_at'
 
+# The ID of a server that is not created yet, and the key of its shape.
+UNSAVED = 'unsaved'
+
 # Statuses in which Nova takes metadata, a stop and a delete.
 ENDABLE = frozenset({'ACTIVE', 'PAUSED', 'SUSPENDED', 'SHUTOFF'})
 OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
@@ -281,12 +284,33 @@ def query(server: nova.NovaServer) -> str:
     """
     amounts = ','.join(f'{name}:{amount}' for name, amount
                        in sorted(resources(server).items()))
-    traits = ['!COMPUTE_STATUS_DISABLED']
-    for key, value in server.flavor.extra_specs.items():
-        if key.startswith('trait:') and value in _TRAIT:
-            traits.append(_TRAIT[value] + key.partition(':')[2])
-    return parse.urlencode({'resources': amounts,
-                            'required': ','.join(sorted(traits))})
+    specs = server.flavor.extra_specs
+    asked = {'resources': [amounts],
+             'required': ['!COMPUTE_STATUS_DISABLED']}
+    for key, value in sorted(specs.items()):
+        group, _sep, name = key.partition(':')
+        if group.startswith('trait') and value in _TRAIT:
+            asked.setdefault(group.replace('trait', 'required', 1), []).append(
+                _TRAIT[value] + name)
+        elif group.startswith('resources') and group != 'resources' and (
+                value.isdecimal() and int(value)):
+            asked.setdefault(group, []).append(f'{name}:{value}')
+    if len(asked) > 2:
+        # Nova's choice where the flavor does not choose.
+        asked['group_policy'] = [specs.get('group_policy', 'none')]
+    return parse.urlencode({key: ','.join(sorted(values))
+                            for key, values in asked.items()})
+
+
+def unsaved(flavor: nova.Flavor, project: str, image: str,
+            now: datetime.datetime) -> nova.NovaServer:
+    """A server that its owner has not created, and who asks to wait.
+
+    :param image: '' where the server would boot from a volume
+    """
+    return nova.NovaServer(
+        UNSAVED, UNSAVED, project, '', 'PENDING', None, '', flavor, image,
+        now, now, None, {}, False, asked=True)
 
 
 def shape(request: str, key: str, hosts: Mapping[str, str],
@@ -553,6 +577,21 @@ class Shapes:
                                  (self._own, servers)):
                 for name in kept.keys() - wanted:
                     del kept[name]
+
+
+def answer_for(server: nova.NovaServer, request: str,
+               classes: Collection[str], shared: Collection[str],
+               below: Collection[str]) -> Answer:
+    """What an unsaved server asks for; Nova cannot be asked.
+
+    :param request: a query for Placement
+    :param classes: the resource classes that some host has
+    :param shared: the resource classes that sharing providers have
+    :param below: the resource classes that providers below hosts' have
+    """
+    made = elsewhere(shape(request, UNSAVED, {}, below), classes, shared)
+    return Answer(dataclasses.replace(made, devices=tuple(sorted(
+        devices(server.flavor).items()))), (request,))
 
 
 def waiting(server: nova.NovaServer, answer: Answer,

@@ -10,6 +10,8 @@ simulation both run it; they differ in what they do with a decision.
 """
 
 import collections
+from collections.abc import Collection
+from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -494,6 +496,56 @@ class Planner:
         return {'host': found.host, 'victims': list(found.victims),
                 'decided_by': decided}
 
+    def would(self, waiting: model.Waiting, offered: Collection[str] | None,
+              now: datetime.datetime
+              ) -> Generator[model.Decision, None, None]:
+        """What would be decided for servers like one, one after another.
+
+        Each decision sees what those before it take. Close the iterator under
+        the lock under which it was made: the plans are undone by that.
+
+        :param waiting: of a shape that no other server has
+        :param offered: the only hosts that Placement offers, None if it may
+            offer others
+        """
+        ends = self.ends
+        made: list[str] = []
+        self.ends = collections.deque(ends)
+        if offered is not None:
+            self.index.exclusions.offer(waiting.shape, offered)
+        try:
+            while True:
+                server = f'{waiting.id}-{len(made)}'
+                decision = self._without_ends(waiting, self.decide(
+                    dataclasses.replace(waiting, id=server), now))
+                made.append(server)
+                if decision.verdict is not model.Verdict.WAIT:
+                    self._take(waiting.shape, decision, now)
+                if decision.victims and offered is not None:
+                    # The victims may free more than the server needs.
+                    offered = {*offered, decision.host or ''}
+                    self.index.exclusions.forget(waiting.shape)
+                    self.index.exclusions.offer(waiting.shape, offered)
+                yield decision
+        finally:
+            for server in made:
+                self.index.drop_plan(server)
+            self.index.exclusions.forget(waiting.shape)
+            self.ends = ends
+
+    def _without_ends(self, waiting: model.Waiting, decision: model.Decision
+                      ) -> model.Decision:
+        """The decision, if the reaper would end servers for this server."""
+        mode = self._options.mode
+        if decision.victims and mode is not model.Mode.PREEMPT:
+            return self._nobody_ends(
+                decision, f'The mode is {mode}: nobody is ended.',
+                model.Hindrance.MODE)
+        if decision.victims and not waiting.is_wanted(self._options.wait):
+            return self._nobody_ends(decision, queue_module.NOT_ASKED,
+                                     model.Hindrance.NOT_ASKED)
+        return decision
+
     def better(self, waiting: model.Waiting, before: model.Decision,
                held: Mapping[str, Mapping[str, int]],
                now: datetime.datetime) -> model.Decision | None:
@@ -626,16 +678,7 @@ class Planner:
 
     def _plan(self, waiting: model.Waiting, decision: model.Decision,
               now: datetime.datetime) -> None:
-        assert decision.host is not None
-        table = self.index.slots
-        for victim in decision.victims:
-            server = table.find(victim)
-            if server is not None:
-                self.ends.append(End(victim, server.project, now))
-        self.index.plan(index_module.Plan(
-            waiting.id, decision.host, self.index.place(
-                waiting.shape, decision.host, decision.victims),
-            decision.victims))
+        self._take(waiting.shape, decision, now)
         self.queue.grant(waiting, self.index.totals(), now)
         if self._reserved is not None and self._reserved[0] == waiting.id:
             self._reserved = None
@@ -643,7 +686,20 @@ class Planner:
         if decision.victims:
             # The victims may free more than the server needs.
             self.queue.host_changed(self.index,
-                                    self.index.rows[decision.host])
+                                    self.index.rows[decision.host or ''])
+
+    def _take(self, shape: model.Shape, decision: model.Decision,
+              now: datetime.datetime) -> None:
+        """Have the index and the ends count a decision."""
+        assert decision.host is not None
+        table = self.index.slots
+        for victim in decision.victims:
+            server = table.find(victim)
+            if server is not None:
+                self.ends.append(End(victim, server.project, now))
+        self.index.plan(index_module.Plan(
+            decision.server, decision.host, self.index.place(
+                shape, decision.host, decision.victims), decision.victims))
 
     def _reserve(self, waiting: model.Waiting) -> None:
         """Keep a host for the first server that cannot be placed."""

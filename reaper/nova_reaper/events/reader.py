@@ -38,6 +38,8 @@ AGAIN = 10.0
 # If a larger part of many hosts than one of so many cannot be read, Placement
 # is taken to have failed.
 SHARE = 10
+# So many candidates of Placement's are many.
+MANY = 100
 GONE = ('DELETED', 'SOFT_DELETED')
 
 
@@ -356,6 +358,20 @@ class Reader:
         return [names[uuid] for uuid
                 in self._placement.first_offered(request, most)
                 if uuid in names]
+
+    def read_room(self, request: str) -> set[str] | None:
+        """The names of all hosts on which Placement has room for a request.
+
+        :returns: None if there are many candidates
+        """
+        try:
+            found = self._placement.offered(request, MANY)
+        except rest.BadRequest:
+            # Placement does not know a trait or a class: no host has it.
+            return set()
+        names = self.names_by_provider()
+        return None if found is None else {
+            names[uuid] for uuid in found if uuid in names}
 
     def has_allocation(self, server: str) -> bool:
         """Whether a server that waits has something, as a hold is."""

@@ -9,8 +9,10 @@ Owners read all of them but for numbers of hosts and their sizes.
 
 from collections.abc import Collection
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import datetime
+import itertools
 from typing import Any
 
 from oslo_log import log
@@ -111,31 +113,12 @@ class Entry:
             del answer['host'], answer['victims']
         if not details:
             del answer['queue_length']
-            answer['detail'] = self._why()
+            answer['detail'] = why(self.decision) if self.decision else ''
         return answer
 
     @property
     def _hindrance(self) -> model.Hindrance | None:
         return self.decision.hindrance if self.decision else None
-
-    def _why(self) -> str:
-        """Why the server waits, without numbers of hosts and sizes."""
-        decision = self.decision
-        if decision is None:
-            return ''
-        if decision.verdict is model.Verdict.ROOM:
-            return 'A host has room.'
-        if decision.verdict is model.Verdict.PREEMPT:
-            return 'Room can be made for it.'
-        if decision.hindrance is Hindrance.NOT_ASKED:
-            return queue.NOT_ASKED
-        if decision.reason is Reason.QUOTA:
-            # The detail speaks of the quota of the server's project alone.
-            return decision.detail
-        said = [_WHY[decision.reason]] if decision.reason else []
-        if decision.hindrance:
-            said.append(_HINDERED[decision.hindrance])
-        return ' '.join(said)
 
     def _advice(self) -> str | None:
         """What the owner can do, None if nothing is known."""
@@ -180,6 +163,46 @@ class Entry:
             return (f'It is {built} as soon as there is a host that can take '
                     'it.')
         return f'It is {built} as soon as there is room.'
+
+
+def why(decision: model.Decision) -> str:
+    """Why a server waits, without numbers of hosts and sizes."""
+    if decision.verdict is model.Verdict.ROOM:
+        return 'A host has room.'
+    if decision.verdict is model.Verdict.PREEMPT:
+        return 'Room can be made for it.'
+    if decision.hindrance is Hindrance.NOT_ASKED:
+        return queue.NOT_ASKED
+    if decision.reason is Reason.QUOTA:
+        # The detail speaks of the quota of the server's project alone.
+        return decision.detail
+    said = [_WHY[decision.reason]] if decision.reason else []
+    if decision.hindrance:
+        said.append(_HINDERED[decision.hindrance])
+    return ' '.join(said)
+
+
+def probed(decisions: Sequence[model.Decision], details: bool
+           ) -> dict[str, Any]:
+    """Whether there is room, as /v1/probe has it.
+
+    :param decisions: for servers that are alike, one after another, up to the
+        first that would wait
+    :param details: whether it says how many hosts there are, and how large
+        they are
+    """
+    now = sum(1 for _ in itertools.takewhile(
+        lambda one: one.verdict is model.Verdict.ROOM, decisions))
+    waits = decisions[-1].verdict is model.Verdict.WAIT
+    after = len(decisions) - now - waits
+    told = decisions[-1 if waits or not after else now]
+    return {
+        'verdict': ('never' if told.reason in model.NEVER else
+                    'later' if waits else 'after_ends' if after else 'now'),
+        'now': now, 'after_ends': after,
+        'reason': told.reason.value if told.reason else None,
+        'hindrance': told.hindrance.value if told.hindrance else None,
+        'detail': told.detail if details else why(told)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

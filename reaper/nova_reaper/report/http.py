@@ -2,13 +2,16 @@
 
 """What is served over HTTP, from what, and who may ask for it."""
 
+import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import datetime
 import enum
+import itertools
 import json
 import math
 import re
@@ -32,7 +35,9 @@ import webob
 from webob import dec
 from webob import exc
 
+from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.cloud import shapes
 from nova_reaper.decide import choose
 from nova_reaper import engine as engine_module
 from nova_reaper.queue import queue
@@ -82,6 +87,12 @@ LONGEST_REASON = 255
 # seconds: the other threads answer what needs no database.
 AT_ONCE = 2
 PATIENCE = 5.0
+# A probe is for so many servers at most, and may hold the engine up for so
+# many seconds. A project, and all, may ask for so many probes in MINUTE.
+MOST = 20
+LONGEST_PROBE = 0.2
+PROBES, PROBES_OF_ALL = 10, 100
+MINUTE = 60.0
 # A list of waiting servers that took more seconds than this is answered again
 # for so many times as long as it took to make.
 LONG = 0.02
@@ -104,6 +115,9 @@ def list_rules() -> Iterable[policy.RuleDefault]:
     for name, check, text, path in RULES:
         yield policy.DocumentedRuleDefault(
             name, check, text, [{'method': 'GET', 'path': path}])
+    yield policy.DocumentedRuleDefault(
+        'probe:ask', READER, 'Ask whether there is room for servers that are '
+        'not created yet.', [{'method': 'POST', 'path': '/v1/probe'}])
     yield policy.DocumentedRuleDefault(
         'pause:set', 'role:admin', 'Pause and resume the reaper.',
         [{'method': 'PUT', 'path': '/v1/pause'},
@@ -293,6 +307,68 @@ class Shown:
              'action': item.action.value, 'resources': dict(item.resources)}
             for item in found if item]}
 
+    def probe(self, project: str, asked: Mapping[str, Any]
+              ) -> list[model.Decision] | None:
+        """Whether there is room for servers that are not created yet.
+
+        Nothing is changed by it, but that the traits and the aggregates that
+        the servers ask for are known then.
+
+        :param project: that the servers would belong to
+        :param asked: the body of POST /v1/probe
+        :returns: what would be decided for the servers, one after another, up
+            to the first that would wait; None while the room is not known
+        :raises: webob.exc.HTTPBadRequest; rest.RequestFailed
+        """
+        known, source = self._engine.world, self._engine.source
+        if not self._engine.recovered:
+            return None
+        flavor = source.nova.find_flavor(asked['flavor'], project)
+        if flavor is None:
+            raise exc.HTTPBadRequest(
+                'There is no such flavor: name the ID or the name of a flavor '
+                'that the project may use.')
+        now = timeutils.utcnow(True)
+        server = shapes.unsaved(flavor, project, asked.get('image') or '', now)
+        request = shapes.query(server)
+        if asked.get('zone'):
+            aggregates = source.nova.aggregates_of(asked['zone'])
+            if aggregates is None:
+                raise exc.HTTPBadRequest(
+                    'There is no such availability zone.')
+            if aggregates:
+                request += '&' + parse.urlencode(
+                    {'member_of': f'in:{",".join(aggregates)}'})
+        offered = source.read_room(request)
+        with self._engine.lock:
+            classes = [name for name, total in known.index.totals().items()
+                       if total]
+        answer = shapes.answer_for(server, request, classes, source.shared,
+                                   source.below)
+        source.read_having(answer.shape.expressions)
+        learning = known.learn()
+        more = True
+        while more:
+            # The engine goes on between two hosts.
+            with self._engine.lock:
+                more = next(learning, self) is not self
+        end, decisions = time.perf_counter() + LONGEST_PROBE, []
+        with self._engine.lock, contextlib.closing(known.planner.would(
+                shapes.waiting(server, answer, source.properties.get(
+                    project, {})), offered, now)) as would:
+            for decision in itertools.islice(would, asked['count']):
+                decisions.append(decision)
+                if decision.verdict is model.Verdict.WAIT:
+                    break
+                if time.perf_counter() > end:
+                    break
+        if len(decisions) < asked['count'] and (
+                decisions[-1].verdict is not model.Verdict.WAIT):
+            raise exc.HTTPBadRequest(
+                'To decide for so many servers takes too long at the moment: '
+                'ask for fewer.')
+        return decisions
+
     def health(self) -> health.Health:
         """How the reaper is."""
         why = self._why()
@@ -316,6 +392,11 @@ class Api:
         self._source = source
         self._book = book
         self._free = threading.BoundedSemaphore(AT_ONCE)
+        self._probing = threading.BoundedSemaphore(AT_ONCE)
+        # When probes of the last minute were made, and the projects of them.
+        self._probes: collections.deque[tuple[float, str]] = (
+            collections.deque())
+        self._lock = threading.Lock()
         self._enforcer = enforcer(conf)
 
     @dec.wsgify
@@ -324,7 +405,10 @@ class Api:
         try:
             return _json(200, self._answer(request))
         except exc.HTTPException as error:
-            return _error(error.code, error.title, error.detail or '')
+            answer = _error(error.code, error.title, error.detail or '')
+            if 'Retry-After' in error.headers:
+                answer.headers['Retry-After'] = error.headers['Retry-After']
+            return answer
         except UnicodeDecodeError:
             return _error(400, 'Bad Request', 'Paths and queries are encoded '
                           'in UTF-8.')
@@ -337,8 +421,9 @@ class Api:
         path = request.path_info.rstrip('/')
         if path == '/v1/pause':
             return self._pause(request)
-        if request.method != 'GET':
-            raise exc.HTTPMethodNotAllowed('Only GET is known here.')
+        wanted = 'POST' if path == '/v1/probe' else 'GET'
+        if request.method != wanted:
+            raise exc.HTTPMethodNotAllowed(f'Only {wanted} is known here.')
         if path == '/v1/history':
             # A reaper that stands by has the same journal.
             return self._history(request)
@@ -351,6 +436,8 @@ class Api:
             return self._list(request)
         if path == '/v1/notices':
             return self._notices(request)
+        if path == '/v1/probe':
+            return self._probe(request)
         head, _, server = path.rpartition('/')
         if head == '/v1/pending':
             return self._show(request, server)
@@ -420,6 +507,45 @@ class Api:
             {key: value for key, value in notice.items() if key not in hidden}
             for notice in self._source.notices()
             if project in (None, notice['project_id'])]}
+
+    def _probe(self, request: webob.Request) -> dict[str, Any]:
+        _query(request)
+        project = _context(request).project_id
+        if project is None or not self._may(request, 'probe:ask', project):
+            raise exc.HTTPForbidden(
+                'This needs the role reader in a project.')
+        asked = _asked(request.body)
+        if not self._probing.acquire(blocking=False):
+            raise _later('Others ask as well.', 1)
+        try:
+            self._count(project)
+            decisions = self._source.probe(project, asked)
+        except rest.RequestFailed as error:
+            LOG.warning('A probe got no answer: %s', error)
+            raise _later('Nova or Placement does not answer.', 1) from None
+        finally:
+            self._probing.release()
+        if decisions is None:
+            raise _later('The room on the hosts is not known yet.', 1)
+        return {'probe': {'count': asked['count']} | answers.probed(
+            decisions, self._may(request, 'pending:show:detail', project))}
+
+    def _count(self, project: str) -> None:
+        """Count a probe against what a project, and all, may ask a minute."""
+        with self._lock:
+            now = time.monotonic()
+            while self._probes and self._probes[0][0] <= now - MINUTE:
+                self._probes.popleft()
+            own = [at for at, other in self._probes if other == project]
+            if len(own) < PROBES and len(self._probes) < PROBES_OF_ALL:
+                self._probes.append((now, project))
+                return
+            first = own[0] if len(own) >= PROBES else self._probes[0][0]
+        left = math.ceil(first + MINUTE - now)
+        if len(own) >= PROBES:
+            raise _later(f'A project may ask {PROBES} times a minute.', left,
+                         exc.HTTPTooManyRequests)
+        raise _later('Others ask as well.', left)
 
     def _history(self, request: webob.Request) -> dict[str, Any]:
         query = _query(request, 'all_projects', *KEYS)
@@ -521,19 +647,43 @@ def _next(request: webob.Request, query: dict[str, str], marker: str
              parse.urlencode(query | {'marker': marker})}]
 
 
-def _reason(body: bytes) -> str:
-    """The reason of a pause, '' if none is given."""
+def _object(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body, {} if there is no body."""
     try:
         given = json.loads(body or b'{}')
     except (ValueError, RecursionError):
-        raise exc.HTTPBadRequest('The body is not JSON.') from None
-    why = given.get('reason', '') if isinstance(given, dict) else None
+        given = None
+    if not isinstance(given, dict):
+        raise exc.HTTPBadRequest('The body is not a JSON object.')
+    return given
+
+
+def _reason(body: bytes) -> str:
+    """The reason of a pause, '' if none is given."""
+    given = _object(body)
+    why = given.get('reason', '')
     if not isinstance(why, str) or len(why) > LONGEST_REASON or (
             set(given) - {'reason'}):
         raise exc.HTTPBadRequest(
             'The body is {"reason": "TEXT"} with at most '
             f'{LONGEST_REASON} characters of text.')
     return why
+
+
+def _asked(body: bytes) -> dict[str, Any]:
+    """What a probe asks for, with the count."""
+    asked = {'count': 1} | _object(body)
+    texts = [asked.get(key, '') for key in ('flavor', 'image', 'zone')]
+    count = asked['count']
+    if set(asked) - {'flavor', 'image', 'zone', 'count'} or not texts[0] or (
+            not all(isinstance(text, str) and len(text) <= LONGEST_REASON
+                    for text in texts)) or type(count) is not int or (
+                        not 1 <= count <= MOST):
+        raise exc.HTTPBadRequest(
+            'The body is {"flavor": "ID OR NAME", "image": "ID", "zone": '
+            f'"NAME", "count": NUMBER}} with a number from 1 to {MOST}; all '
+            'but the flavor may be left out.')
+    return asked
 
 
 def _boolean(query: dict[str, str], key: str) -> bool:
@@ -555,6 +705,13 @@ def _word(query: dict[str, str], key: str, words: type[enum.StrEnum]) -> str:
     if query[key] not in list(words):
         raise exc.HTTPBadRequest(f'{key} is one of {", ".join(words)}.')
     return query[key]
+
+
+def _later(why: str, seconds: int, kind: type[exc.HTTPException] =
+           exc.HTTPServiceUnavailable) -> exc.HTTPException:
+    """An error that passes."""
+    return kind(f'{why} Ask again in {seconds} s.',
+                headers=[('Retry-After', str(seconds))])
 
 
 def _json(status: int, body: dict[str, Any]) -> webob.Response:

@@ -200,6 +200,9 @@ class Nova:
         answer for one that waits says so
     :ivar before: called before a request that matches; what it returns, if
         anything, is the answer
+    :ivar access: the projects that may use a flavor, by the ID of one that is
+        not for all
+    :ivar zones: availability zones by the UUID of an aggregate
     :ivar refused_by: the filter that refuses a host, by its name
     :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
@@ -225,6 +228,8 @@ class Nova:
         self._seen: dict[str, tuple[str, dict[str, Any]]] = {}
         self.hosts: dict[str, str] = {}
         self.flavors: dict[str, dict[str, Any]] = {}
+        self.access: dict[str, list[str]] = {}
+        self.zones: dict[str, str] = {}
         self.refused_by: dict[str, str] = {}
         self.reason: dict[str, str] = {}
         self.unavailable: dict[str, str] = {}
@@ -328,8 +333,22 @@ class Nova:
                 query.get('status') in (None, server['status']) and
                 query.get('flavor') in (
                     None, server['flavor']['original_name'])])
+        if parts[0] == 'flavors' and parts[2:] == ['os-flavor-access']:
+            return self._answer(flavor_access=[
+                {'flavor_id': parts[1], 'tenant_id': project}
+                for project in self.access[parts[1]]])
+        if parts == ['os-aggregates']:
+            return self._answer(aggregates=[
+                {'uuid': uuid, 'metadata': {'availability_zone': zone}}
+                for uuid, zone in self.zones.items()])
+        if parts == ['os-availability-zone']:
+            return self._answer(availabilityZoneInfo=[
+                {'zoneName': zone} for zone in {*self.zones.values(), 'nova'}])
         if parts == ['flavors', 'detail']:
-            return self._answer(flavors=list(self.flavors.values()))
+            return self._answer(flavors=[
+                flavor | {'os-flavor-access:is_public':
+                          flavor['id'] not in self.access}
+                for flavor in self.flavors.values()])
         if parts == ['os-hypervisors', 'detail']:
             return self._answer(hypervisors=[
                 {'id': provider, 'hypervisor_hostname': name, 'state': 'up',

@@ -2,6 +2,10 @@
 
 """What owners write into the metadata of their servers protects nobody."""
 
+from urllib import parse
+
+from oslo_utils import timeutils
+
 from nova_reaper.clients import nova
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
@@ -85,3 +89,36 @@ class DevicesTestCase(tests.TestCase):
             specs = {} if said is None else {shapes.ALIAS: said}
             self.assertEqual(expected, shapes.devices(nova.Flavor(
                 'm1', 1, 1024, 0, 0, 0, specs)))
+
+
+class QueryTestCase(tests.TestCase):
+    """What a flavor alone says that its servers ask Placement for."""
+
+    def query(self, **specs: str) -> dict[str, str]:
+        flavor = nova.Flavor('m1', 2, 1024, 0, extra_specs=specs)
+        return dict(parse.parse_qsl(shapes.query(shapes.unsaved(
+            flavor, 'p', 'image', timeutils.utcnow(True)))))
+
+    def test_of_the_host(self) -> None:
+        self.assertEqual(
+            {'resources': 'CUSTOM_A:1,MEMORY_MB:1024,VCPU:2',
+             'required': '!COMPUTE_STATUS_DISABLED,!CUSTOM_B,CUSTOM_C'},
+            self.query(**{
+                'resources:CUSTOM_A': '1', 'trait:CUSTOM_B': 'forbidden',
+                'trait:CUSTOM_C': 'required', 'trait:CUSTOM_D': 'x',
+                'group_policy': 'isolate'}))
+
+    def test_groups(self) -> None:
+        for policy in ('none', 'isolate'):
+            query = self.query(**{
+                'resources1:VGPU': '1', 'resources1:CUSTOM_A': '2',
+                'resources_B:VGPU': '1', 'resources2:VGPU': '0',
+                'trait1:CUSTOM_C': 'required',
+                'trait1:CUSTOM_D': 'forbidden'} | (
+                    {'group_policy': policy} if policy != 'none' else {}))
+            self.assertEqual(
+                {'resources': 'MEMORY_MB:1024,VCPU:2',
+                 'required': '!COMPUTE_STATUS_DISABLED',
+                 'resources1': 'CUSTOM_A:2,VGPU:1', 'resources_B': 'VGPU:1',
+                 'required1': '!CUSTOM_D,CUSTOM_C', 'group_policy': policy},
+                query)
