@@ -239,6 +239,14 @@ class Client:
                 urllib.parse.urlsplit(links['next']).query))
         return found
 
+    def probe(self, **asked):
+        """Return whether nova-reaper finds room for servers.
+
+        :param asked: the body of POST /v1/probe
+        :raises: ReaperError
+        """
+        return self._ask('/v1/probe', {}, 'POST', asked)['probe']
+
     def pause(self, reason):
         """Pause nova-reaper; returns how it stands then.
 

@@ -702,21 +702,72 @@ class NoticeTestCase(base.TestCase):
         self.assertIn('without nova-reaper no server is ended', err)
 
 
+class ProbeTestCase(base.TestCase):
+
+    answer = {'count': 4, 'verdict': 'after_ends', 'now': 3, 'after_ends': 1,
+              'reason': 'no_room', 'hindrance': None,
+              'detail': 'Room can be made for it.'}
+
+    def answers(self, status, body):
+        cloud = self.use_cloud(reaper=True)
+        cloud.reaper['POST /v1/probe'] = (status, body)
+        return cloud
+
+    def test_all(self):
+        cloud = self.answers(200, {'probe': self.answer})
+        row, err = self.read(
+            'pending', 'probe', '--flavor', 'm1.large', '--image', 'cirros',
+            '--zone', 'az1', '--count', '4')
+        self.assertEqual('', err)
+        self.assertEqual(self.answer, row)
+        self.assertEqual([(None, {
+            'flavor': 'm1.large', 'image': fakes.IMAGE, 'zone': 'az1',
+            'count': 4})], cloud.sent('POST', '/v1/probe'))
+
+    def test_table(self):
+        cloud = self.answers(200, {'probe': self.answer})
+        out, _err = self.run_client('pending', 'probe', '--flavor', 'm1.large')
+        self.assertRegex(out, r'\| verdict +\| after_ends ')
+        self.assertEqual([(None, {'flavor': 'm1.large', 'count': 1})],
+                         cloud.sent('POST', '/v1/probe'))
+
+    def test_no_such_image(self):
+        cloud = self.answers(200, {'probe': self.answer})
+        _out, err = self.run_client('pending', 'probe', '--flavor', 'f',
+                                    '--image', 'none', code=1)
+        self.assertIn('none', err)
+        self.assertEqual([], cloud.sent('POST', '/v1/probe'))
+
+    def test_refused(self):
+        self.answers(429, {'error': {'message': 'Ask again in 9 s.'}})
+        _out, err = self.run_client('pending', 'probe', '--flavor', 'f',
+                                    code=1)
+        self.assertIn('nova-reaper answers 429: Ask again in 9 s.', err)
+        for words in ((), ('--flavor', 'f', '--count', '0')):
+            self.run_client('pending', 'probe', *words, code=2)
+
+    def test_without_reaper(self):
+        self.use_cloud()
+        _out, err = self.run_client('pending', 'probe', '--flavor', 'f',
+                                    code=1)
+        self.assertIn('without nova-reaper nobody tells', err)
+
+
 class HelpTestCase(base.TestCase):
 
     def test_complete(self):
         self.use_cloud()
         out, _err = self.run_client('complete')
         self.assertIn(
-            "cmds_pending='explain history list notice pause rebuild resume "
-            "show wait'", out)
+            "cmds_pending='explain history list notice pause probe rebuild "
+            "resume show wait'", out)
         self.assertIn('--dry-run', out)
 
     def test_help(self):
         self.use_cloud()
         for words in (('list',), ('show',), ('explain',), ('rebuild',),
                       ('wait',), ('notice', 'list'), ('history',), ('pause',),
-                      ('resume',)):
+                      ('resume',), ('probe',)):
             out, err = self.run_client('help', 'pending', *words)
             self.assertIn(' pending %s [-h]' % ' '.join(words), out)
             self.assertEqual('', err)
@@ -730,7 +781,7 @@ class HelpTestCase(base.TestCase):
         for command in (
                 pending.ListPending, pending.ShowPending,
                 pending.ExplainPending, pending.ListNotice,
-                history.ListHistory, history.PauseReaper,
+                pending.ProbePending, history.ListHistory, history.PauseReaper,
                 history.ResumeReaper,
                 rebuild.RebuildPending, rebuild.WaitPending):
             parser = command(None, None).get_parser('')

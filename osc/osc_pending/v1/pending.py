@@ -300,6 +300,45 @@ class ExplainPending(command.ShowOne):
                 default=0)))
 
 
+class ProbePending(command.ShowOne):
+    _description = _(
+        'Show whether there is room for servers before you create them.')
+    _epilog = _(
+        'Verdicts: now (there is room), after_ends (nova-reaper would end '
+        'preemptible servers once your server waits), later (your server '
+        'would wait), never (no host could take your server). Quota and '
+        'filters of the scheduler are not looked at, and no room is kept.')
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--flavor', metavar='<flavor>', required=True,
+            help=_('Flavor of the servers (name or ID)'))
+        parser.add_argument(
+            '--image', metavar='<image>',
+            help=_('Image of the servers (name or ID); without an image they '
+                   'boot from volumes'))
+        parser.add_argument(
+            '--zone', '--availability-zone', metavar='<zone-name>',
+            help=_('Availability zone of the servers'))
+        parser.add_argument(
+            '--count', metavar='<number>', type=positive, default=1,
+            help=_('For how many servers there has to be room at once '
+                   '(default: 1)'))
+        return parser
+
+    def take_action(self, parsed_args):
+        client = client_of_reaper(self, _('nobody tells whether there is '
+                                          'room'))
+        asked = {'flavor': parsed_args.flavor, 'count': parsed_args.count}
+        if parsed_args.image:
+            asked['image'] = self.app.client_manager.image.find_image(
+                parsed_args.image, ignore_missing=False).id
+        if parsed_args.zone:
+            asked['zone'] = parsed_args.zone
+        return zip(*client.probe(**asked).items())
+
+
 class ListNotice(command.Lister):
     _description = _(
         'List preemptible servers that are under notice: nova-reaper ends '
