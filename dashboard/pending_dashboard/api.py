@@ -329,6 +329,27 @@ def set_pause(request, paused):
         'PUT' if paused else 'DELETE', timeout=_REAPER_TIMEOUT)
 
 
+def list_zones(request):
+    """Return the names of the availability zones.
+
+    :raises: keystoneauth1's exceptions
+    """
+    return sorted(zone['zoneName'] for zone in _get(
+        _nova.computeclient(request), '/os-availability-zone', None)[
+            'availabilityZoneInfo'])
+
+
+def probe(request, **asked):
+    """Return whether nova-reaper finds room for servers, a dictionary.
+
+    :param asked: the body of POST /v1/probe
+    :raises: keystoneauth1's exceptions, ServiceCatalogException
+    """
+    return _nova.computeclient(request).session.post(
+        base.url_for(request, REAPER).rstrip('/') + '/v1/probe', json=asked,
+        timeout=_REAPER_TIMEOUT).json()['probe']
+
+
 def _count(found, text):
     found.by_reason = {}
     for family in parser.text_string_to_metric_families(text):

@@ -6,15 +6,78 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from horizon import exceptions
 from horizon import forms
 from horizon import messages
+from openstack_dashboard.dashboards.project.images import (
+    utils as image_utils)
 from openstack_dashboard.dashboards.project.instances import (
     utils as instance_utils)
 from openstack_dashboard import policy
 
 from pending_dashboard import api
+from pending_dashboard import sentences
+
+VERDICTS = {
+    'now': _('There is room now.'),
+    'after_ends': _('nova-reaper would end preemptible servers to make room, '
+                    'once the servers wait.'),
+    'later': _('The servers would wait, and nobody knows for how long.'),
+    'never': _('There will be no room.'),
+}
 
 # The policies that Nova checks beside that of a rebuild, for another flavor.
 _OTHER_FLAVOR = (('compute', 'os_compute_api:servers:create'),
                  ('compute', 'os_compute_api:servers:resize'))
+
+
+class ProbeForm(forms.SelfHandlingForm):
+    """Asks whether there is room for servers that are not created yet."""
+
+    flavor = forms.ChoiceField(label=_('Flavor'))
+    image = forms.ChoiceField(label=_('Boot source'), required=False)
+    zone = forms.ChoiceField(label=_('Availability Zone'), required=False)
+    count = forms.IntegerField(label=_('Number of servers'), initial=1,
+                               min_value=1, max_value=20)
+
+    def __init__(self, request, *args, **kwargs):
+        super().__init__(request, *args, **kwargs)
+        self.fields['flavor'].choices = instance_utils.sort_flavor_list(
+            request, instance_utils.flavor_list(request))
+        self.fields['image'].choices = [('', _('A volume'))] + [
+            (image.id, image.name or image.id)
+            for image in image_utils.get_available_images(
+                request, request.user.project_id)]
+        self.fields['zone'].choices = [('', _('Any'))] + [
+            (zone, zone) for zone in self._zones(request)]
+
+    @staticmethod
+    def _zones(request):
+        try:
+            return api.list_zones(request)
+        except Exception:
+            exceptions.handle(
+                request, _('Unable to retrieve the availability zones.'))
+            return []
+
+    def handle(self, request, data):
+        """Ask nova-reaper, and show what it says."""
+        try:
+            said = api.probe(request, **{
+                key: value for key, value in data.items() if value})
+        except ksa_exceptions.HttpError as error:
+            self.api_error(sentences.translate(str(error)))
+            return False
+        except Exception:
+            exceptions.handle(request, _('Unable to ask for room.'))
+            return False
+        text = [VERDICTS.get(said['verdict'], said['verdict'])]
+        if said['count'] > 1 and said['verdict'] != 'now':
+            text.append(_('There is room for %(now)s of %(count)s servers '
+                          'now, and for %(after_ends)s after ends.') % said)
+        if said['verdict'] in ('later', 'never'):
+            text.append(sentences.translate(said['detail']))
+        show = (messages.success if said['verdict'] == 'now'
+                else messages.info)
+        show(request, ' '.join(map(str, text)))
+        return True
 
 
 class RebuildForm(forms.SelfHandlingForm):

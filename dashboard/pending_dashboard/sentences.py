@@ -114,6 +114,14 @@ _SENTENCES = (
     _('Placement knows nothing of %(number)s of %(hosts)s hosts that Nova '
       'has.'),
     _('Placement knows of no inventory of %(number)s of %(hosts)s hosts.'),
+    # nova-reaper: why it does not say whether there is room.
+    _('There is no such flavor: name the ID or the name of a flavor that the '
+      'project may use.'),
+    _('To decide for so many servers takes too long at the moment: ask for '
+      'fewer.'),
+    _('A project may ask %(number)s times a minute.'),
+    _('Others ask as well.'),
+    _('Ask again in %(seconds)s s.'),
     # nova-reaper: the advice to the owner.
     _('Nothing has to be done.'),
     _('With a smaller flavor it may run sooner.'),

@@ -12,6 +12,7 @@ from django.utils.translation import pgettext_lazy
 from horizon import tables
 from horizon.utils import filters
 from openstack_dashboard import api as horizon_api
+from openstack_dashboard.api import base
 
 from pending_dashboard import api
 from pending_dashboard import sentences
@@ -67,6 +68,19 @@ class RebuildServers(tables.BatchAction):
 
     def action(self, request, obj_id):
         api.rebuild(request, obj_id)
+
+
+class AskForRoom(tables.LinkAction):
+    """Opens the dialog that asks for room before a server is created."""
+
+    name = 'probe'
+    verbose_name = _('Is There Room?')
+    icon = 'question'
+    classes = ('ajax-modal',)
+    url = 'horizon:project:waiting_servers:probe'
+
+    def allowed(self, request, datum=None):
+        return base.is_service_enabled(request, api.REAPER)
 
 
 class RebuildServer(tables.LinkAction):
@@ -171,7 +185,8 @@ class WaitingTable(tables.DataTable):
     class Meta:
         name = 'waiting'
         verbose_name = _('Waiting Servers')
-        table_actions = (tables.NameFilterAction, RebuildServers, DeleteServer)
+        table_actions = (tables.NameFilterAction, AskForRoom, RebuildServers,
+                         DeleteServer)
         row_actions = (RebuildServer, DeleteServer)
 
 

@@ -148,3 +148,19 @@ class RebuildView(forms.ModalFormView):
             else self._reverse('rebuild', server_id))
         context['cancel_url'] = self.get_success_url()
         return context
+
+
+class ProbeView(forms.ModalFormView):
+    """Asks whether there is room for servers that are not created yet."""
+
+    form_class = pending_forms.ProbeForm
+    form_id = 'ask_for_room'
+    template_name = 'pending_dashboard/probe.html'
+    page_title = modal_header = _('Is There Room?')
+    submit_label = _('Ask')
+    submit_url = urls.reverse_lazy('horizon:project:waiting_servers:probe')
+    success_url = cancel_url = urls.reverse_lazy(
+        'horizon:project:waiting_servers:index')
+
+    def get_context_data(self, **kwargs):
+        return super().get_context_data(cancel_url=self.cancel_url, **kwargs)

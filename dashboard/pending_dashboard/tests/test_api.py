@@ -302,6 +302,28 @@ class APITestCase(helpers.TestCase):
         self.assertRaises(exceptions.Forbidden, api.set_pause, self.request,
                           True)
 
+    def test_probe(self):
+        self.reaper = REAPER + '/'
+        asked = self.http.post(REAPER + '/v1/probe',
+                               json={'probe': {'verdict': 'now'}})
+        self.assertEqual({'verdict': 'now'}, api.probe(
+            self.request, flavor='small', count=2))
+        self.assertEqual({'flavor': 'small', 'count': 2},
+                         asked.last_request.json())
+
+    def test_probe_is_refused(self):
+        self.reaper = REAPER
+        self.http.post(REAPER + '/v1/probe', status_code=429, json={})
+        self.assertRaises(exceptions.HttpError, api.probe, self.request,
+                          flavor='small')
+
+    def test_zones(self):
+        self.http.get(self.nova + '/os-availability-zone', json={
+            'availabilityZoneInfo': [
+                {'zoneName': 'nova', 'zoneState': {'available': True}},
+                {'zoneName': 'az1', 'zoneState': {'available': True}}]})
+        self.assertEqual(['az1', 'nova'], api.list_zones(self.request))
+
     def test_rebuild_is_refused(self):
         self.http.post('%s/servers/%s/action' % (self.nova, SERVERS[0]),
                        status_code=409, json={})

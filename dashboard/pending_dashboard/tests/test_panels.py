@@ -5,11 +5,15 @@ from unittest import mock
 from django import urls
 from keystoneauth1 import exceptions
 from openstack_dashboard import api as horizon_api
+from openstack_dashboard.api import base
+from openstack_dashboard.dashboards.project.images import (
+    utils as image_utils)
 from openstack_dashboard.dashboards.project.instances import (
     utils as instance_utils)
 from openstack_dashboard import policy
 from openstack_dashboard.test import helpers
 
+from horizon import messages
 from pending_dashboard import api
 
 PROJECT = urls.reverse('horizon:project:waiting_servers:index')
@@ -262,6 +266,89 @@ class RebuildTestCase(helpers.TestCase):
         rebuild.side_effect = api.NotSupported()
         answer = self.client.post(self.url, {'flavor': 'small-id'})
         self.assertContains(answer, 'with its own flavor only')
+
+
+@mock.patch.object(image_utils, 'get_available_images', return_value=[
+    mock.Mock(id='image-id')])
+@mock.patch.object(instance_utils, 'sort_flavor_list', return_value=[
+    ('small-id', 'm1.small')])
+@mock.patch.object(instance_utils, 'flavor_list', return_value=[])
+@mock.patch.object(api, 'list_zones', return_value=['az1'])
+@mock.patch.object(api, 'probe')
+class ProbeTestCase(helpers.TestCase):
+
+    url = urls.reverse('horizon:project:waiting_servers:probe')
+    said = {'count': 1, 'verdict': 'now', 'now': 1, 'after_ends': 0,
+            'reason': None, 'hindrance': None, 'detail': 'A host has room.'}
+
+    def test_form(self, probe, *args):
+        answer = self.client.get(self.url)
+        for text in ('<title>Is There Room? - ', 'm1.small', 'image-id', 'az1',
+                     'A volume', 'are not looked at'):
+            self.assertContains(answer, text)
+        probe.assert_not_called()
+
+    def test_what_is_asked(self, probe, *args):
+        probe.return_value = self.said
+        for given, asked in (
+                ({'count': 1}, {'count': 1}),
+                ({'count': 3, 'image': 'image-id', 'zone': 'az1'},) * 2):
+            answer = self.client.post(
+                self.url, {'flavor': 'small-id', **given})
+            self.assertRedirectsNoFollow(answer, PROJECT)
+            probe.assert_called_with(mock.ANY, flavor='small-id', **asked)
+
+    def test_verdicts(self, probe, *args):
+        self.assert_messages(probe, 'success', 'There is room now.')
+        self.assert_messages(
+            probe, 'info', 'nobody knows for how long. There is room for 2 of '
+            '4 servers now, and for 1 after ends. No host that could take it '
+            'has room.', verdict='later', count=4, now=2, after_ends=1,
+            detail='No host that could take it has room.')
+        self.assert_messages(
+            probe, 'info', 'There will be no room. No host could take it',
+            verdict='never', now=0,
+            detail='No host could take it, even if the host were empty.')
+        self.assert_messages(probe, 'info', 'would end preemptible servers',
+                             verdict='after_ends', now=0, after_ends=1)
+        self.assert_messages(probe, 'info', 'tomorrow', verdict='tomorrow')
+
+    def assert_messages(self, probe, kind, text, **said):
+        probe.return_value = self.said | said
+        with mock.patch.object(messages, kind) as show:
+            self.client.post(self.url, {'flavor': 'small-id', 'count': 1})
+        self.assertIn(text, show.call_args.args[1])
+
+    def test_bad_values(self, probe, *args):
+        for values in ({'count': 0}, {'count': 21}, {'flavor': 'large-id'},
+                       {'zone': 'az2'}):
+            answer = self.client.post(
+                self.url, {'flavor': 'small-id', 'count': 1} | values)
+            self.assertEqual(200, answer.status_code)
+        probe.assert_not_called()
+
+    def test_refused(self, probe, *args):
+        class Refusal(exceptions.HttpError):
+            """One whose text Horizon's test data do not replace."""
+
+            def __str__(self):
+                return 'A project may ask 10 times a minute.'
+
+        probe.side_effect = Refusal()
+        answer = self.client.post(self.url, {'flavor': 'small-id', 'count': 1})
+        self.assertContains(answer, '10 times a minute')
+
+    def test_no_zones(self, probe, zones, *args):
+        zones.side_effect = self.exceptions.nova
+        self.assertContains(self.client.get(self.url), 'm1.small')
+
+    @mock.patch.object(api, 'list_servers', return_value=([], False))
+    def test_button(self, *args):
+        for there in (True, False):
+            with mock.patch.object(base, 'is_service_enabled', lambda request,
+                                   kind: kind == api.REAPER and there):
+                table = self.client.get(PROJECT).context['waiting_table']
+                self.assertEqual(there, self.url in table.render())
 
 
 class AdminTestCase(helpers.BaseAdminViewTests):
