@@ -61,10 +61,29 @@ class BadInput(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Servers of one demand that are to come.
+
+    :ivar first: the first server, with the time at which it comes; the ID of
+        each server is that of this server, "-" and its number, 1 for the first
+    :ivar count: how many servers come, None for no end
+    :ivar every: seconds between two servers
+    """
+
+    first: model.Waiting
+    count: int | None
+    every: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A cloud at one time.
+    """A cloud at one time, and what is to come.
 
     :ivar refusals: by shape, which filter of Nova's refuses it on which host
+    :ivar run_times: by the ID of a server, waiting or not, or of arrivals, for
+        how many seconds it runs before it ends by itself
+    :ivar actions: by the ID of a server that waits or of arrivals, how it is
+        ended once it runs, where that is said
     """
 
     now: datetime.datetime
@@ -73,6 +92,10 @@ class Snapshot:
     servers: Sequence[model.Server] = ()
     waiting: Sequence[model.Waiting] = ()
     refusals: Mapping[model.Shape, Mapping[str, str]] = dataclasses.field(
+        default_factory=dict)
+    arrivals: Sequence[Arrivals] = ()
+    run_times: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    actions: Mapping[str, model.Action] = dataclasses.field(
         default_factory=dict)
 
 
@@ -83,15 +106,8 @@ def simulate(cloud: Snapshot) -> list[model.Decision]:
     not be tried now, because they back off, their owners have not asked, or
     they are given up, come last.
     """
-    index = index_module.Index(cloud.options)
-    servers: dict[str, list[model.Server]] = {}
-    for server in cloud.servers:
-        servers.setdefault(server.host, []).append(server)
-    for host in cloud.hosts:
-        index.put(host, servers.get(host.name, ()))
-    for shape, by_host in cloud.refusals.items():
-        index.exclusions.refuse(shape, by_host)
-    queue = queue_module.Queue(cloud.options)
+    planner = planner_of(cloud)
+    queue = planner.queue
     late, unasked = [], []
     for waiting in cloud.waiting:
         end = queue_module.deadline(waiting, cloud.options)
@@ -101,7 +117,6 @@ def simulate(cloud: Snapshot) -> list[model.Decision]:
             unasked.append(waiting)
         else:
             queue.put(waiting, cloud.now)
-    planner = choose.Planner(index, queue, cloud.options)
     decisions = []
     while (step := planner.next(cloud.now, everybody=True)) is not None:
         decisions.append(step[1])
@@ -120,6 +135,20 @@ def simulate(cloud: Snapshot) -> list[model.Decision]:
             f'It has waited past {model.time_text(end)}, when it is given '
             'up.'))
     return decisions
+
+
+def planner_of(cloud: Snapshot) -> choose.Planner:
+    """A planner for the hosts of a cloud, with nobody in its queue yet."""
+    index = index_module.Index(cloud.options)
+    servers: dict[str, list[model.Server]] = {}
+    for server in cloud.servers:
+        servers.setdefault(server.host, []).append(server)
+    for host in cloud.hosts:
+        index.put(host, servers.get(host.name, ()))
+    for shape, by_host in cloud.refusals.items():
+        index.exclusions.refuse(shape, by_host)
+    return choose.Planner(index, queue_module.Queue(cloud.options),
+                          cloud.options)
 
 
 def read(path: str) -> str:
@@ -212,46 +241,77 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
     :raises BadInput: if anything is wrong with it
     """
     given = _object(document, '', {
-        'now': _time, 'options': _options,
+        'now': time_of, 'options': _options,
         'hosts': _list_of(_made(model.Host, _HOST)),
-        'servers': _list_of(_made(model.Server, _SERVER)),
-        'waiting': _list_of(_waiting)})
-    now = given.get('now', now)
-    hosts, servers = given.get('hosts', []), given.get('servers', [])
+        'servers': _list_of(_server), 'waiting': _list_of(_waiting),
+        'arrivals': _list_of(_arrivals)})
+    now, hosts = given.get('now', now), given.get('hosts', [])
     names = _unique('hosts', 'name', [host.name for host in hosts], {})
     below = {host.name: {one.name for one in host.providers} for host in hosts}
-    for at, server in enumerate(servers):
+    servers: list[model.Server] = []
+    run_times: dict[str, int] = {}
+    for at, (server, run_time) in enumerate(given.get('servers', ())):
         if server.host not in names:
             raise BadInput(f'servers[{at}].host',
                            f'there is no host "{server.host}"')
         for name in server.providers.keys() - below[server.host]:
             raise BadInput(f'servers[{at}].providers.{name}', 'is no provider '
                            f'of the host "{server.host}"')
+        servers.append(server)
+        if run_time:
+            run_times[server.id] = run_time
     ids = _unique('servers', 'id', [server.id for server in servers], {})
-    waiting, refusals = [], {}
+    waiting: list[model.Waiting] = []
+    arrivals: list[Arrivals] = []
+    refusals, actions = {}, {}
     classes = {name for host in hosts for name in host.below}
-    for values, shape, refused in given.get('waiting', ()):
+    for values, shape, refused, course in (
+            *given.get('waiting', ()), *given.get('arrivals', ())):
         item = model.Waiting(**values | {
-            'shape': _shape(**shape, below=classes),
+            'shape': shape_of(**shape, below=classes),
             'created_at': values.get('created_at') or now})
-        waiting.append(item)
+        if 'every' in course:
+            if item.created_at < now:
+                raise BadInput(
+                    f'arrivals[{len(arrivals)}].at', 'has to be no time '
+                    f'before {model.time_text(now)}, the time of the cloud')
+            arrivals.append(Arrivals(item, course['count'], course['every']))
+        else:
+            waiting.append(item)
         if refused:
             refusals[item.shape] = refused
-    _unique('waiting', 'id', [item.id for item in waiting], ids)
-    used = _usage(servers)
+        if course['run_time']:
+            run_times[item.id] = course['run_time']
+        if course['action']:
+            actions[item.id] = course['action']
+    ids = _unique('waiting', 'id', [item.id for item in waiting], ids)
+    coming = {item.first.id: at for at, item in enumerate(arrivals)}
+    for name, path in ids.items():
+        of, _dash, number = name.rpartition('-')
+        if of in coming and number.isdecimal():
+            raise BadInput(f'arrivals[{coming[of]}].id', 'the ID of one of '
+                           f'its servers, "{name}", is that of {path} already')
+    _unique('arrivals', 'id', [item.first.id for item in arrivals], ids)
     return Snapshot(
-        now, given.get('options', model.Options()),
-        [dataclasses.replace(
-            host, used=used[host.name][model.OWN], providers=tuple(
-                dataclasses.replace(one, used=used[host.name][one.name])
-                for one in host.providers))
-         for host in hosts], servers, waiting, refusals)
+        now, given.get('options', model.Options()), using(hosts, servers),
+        servers, waiting, refusals, arrivals, run_times, actions)
+
+
+def using(hosts: Iterable[model.Host], servers: Sequence[model.Server]
+          ) -> list[model.Host]:
+    """The same hosts, on which nobody but these servers uses anything."""
+    used = _usage(servers)
+    return [dataclasses.replace(
+        host, used=used[host.name][model.OWN], providers=tuple(
+            dataclasses.replace(one, used=used[host.name][one.name])
+            for one in host.providers)) for host in hosts]
 
 
 def to_document(cloud: Snapshot) -> dict[str, Any]:
     """The document that :func:`parse` makes the same cloud of.
 
-    What has its default is left out. Room that is used on a host by others
+    What has its default is left out, and so is what is to come: arrivals, run
+    times, and how a server that waits will be ended. Room that is used on a host by others
     than the servers (holds, migrations, what Placement alone knows of) becomes
     a server that is not preemptible.
     """
@@ -275,7 +335,7 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
             for server in map(_of_known, itertools.chain(
                 cloud.servers, _others(cloud)))],
         'waiting': [{
-            'id': waiting.id, **_of_shape(waiting.shape),
+            'id': waiting.id, **of_shape(waiting.shape),
             'created_at': _written(waiting.created_at),
             **_differing(waiting, model.Waiting(
                 '', model.Shape(()), cloud.now), *_OF_WAITING),
@@ -298,7 +358,7 @@ def _of_known(server: model.Server) -> model.Server:
         if name != model.UNKNOWN})
 
 
-def _of_shape(shape: model.Shape) -> dict[str, Any]:
+def of_shape(shape: model.Shape) -> dict[str, Any]:
     spread = shape.spread or model.Group(shape.resources)
     written = {
         'resources': dict(spread.resources),
@@ -532,7 +592,7 @@ def _flag(value: Any, path: str) -> bool:
     return value
 
 
-def _count(least: int = 0, most: int = model.MAX_INT) -> Read[int]:
+def whole_number(least: int = 0, most: int = model.MAX_INT) -> Read[int]:
     """What reads a whole number, which neither true nor 1.0 is."""
     def read_count(value: Any, path: str) -> int:
         if (isinstance(value, bool) or not isinstance(value, int) or
@@ -543,6 +603,20 @@ def _count(least: int = 0, most: int = model.MAX_INT) -> Read[int]:
     return read_count
 
 
+def number_of(text: str | None, path: str, least: int, most: int
+              ) -> int | None:
+    """The whole number that an option of the command is, None without it.
+
+    :raises BadInput: if it is something else
+    """
+    if text is None:
+        return None
+    # int() takes more than digits, and Python no number of thousands of them.
+    return whole_number(least, most)(
+        int(text) if text.isascii() and text.isdecimal() and len(text) < 20
+        else text, path)
+
+
 def _ratio(value: Any, path: str) -> float:
     """A number that is not negative."""
     if (isinstance(value, bool) or not isinstance(value, int | float) or
@@ -551,7 +625,7 @@ def _ratio(value: Any, path: str) -> float:
     return float(value)
 
 
-def _time(value: Any, path: str) -> datetime.datetime:
+def time_of(value: Any, path: str) -> datetime.datetime:
     """A time of ISO 8601 with its zone."""
     try:
         result = datetime.datetime.fromisoformat(_text(value, path))
@@ -625,12 +699,34 @@ def _group(value: Any, path: str) -> model.Group:
     return group
 
 
-def _waiting(value: Any, path: str
-             ) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """The arguments of a model.Waiting, those of its shape, and which filter
-    refuses which host.
-    """
-    values = _object(value, path, _WAITING, ('id', 'resources'))
+def _server(value: Any, path: str) -> tuple[model.Server, int | None]:
+    """A server and its run time."""
+    values = _object(value, path, {**_SERVER, 'run_time': _RUN_TIME},
+                     ('id', 'host', 'resources'))
+    run_time = values.pop('run_time', None)
+    return model.Server(**values), run_time
+
+
+# The arguments of a model.Waiting, those of its shape, which filter refuses
+# which host, and what is to come.
+_Asked = tuple[dict[str, Any], dict[str, Any], dict[str, str], dict[str, Any]]
+
+
+def _arrivals(value: Any, path: str) -> _Asked:
+    values = _object(value, path, _ARRIVALS, ('id', 'resources'))
+    every, count = values.pop('every', None), values.pop('count', None)
+    values['created_at'] = values.pop('at', None)
+    asked = _asked(values)
+    asked[-1].update(every=every or 0, count=count if every else count or 1)
+    return asked
+
+
+def _waiting(value: Any, path: str) -> _Asked:
+    return _asked(_object(value, path, {**_WAITING, **_COURSE},
+                          ('id', 'resources')))
+
+
+def _asked(values: dict[str, Any]) -> _Asked:
     refused: dict[str, str] = values.pop('refused_by', {})
     shape = {name: values.pop(name) for name in _SHAPE if name in values}
     if values.get('shelved'):
@@ -638,10 +734,11 @@ def _waiting(value: Any, path: str
     shape['key'] = str(sorted(refused.items())) if refused else ''
     values.setdefault('failures', max(values.get('attempts', 0) - 1, 0))
     values.setdefault('failed_at', values.get('last_attempt'))
-    return values, shape, refused
+    course = {name: values.pop(name, None) for name in _COURSE}
+    return values, shape, refused, course
 
 
-def _shape(resources: Mapping[str, int], below: Collection[str],
+def shape_of(resources: Mapping[str, int], below: Collection[str],
            devices: Mapping[str, int] | None = None,
            required: frozenset[str] = frozenset(),
            groups: Sequence[model.Group] = (), group_policy: str = 'none',
@@ -672,7 +769,7 @@ def _option(option: cfg.Opt) -> Read[Any]:
     if isinstance(option, cfg.BoolOpt):
         return _flag
     if isinstance(option, cfg.IntOpt):
-        return _count(option.type.min or 0, option.type.max or model.MAX_INT)
+        return whole_number(option.type.min or 0, option.type.max or model.MAX_INT)
     if isinstance(option, cfg.ListOpt):
         return _list_of(_one_of(option.type.item_type.choices))
     if getattr(option.type, 'choices', None):
@@ -690,35 +787,44 @@ def _option(option: cfg.Opt) -> Read[Any]:
 
 _NAMES = _set_of(_plain_name)
 _EXPRESSIONS = _set_of(_expression)
-_WHEN = _or_null(_time)
+_WHEN = _or_null(time_of)
 _INVENTORY: Table = {
-    'total': _count(), 'reserved': _count(), 'allocation_ratio': _ratio,
-    'min_unit': _count(1), 'max_unit': _count(1), 'step_size': _count(1)}
+    'total': whole_number(), 'reserved': whole_number(), 'allocation_ratio': _ratio,
+    'min_unit': whole_number(1), 'max_unit': whole_number(1), 'step_size': whole_number(1)}
 _PROVIDER: Table = {'inventory': _dict_of(_inventory), 'traits': _NAMES}
 _HOST: Table = {
     'name': _name, **_PROVIDER, 'aggregates': _NAMES, 'disabled': _flag,
     'providers': _providers}
-_ASKED: Table = {'resources': _dict_of(_count()),
-                 'devices': _dict_of(_count(1))}
+_ASKED: Table = {'resources': _dict_of(whole_number()),
+                 'devices': _dict_of(whole_number(1))}
 _COMMON: Table = {
     'project': _text, 'user': _text, 'name': _text, 'flavor': _text,
-    'preemptible': _flag, 'priority': _count(-model.MAX_INT)}
+    'preemptible': _flag, 'priority': whole_number(-model.MAX_INT)}
 _SERVER: Table = {
     'id': _name, 'host': _name, **_ASKED, **_COMMON, 'launched_at': _WHEN,
     'last_ended_at': _WHEN, 'action': _word(model.Action), 'locked': _flag,
-    'busy': _flag, 'providers': _dict_of(_dict_of(_count()))}
-_GROUP: Table = {'resources': _dict_of(_count()), 'required': _EXPRESSIONS}
+    'busy': _flag, 'providers': _dict_of(_dict_of(whole_number()))}
+_GROUP: Table = {'resources': _dict_of(whole_number()), 'required': _EXPRESSIONS}
 _SHAPE: Table = {
     **_ASKED, 'required': _EXPRESSIONS, 'member_of': _EXPRESSIONS,
     'groups': _list_of(_group), 'group_policy': _one_of(('none', 'isolate')),
     'host': _or_null(_name), 'fill_only': _flag}
 _WAITING: Table = {
     'id': _name, **_SHAPE, 'created_at': _WHEN, **_COMMON,
-    'attempts': _count(), 'last_attempt': _WHEN, 'failures': _count(),
+    'attempts': whole_number(), 'last_attempt': _WHEN, 'failures': whole_number(),
     'failed_at': _WHEN, 'reason': _or_null(_word(model.Reason)),
-    'pending_timeout': _or_null(_count(0, model.MAX_SECONDS)),
+    'pending_timeout': _or_null(whole_number(0, model.MAX_SECONDS)),
     'shelved': _flag, 'asked': _flag, 'wait': _or_null(_word(model.Wait)),
     'refused_by': _dict_of(_name)}
+# What is to come of a server.
+_RUN_TIME = _or_null(whole_number(1, model.MAX_SECONDS))
+_COURSE: Table = {'run_time': _RUN_TIME, 'action': _word(model.Action)}
+_ARRIVALS: Table = {
+    **{name: read for name, read in _WAITING.items() if name not in (
+        'created_at', 'attempts', 'last_attempt', 'failures', 'failed_at',
+        'reason', 'shelved')},
+    **_COURSE, 'at': _WHEN, 'count': _or_null(whole_number(1)),
+    'every': _or_null(whole_number(1, model.MAX_SECONDS))}
 
 
 # Keys that a document has only where the value is not the default.

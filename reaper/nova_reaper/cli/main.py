@@ -3,18 +3,23 @@
 """The command line of nova-reaper."""
 
 import argparse
+import datetime
 from importlib import metadata
 import io
 import json
+import math
 import os
 import sys
 import types
+from typing import Any
 from typing import TextIO
 
 from oslo_utils import timeutils
 import prettytable
+import yaml
 
 from nova_reaper.cloud import model
+from nova_reaper import planning
 from nova_reaper import simulate
 
 
@@ -52,6 +57,17 @@ def _parser(with_cloud: bool) -> argparse.ArgumentParser:
                          help='JSON or YAML, "-" for standard input')
     command.add_argument('--json', action='store_true',
                          help='print JSON instead of a table')
+    command.add_argument(
+        '--until', metavar='TIME', help='let the time pass until then, with '
+        'the arrivals and the run times of the file; print utilisation and '
+        'waits instead of decisions')
+    command.add_argument('--add-hosts', metavar='NUMBER',
+                         help='add so many empty hosts like that of --like')
+    command.add_argument(
+        '--hosts-to-clear', action='store_true', help='say how many more '
+        'hosts like that of --like would leave nobody waiting')
+    command.add_argument('--like', metavar='HOST',
+                         help='the name of a host in the file')
     if with_cloud:
         _cloud_commands().add_parsers(commands)
     return parser
@@ -66,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Names are text of any language, whatever the terminal can show.
             sys.stdout.reconfigure(errors='backslashreplace')
-        code: int = (_simulate(options.file, options.json)
+        code: int = (_simulate(options)
                      if options.command == 'simulate'
                      else _cloud_commands().main(options))
         # A disk that is full is found here, and not at the exit.
@@ -82,22 +98,45 @@ def main(arguments: list[str] | None = None) -> int:
     return 2
 
 
-def _simulate(path: str, as_json: bool) -> int:
-    """Simulate what is in a file and print it; returns the exit code.
-
-    :param path: the file, "-" for standard input
-    """
+def _simulate(options: argparse.Namespace) -> int:
+    """Simulate what is in a file and print it; returns the exit code."""
     try:
-        cloud = simulate.parse(simulate.load(simulate.read(path)),
+        cloud = simulate.parse(simulate.load(simulate.read(options.file)),
                                timeutils.utcnow(True))
+        report = _report(cloud, options)
     except simulate.BadInput as error:
         return _tell(f'nova-reaper simulate: {error}')
     except OSError as error:
-        return _tell(f'nova-reaper simulate: {path}: {error.strerror}')
+        return _tell(f'nova-reaper simulate: {options.file}: '
+                     f'{error.strerror}')
     if sys.stdout is None:
         return _tell('nova-reaper simulate: there is no standard output')
-    show(simulate.simulate(cloud), as_json)
+    _print(report, options.json)
     return 0
+
+
+def _report(cloud: simulate.Snapshot, options: argparse.Namespace
+            ) -> dict[str, Any]:
+    """What is printed of a cloud.
+
+    :raises simulate.BadInput: if something in the options is wrong
+    """
+    until, like = options.until, options.like
+    if until is not None:
+        until = simulate.time_of(until, '--until')
+    count = simulate.number_of(options.add_hosts, '--add-hosts', 0,
+                               planning.MOST_HOSTS)
+    if (like is not None) != (count is not None or options.hosts_to_clear):
+        raise simulate.BadInput('--like', 'has to be there with --add-hosts '
+                                'or --hosts-to-clear, and with nothing else')
+    if count is not None:
+        cloud = planning.add_hosts(cloud, like, count)
+    report: dict[str, Any] = (
+        {'decisions': simulate.simulate(cloud)} if until is None
+        else planning.run(cloud, until))
+    if options.hosts_to_clear:
+        report['hosts_to_clear'] = planning.hosts_to_clear(cloud, like, until)
+    return report
 
 
 def _tell(what: str) -> int:
@@ -117,21 +156,70 @@ def _give_up(output: TextIO) -> None:
 
 def show(decisions: list[model.Decision], as_json: bool) -> None:
     """Print decisions, as JSON or as a table."""
+    _print({'decisions': decisions}, as_json)
+
+
+def _print(report: dict[str, Any], as_json: bool) -> None:
+    """Print decisions, or what planning.run() says; JSON or tables."""
+    decisions = report.get('decisions')
     if as_json:
-        print(json.dumps({'decisions': [decision.to_dict()
-                                        for decision in decisions]},
-                         indent=2))
+        if decisions is not None:
+            report = report | {'decisions': [decision.to_dict()
+                                             for decision in decisions]}
+        print(json.dumps(report, indent=2))
         return
+    if decisions is not None:
+        print(_table(['Server', 'Verdict', 'Host', 'Victims', 'Reason',
+                      'Detail'], [[
+                          decision.server, decision.verdict.value,
+                          decision.host or '', decision.victims,
+                          decision.word or '', decision.detail]
+                          for decision in decisions]))
+    else:
+        print(_course(report))
+    if found := report.get('hosts_to_clear'):
+        number = found['hosts']
+        print(simulate.printable(
+            f'Hosts like {found["like"]} to add until nobody waits: '
+            f'{"not known" if number is None else number} '
+            f'(tried: up to {found["most"]})'))
+
+
+def _course(report: dict[str, Any]) -> str:
+    """What planning.run() says, in tables."""
+    capacity = report['capacity']
+    used = [[part['from'], part['until'], *(
+        f'{part["mean"][name]:.2%} / {part["peak"][name]:.2%}'
+        for name in capacity)] for part in (
+            *report['utilisation_by_time'], report['utilisation'])]
+    waits = [[one.get('project', '*'), yaml.safe_dump(
+        one['shape'], default_flow_style=True, width=math.inf).strip()
+        if 'shape' in one else '*', one['servers'], *(
+            '' if one[name] is None
+            else str(datetime.timedelta(seconds=one[name]))
+            for name in ('median', 'p90', 'longest')), one['never']]
+        for one in (*report['waits_by_project'], *report['waits_by_shape'],
+                    report['waits'])]
+    return '\n'.join((
+        f'Hosts: {report["hosts"]}',
+        'Servers: ' + ', '.join(f'{number} {name.replace("_", " ")}'
+                                for name, number in report['servers'].items()),
+        'Utilisation', _table(['From', 'Until', *(
+            f'{name} of {amount}, mean / peak' for name, amount in capacity.items())],
+            used),
+        'Waits', _table(['Project', 'Shape', 'Servers', 'Median', '90 %',
+                         'Longest', 'Never'], waits)))
+
+
+def _table(names: list[str], rows: list[list[Any]]) -> str:
+    """A table; a cell that is a tuple has a line for each item."""
     shown = simulate.printable
-    table = prettytable.PrettyTable(
-        ['Server', 'Verdict', 'Host', 'Victims', 'Reason', 'Detail'])
+    table = prettytable.PrettyTable([shown(name) for name in names])
     table.align = 'l'
-    for decision in decisions:
-        table.add_row([shown(decision.server), decision.verdict.value,
-                       shown(decision.host or ''),
-                       '\n'.join(map(shown, decision.victims)),
-                       decision.word or '', shown(decision.detail)])
-    print(table)
+    for row in rows:
+        table.add_row(['\n'.join(map(shown, cell)) if isinstance(cell, tuple)
+                       else shown(str(cell)) for cell in row])
+    return str(table)
 
 
 if __name__ == '__main__':

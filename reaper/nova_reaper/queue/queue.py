@@ -558,6 +558,12 @@ class Queue:
                 return item.waiting
         return None
 
+    def next_time(self) -> datetime.datetime | None:
+        """When time alone may have a server tried next, None for never."""
+        return min([due for due, *_others in self._later[:1]] +
+                   [until for until, *_others in self._alarms[:1]],
+                   default=None)
+
     def close(self, projects: Collection[str]) -> None:
         """Pass over the servers of these projects, and of no others."""
         self._closed = frozenset(projects)
