@@ -184,6 +184,8 @@ class _Course:
             name: {} for name in self.hosts}
         self.refused: dict[str, dict[model.Shape, str]] = (
             collections.defaultdict(dict))
+        # The hosts whose servers are others than those in the index, in order.
+        self.changed: dict[str, None] = {}
         # By server its last wait, and how many seconds it has left to run.
         self.last: dict[str, _Wait] = {}
         self.left: dict[str, float] = {**cloud.run_times}
@@ -207,6 +209,7 @@ class _Course:
             self._at(self.now + number * length, self._next_part)
         for server in cloud.servers:
             self._start(server)
+        self.changed.clear()
         for waiting in cloud.waiting:
             self._come(waiting, cloud.actions.get(waiting.id))
         for at in range(len(cloud.arrivals)):
@@ -223,9 +226,11 @@ class _Course:
         self._pass(self.until)
         return self._report()
 
-    def _at(self, time: datetime.datetime, event: Callable[[], None]) -> None:
+    def _at(self, time: datetime.datetime, event: Callable[[], None],
+            order: int | None = None) -> None:
         """Have something happen at a time, or now if the time has passed."""
-        heapq.heappush(self.events, (time, next(self.numbers), event))
+        heapq.heappush(self.events, (
+            time, next(self.numbers) if order is None else order, event))
 
     def _pass(self, time: datetime.datetime) -> None:
         """Let the time go on to the next event."""
@@ -248,10 +253,9 @@ class _Course:
         """
         arrivals = self.cloud.arrivals[at]
         if arrivals.count is None or number <= arrivals.count:
-            heapq.heappush(self.events, (
-                arrivals.first.created_at + (number - 1) * datetime.timedelta(
-                    seconds=arrivals.every), at,
-                functools.partial(self._arrive, at, number)))
+            time = arrivals.first.created_at + datetime.timedelta(
+                seconds=(number - 1) * arrivals.every)
+            self._at(time, functools.partial(self._arrive, at, number), at)
 
     def _arrive(self, at: int, number: int) -> None:
         first = self.cloud.arrivals[at].first
@@ -294,28 +298,33 @@ class _Course:
             self.counts['given_up'] += 1
 
     def _decide(self) -> None:
-        """Decide for all who can be tried now, and do what is decided."""
+        """Decide for all who can be tried now, and do what is decided.
+
+        As in the service, hosts are read again when all have been tried.
+        """
+        self._read()
         while (step := self.planner.next(self.now)) is not None:
-            waiting, decision = step
-            if decision.host is None:
-                continue
-            wait = self.last[waiting.id]
-            wait.seconds = max(
-                (self.now - waiting.created_at).total_seconds(), 0)
-            amounts = dict(self.index.plans[waiting.id].amounts)
-            self.index.drop_plan(waiting.id)
-            self.queue.discard(waiting.id)
-            for victim in decision.victims:
-                self._end(self.running[decision.host][victim])
-            self._start(dataclasses.replace(
-                wait.server, host=decision.host,
-                resources=amounts.pop(model.OWN, {}), providers=amounts,
-                launched_at=self.now))
-            self.counts['built'] += 1
-            self._put(decision.host)
+            if step[1].host is not None:
+                self._build(*step, step[1].host)
+        if self.changed:
+            self._decide()
+
+    def _build(self, waiting: model.Waiting, decision: model.Decision,
+               host: str) -> None:
+        wait = self.last[waiting.id]
+        wait.seconds = max((self.now - waiting.created_at).total_seconds(), 0)
+        self.queue.discard(waiting.id)
+        for victim in decision.victims:
+            self._end(self.running[host][victim])
+        amounts = dict(self.index.plans[waiting.id].amounts)
+        self._start(dataclasses.replace(
+            wait.server, host=host, resources=amounts.pop(model.OWN, {}),
+            providers=amounts, launched_at=self.now))
+        self.counts['built'] += 1
 
     def _start(self, server: model.Server) -> None:
-        """Have a server run on its host; the host is not put."""
+        """Have a server run on its host."""
+        self.changed[server.host] = None
         self.running[server.host][server.id] = server
         self.used.update(server.amounts)
         if server.id in self.left:
@@ -324,7 +333,8 @@ class _Course:
                 functools.partial(self._finish, server))
 
     def _stop(self, server: model.Server) -> None:
-        """Have a server run no more; the host is not put."""
+        """Have a server run no more."""
+        self.changed[server.host] = None
         del self.running[server.host][server.id]
         self.used.subtract(server.amounts)
 
@@ -332,11 +342,10 @@ class _Course:
         # It may have been ended for another since, and may run again.
         if self.running[server.host].get(server.id) is server:
             self._stop(server)
-            self._put(server.host)
             self.counts['finished'] += 1
 
     def _end(self, server: model.Server) -> None:
-        """End a server for another; the host is not put."""
+        """End a server for another."""
         self._stop(server)
         self.counts['ended'] += 1
         if server.action is not model.Action.SHELVE:
@@ -361,14 +370,18 @@ class _Course:
             shelved=True), server.action,
             dataclasses.replace(server, last_ended_at=self.now))
 
-    def _put(self, name: str) -> None:
-        """Say what a host has by now, and wake those whom it could help."""
-        servers = list(self.running[name].values())
-        host, = simulate.using([self.hosts[name]], servers)
-        row = self.index.put(host, servers)
-        for shape, refusal in self.refused.get(name, {}).items():
-            self.index.exclusions.refuse(shape, {name: refusal})
-        self.queue.host_changed(self.index, row)
+    def _read(self) -> None:
+        """Read the hosts that have changed, and wake whom they could help."""
+        for name in self.changed:
+            servers = list(self.running[name].values())
+            host, = simulate.using([self.hosts[name]], servers)
+            row = self.index.put(host, servers)
+            for plan in self.index.planned(name):
+                self.index.drop_plan(plan.server)
+            for shape, refusal in self.refused.get(name, {}).items():
+                self.index.exclusions.refuse(shape, {name: refusal})
+            self.queue.host_changed(self.index, row)
+        self.changed.clear()
 
     def _report(self) -> dict[str, Any]:
         capacity = {name: amount for name, amount
