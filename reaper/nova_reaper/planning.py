@@ -302,12 +302,13 @@ class _Course:
 
         As in the service, hosts are read again when all have been tried.
         """
-        self._read()
-        while (step := self.planner.next(self.now)) is not None:
-            if step[1].host is not None:
-                self._build(*step, step[1].host)
-        if self.changed:
-            self._decide()
+        again = True
+        while again:
+            self._read()
+            while (step := self.planner.next(self.now)) is not None:
+                if step[1].host is not None:
+                    self._build(*step, step[1].host)
+            again = bool(self.changed)
 
     def _build(self, waiting: model.Waiting, decision: model.Decision,
                host: str) -> None:
