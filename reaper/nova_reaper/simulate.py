@@ -21,6 +21,7 @@ import hashlib
 import itertools
 import json
 import pathlib
+import re
 import sys
 from typing import Any
 from typing import TypeVar
@@ -287,10 +288,11 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
     ids = _unique('waiting', 'id', [item.id for item in waiting], ids)
     coming = {item.first.id: at for at, item in enumerate(arrivals)}
     for name, path in ids.items():
-        of, _dash, number = name.rpartition('-')
-        if of in coming and number.isdecimal():
-            raise BadInput(f'arrivals[{coming[of]}].id', 'the ID of one of '
-                           f'its servers, "{name}", is that of {path} already')
+        found = re.fullmatch('(.*)-[1-9][0-9]*', name, re.DOTALL)
+        if found and found[1] in coming:
+            raise BadInput(
+                f'arrivals[{coming[found[1]]}].id', 'the ID of a server that '
+                f'comes may be "{name}", which is that of {path} already')
     _unique('arrivals', 'id', [item.first.id for item in arrivals], ids)
     return Snapshot(
         now, given.get('options', model.Options()), using(hosts, servers),
@@ -311,9 +313,9 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
     """The document that :func:`parse` makes the same cloud of.
 
     What has its default is left out, and so is what is to come: arrivals, run
-    times, and how a server that waits will be ended. Room that is used on a host by others
-    than the servers (holds, migrations, what Placement alone knows of) becomes
-    a server that is not preemptible.
+    times, and how a server that waits will be ended. Room that is used on a
+    host by others than the servers (holds, migrations, what Placement alone
+    knows of) becomes a server that is not preemptible.
     """
     return {
         'now': _written(cloud.now),
@@ -359,6 +361,7 @@ def _of_known(server: model.Server) -> model.Server:
 
 
 def of_shape(shape: model.Shape) -> dict[str, Any]:
+    """The keys of a server that waits which describe its shape."""
     spread = shape.spread or model.Group(shape.resources)
     written = {
         'resources': dict(spread.resources),
@@ -592,7 +595,7 @@ def _flag(value: Any, path: str) -> bool:
     return value
 
 
-def whole_number(least: int = 0, most: int = model.MAX_INT) -> Read[int]:
+def _count(least: int = 0, most: int = model.MAX_INT) -> Read[int]:
     """What reads a whole number, which neither true nor 1.0 is."""
     def read_count(value: Any, path: str) -> int:
         if (isinstance(value, bool) or not isinstance(value, int) or
@@ -611,10 +614,9 @@ def number_of(text: str | None, path: str, least: int, most: int
     """
     if text is None:
         return None
-    # int() takes more than digits, and Python no number of thousands of them.
-    return whole_number(least, most)(
-        int(text) if text.isascii() and text.isdecimal() and len(text) < 20
-        else text, path)
+    # int() takes more than digits, and not thousands of them.
+    return _count(least, most)(
+        int(text) if re.fullmatch('[0-9]{1,20}', text) else text, path)
 
 
 def _ratio(value: Any, path: str) -> float:
@@ -739,11 +741,14 @@ def _asked(values: dict[str, Any]) -> _Asked:
 
 
 def shape_of(resources: Mapping[str, int], below: Collection[str],
-           devices: Mapping[str, int] | None = None,
-           required: frozenset[str] = frozenset(),
-           groups: Sequence[model.Group] = (), group_policy: str = 'none',
-           **others: Any) -> model.Shape:
-    """:param below: the classes that providers below hosts' own have"""
+             devices: Mapping[str, int] | None = None,
+             required: frozenset[str] = frozenset(),
+             groups: Sequence[model.Group] = (), group_policy: str = 'none',
+             **others: Any) -> model.Shape:
+    """The shape that keys of a server that waits describe.
+
+    :param below: the classes that providers below hosts' own have
+    """
     others['devices'] = tuple(sorted((devices or {}).items()))
     if not groups and resources.keys().isdisjoint(below):
         return model.Shape.of(resources, required=required, **others)
@@ -769,7 +774,7 @@ def _option(option: cfg.Opt) -> Read[Any]:
     if isinstance(option, cfg.BoolOpt):
         return _flag
     if isinstance(option, cfg.IntOpt):
-        return whole_number(option.type.min or 0, option.type.max or model.MAX_INT)
+        return _count(option.type.min or 0, option.type.max or model.MAX_INT)
     if isinstance(option, cfg.ListOpt):
         return _list_of(_one_of(option.type.item_type.choices))
     if getattr(option.type, 'choices', None):
@@ -789,42 +794,42 @@ _NAMES = _set_of(_plain_name)
 _EXPRESSIONS = _set_of(_expression)
 _WHEN = _or_null(time_of)
 _INVENTORY: Table = {
-    'total': whole_number(), 'reserved': whole_number(), 'allocation_ratio': _ratio,
-    'min_unit': whole_number(1), 'max_unit': whole_number(1), 'step_size': whole_number(1)}
+    'total': _count(), 'reserved': _count(), 'allocation_ratio': _ratio,
+    'min_unit': _count(1), 'max_unit': _count(1), 'step_size': _count(1)}
 _PROVIDER: Table = {'inventory': _dict_of(_inventory), 'traits': _NAMES}
 _HOST: Table = {
     'name': _name, **_PROVIDER, 'aggregates': _NAMES, 'disabled': _flag,
     'providers': _providers}
-_ASKED: Table = {'resources': _dict_of(whole_number()),
-                 'devices': _dict_of(whole_number(1))}
+_ASKED: Table = {'resources': _dict_of(_count()),
+                 'devices': _dict_of(_count(1))}
 _COMMON: Table = {
     'project': _text, 'user': _text, 'name': _text, 'flavor': _text,
-    'preemptible': _flag, 'priority': whole_number(-model.MAX_INT)}
+    'preemptible': _flag, 'priority': _count(-model.MAX_INT)}
 _SERVER: Table = {
     'id': _name, 'host': _name, **_ASKED, **_COMMON, 'launched_at': _WHEN,
     'last_ended_at': _WHEN, 'action': _word(model.Action), 'locked': _flag,
-    'busy': _flag, 'providers': _dict_of(_dict_of(whole_number()))}
-_GROUP: Table = {'resources': _dict_of(whole_number()), 'required': _EXPRESSIONS}
+    'busy': _flag, 'providers': _dict_of(_dict_of(_count()))}
+_GROUP: Table = {'resources': _dict_of(_count()), 'required': _EXPRESSIONS}
 _SHAPE: Table = {
     **_ASKED, 'required': _EXPRESSIONS, 'member_of': _EXPRESSIONS,
     'groups': _list_of(_group), 'group_policy': _one_of(('none', 'isolate')),
     'host': _or_null(_name), 'fill_only': _flag}
 _WAITING: Table = {
     'id': _name, **_SHAPE, 'created_at': _WHEN, **_COMMON,
-    'attempts': whole_number(), 'last_attempt': _WHEN, 'failures': whole_number(),
+    'attempts': _count(), 'last_attempt': _WHEN, 'failures': _count(),
     'failed_at': _WHEN, 'reason': _or_null(_word(model.Reason)),
-    'pending_timeout': _or_null(whole_number(0, model.MAX_SECONDS)),
+    'pending_timeout': _or_null(_count(0, model.MAX_SECONDS)),
     'shelved': _flag, 'asked': _flag, 'wait': _or_null(_word(model.Wait)),
     'refused_by': _dict_of(_name)}
 # What is to come of a server.
-_RUN_TIME = _or_null(whole_number(1, model.MAX_SECONDS))
+_RUN_TIME = _or_null(_count(1, model.MAX_SECONDS))
 _COURSE: Table = {'run_time': _RUN_TIME, 'action': _word(model.Action)}
 _ARRIVALS: Table = {
     **{name: read for name, read in _WAITING.items() if name not in (
         'created_at', 'attempts', 'last_attempt', 'failures', 'failed_at',
         'reason', 'shelved')},
-    **_COURSE, 'at': _WHEN, 'count': _or_null(whole_number(1)),
-    'every': _or_null(whole_number(1, model.MAX_SECONDS))}
+    **_COURSE, 'at': _WHEN, 'count': _or_null(_count(1)),
+    'every': _or_null(_count(1, model.MAX_SECONDS))}
 
 
 # Keys that a document has only where the value is not the default.

@@ -187,7 +187,7 @@ def _print(report: dict[str, Any], as_json: bool) -> None:
 
 def _course(report: dict[str, Any]) -> str:
     """What planning.run() says, in tables."""
-    capacity = report['capacity']
+    capacity, counts = report['capacity'], report['servers']
     used = [[part['from'], part['until'], *(
         f'{part["mean"][name]:.2%} / {part["peak"][name]:.2%}'
         for name in capacity)] for part in (
@@ -203,10 +203,10 @@ def _course(report: dict[str, Any]) -> str:
     return '\n'.join((
         f'Hosts: {report["hosts"]}',
         'Servers: ' + ', '.join(f'{number} {name.replace("_", " ")}'
-                                for name, number in report['servers'].items()),
+                                for name, number in counts.items()),
         'Utilisation', _table(['From', 'Until', *(
-            f'{name} of {amount}, mean / peak' for name, amount in capacity.items())],
-            used),
+            f'{name} of {amount}, mean / peak'
+            for name, amount in capacity.items())], used),
         'Waits', _table(['Project', 'Shape', 'Servers', 'Median', '90 %',
                          'Longest', 'Never'], waits)))
 
