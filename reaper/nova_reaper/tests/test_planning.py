@@ -193,6 +193,20 @@ class RunTestCase(tests.TestCase):
         given['options']['min_run_time'] = 600
         self.check(run(given), [0, 300, 300], came=2, built=2, ended=1)
 
+    def test_one_that_came_back_is_protected_for_a_time(self) -> None:
+        given = document(
+            waiting=[{'id': 'w', 'resources': {'VCPU': 4}, 'run_time': 1800}],
+            arrivals=[{'id': 'a', 'resources': {'VCPU': 4},
+                       'at': clock('12:40'), 'run_time': 1800}])
+        given['servers'][0] |= {'preemptible': True, 'action': 'shelve',
+                                'run_time': 36000}
+        # It was ended at 12:00, came back at 12:30, and is ended at 13:00.
+        self.check(run(given, '12:59'), [0, 1800, 1800], 1, came=2, built=2,
+                   ended=1, finished=1, waiting=1)
+        # The waits are those of w, of a, and of s1 from 12:00 on.
+        self.check(run(given, '13:00'), [1200, 1800, 1800], 1, came=2,
+                   built=3, ended=2, finished=1, waiting=1)
+
     def test_so_many_ends_in_an_hour(self) -> None:
         given = document(waiting=[
             {'id': f'w{number}', 'resources': {'VCPU': 2}}
