@@ -391,10 +391,17 @@ class HostsTestCase(tests.TestCase):
 
     def test_those_that_come_back_count(self) -> None:
         given = document(waiting=[
-            {'id': 'w', 'resources': {'VCPU': 4}, 'host': 'h1'}])
-        given['servers'][0] |= {'preemptible': True, 'action': 'shelve',
-                                'run_time': 36000}
-        self.assertEqual(1, self.clear(given, '13:00'))
+            {'id': 'w', 'resources': {'VCPU': 4}, 'host': 'h2'}])
+        given['hosts'] = [
+            {'name': name, 'inventory': {'VCPU': {'total': total}}}
+            for name, total in (('h1', 2), ('h2', 4))]
+        given['hosts'][0]['disabled'] = True
+        given['servers'] = [
+            {'id': f's{number}', 'host': 'h2', 'resources': {'VCPU': 2},
+             'preemptible': True, 'action': 'shelve'} for number in range(2)]
+        self.assertEqual(2, self.clear(given, '13:00'))
+        # For as long as nobody comes back there is no need of more hosts.
+        self.assertEqual(0, self.clear(given))
 
     def test_so_many_are_tried_at_most(self) -> None:
         given = document(waiting=[
