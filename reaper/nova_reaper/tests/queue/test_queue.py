@@ -225,6 +225,20 @@ class QueueTestCase(tests.TestCase):
         self.assertEqual([], self.pop_all(NOW + seconds(59)))
         self.assertEqual(['w1'], self.pop_all(NOW + seconds(60)))
 
+    def test_when_time_alone_lets_a_server_be_tried(self) -> None:
+        self.assertIsNone(self.queue.next_time())
+        self.put(waits('w2', failures=1, failed_at=NOW))
+        self.assertEqual(NOW + seconds(10), self.queue.next_time())
+        for name, cpus, until, expected in (
+                ('w8', 8, 60, 10), ('w4', 4, 5, 5)):
+            waiting = waits(name, cpus)
+            self.put(waiting)
+            self.sleep(waiting, until=NOW + seconds(until))
+            self.assertEqual(NOW + seconds(expected), self.queue.next_time())
+        self.assertEqual(['w2', 'w4', 'w8'], sorted(
+            self.pop_all(NOW + seconds(60))))
+        self.assertIsNone(self.queue.next_time())
+
     def test_many_demands_sleep_until_their_turn(self) -> None:
         for number in range(200):
             waiting = waits(f'w{number:03}', 1 + number % 4,
