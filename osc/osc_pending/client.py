@@ -219,6 +219,23 @@ class Client:
         return self._ask('/v1/notices', {'all_projects': 'true'}
                          if all_projects else {})['notices']
 
+    def endable(self, all_projects=False):
+        """Return the servers that nova-reaper may end.
+
+        :raises: ReaperError
+        """
+        url, query = '/v1/servers', {'limit': _PAGE}
+        if all_projects:
+            query['all_projects'] = 'true'
+        found = []
+        while url:
+            answer = self._ask(url, query)
+            found += answer['servers']
+            url, query = self._next(url, {
+                link['rel']: link['href']
+                for link in answer.get('servers_links', ())}), {}
+        return found
+
     def history(self, limit, **query):
         """Return records of the journal of nova-reaper, the newest first.
 

@@ -167,6 +167,8 @@ class Engine:
                 if self.recovered or self._ahead and (
                         self.guard.mode is not model.Mode.OBSERVE):
                     self._plan()
+                if self.recovered:
+                    self.attempts.end_run_times()
                 self.attempts.go_on()
             if self.recovered:
                 if self._may_plan:
@@ -574,8 +576,7 @@ class Engine:
         self.metrics.hold_oldest.set(found.oldest)
         for current in found.attempts:
             if current.id not in self.attempts.under_way:
-                self.attempts.under_way[current.id] = current
-                self.world.queue.discard(current.id)
+                self.attempts.adopt(current)
         for host in found.changed:
             self._hosts.read(host)
         if not self.recovered:

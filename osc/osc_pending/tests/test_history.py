@@ -20,14 +20,16 @@ class HistoryTestCase(base.TestCase):
             _record(), _record(kind='notice', result=None),
             {**_record(), 'for': 'w', 'for_own_project': True},
             {**_record(kind='build', result='active'), 'for': 'v',
-             'for_own_project': True}]})
+             'for_own_project': True},
+            _record(cause='run_time', for_own_project=None)]})
         rows, err = self.read('pending', 'history')
         self.assertEqual('', err)
         self.assertEqual(
             {'Time': '2026-11-22T11:56:00Z', 'What': 'end', 'Server': 'v',
              'Name': 'batch-3', 'Result': 'delete',
              'For': 'another project'}, rows[0])
-        self.assertEqual(['another project', 'w', None],
+        self.assertEqual(['another project', 'w', None,
+                          'its run time is over'],
                          [row['For'] for row in rows[1:]])
         self.assertEqual('delete', rows[1]['Result'])
 

@@ -753,6 +753,40 @@ class ProbeTestCase(base.TestCase):
         self.assertIn('without nova-reaper nobody tells', err)
 
 
+class EndableTestCase(base.TestCase):
+
+    def test_own(self):
+        cloud = self.use_cloud(reaper=True)
+        cloud.reaper['/v1/servers?limit=1000'] = (200, {
+            'servers': [{'server': 'v', 'name': 'gpu-1', 'preemptible': False,
+                         'action': 'shelve',
+                         'ends_at': '2026-11-23T11:56:00Z'}],
+            'servers_links': [{'rel': 'next', 'href':
+                               'http://other/v1/servers?marker=v'}]})
+        cloud.reaper['/v1/servers?marker=v'] = (200, {'servers': [
+            {'server': 'w', 'name': 'batch-3', 'preemptible': True,
+             'action': 'delete', 'ends_at': None}]})
+        rows, _err = self.read('pending', 'server', 'list')
+        self.assertEqual(
+            {'ID': 'v', 'Name': 'gpu-1', 'Preemptible': False,
+             'Action': 'shelve', 'Ends At': '2026-11-23T11:56:00Z'}, rows[0])
+        self.assertEqual([None], [row['Ends At'] for row in rows[1:]])
+
+    def test_all_projects(self):
+        cloud = self.use_cloud(reaper=True)
+        cloud.reaper['/v1/servers?limit=1000&all_projects=true'] = (200, {
+            'servers': [{'server': 'v', 'host': 'compute1',
+                         'project_id': 'p'}]})
+        [row], _err = self.read(
+            'pending', 'server', 'list', '--all-projects')
+        self.assertEqual(('compute1', 'p'), (row['Host'], row['Project ID']))
+
+    def test_refused(self):
+        self.use_cloud()
+        _out, err = self.run_client('pending', 'server', 'list', code=1)
+        self.assertIn('without nova-reaper no server is ended', err)
+
+
 class HelpTestCase(base.TestCase):
 
     def test_complete(self):
@@ -760,14 +794,14 @@ class HelpTestCase(base.TestCase):
         out, _err = self.run_client('complete')
         self.assertIn(
             "cmds_pending='explain history list notice pause probe rebuild "
-            "resume show wait'", out)
+            "resume server show wait'", out)
         self.assertIn('--dry-run', out)
 
     def test_help(self):
         self.use_cloud()
         for words in (('list',), ('show',), ('explain',), ('rebuild',),
-                      ('wait',), ('notice', 'list'), ('history',), ('pause',),
-                      ('resume',), ('probe',)):
+                      ('wait',), ('notice', 'list'), ('server', 'list'),
+                      ('history',), ('pause',), ('resume',), ('probe',)):
             out, err = self.run_client('help', 'pending', *words)
             self.assertIn(' pending %s [-h]' % ' '.join(words), out)
             self.assertEqual('', err)
@@ -781,6 +815,7 @@ class HelpTestCase(base.TestCase):
         for command in (
                 pending.ListPending, pending.ShowPending,
                 pending.ExplainPending, pending.ListNotice,
+                pending.ListEndable,
                 pending.ProbePending, history.ListHistory, history.PauseReaper,
                 history.ResumeReaper,
                 rebuild.RebuildPending, rebuild.WaitPending):

@@ -10,6 +10,9 @@ from osc_pending.v1 import pending
 _KINDS = ('notice', 'withdrawal', 'end', 'build', 'return', 'given_up',
           'pause', 'resume')
 
+# What stands in the place of the server that got the room.
+_CAUSES = {'run_time': _('its run time is over')}
+
 
 class ListHistory(command.Lister):
     _description = _(
@@ -70,7 +73,9 @@ def _row(record):
     """Return the columns of a record."""
     detail = record.get('detail') or {}
     other = record['for']
-    if other == record['server']:
+    if record.get('cause') in _CAUSES:
+        other = _CAUSES[record['cause']]
+    elif other == record['server']:
         other = None
     elif other is None and record['for_own_project'] is False:
         other = _('another project')

@@ -363,6 +363,30 @@ class ListNotice(command.Lister):
             for notice in client.notices(parsed_args.all_projects)]
 
 
+class ListEndable(command.Lister):
+    _description = _(
+        'List servers that nova-reaper may end: to make room, or when their '
+        'run time is over.')
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--all-projects', action='store_true', default=False,
+            help=_('Include all projects (admin only)'))
+        return parser
+
+    def take_action(self, parsed_args):
+        client = client_of_reaper(self, _('no server is ended'))
+        names = ('server', 'name', 'preemptible', 'action', 'ends_at')
+        headers = ('ID', 'Name', 'Preemptible', 'Action', 'Ends At')
+        if parsed_args.all_projects:
+            names += ('host', 'project_id')
+            headers += ('Host', 'Project ID')
+        return headers, [
+            tuple(server.get(name) for name in names)
+            for server in client.endable(parsed_args.all_projects)]
+
+
 def client_of_reaper(command, what):
     """Return the client where there is a reaper.
 
@@ -443,6 +467,7 @@ def _describe(server, reason, answer):
         'automatic': answer.get('automatic'),
         'position': answer.get('position'),
         'next_attempt': answer.get('next_attempt'),
+        'room_by': answer.get('room_by'),
         'deadline': answer.get('deadline'),
         'step': answer.get('step'),
     }

@@ -50,6 +50,13 @@ LOG = log.getLogger(__name__)
 GIVE_UP = 'give up '
 # For so long /v1/pending/ID answers for a server that was given up.
 REMEMBERED = datetime.timedelta(hours=1)
+# So many servers whose run time is over have notice, or end, at a time; those
+# that are left out are looked at again after so many seconds.
+AT_ONCE = 50
+LOOK = 1.0
+# So many seconds sooner than it has to be the notice is given, so that it runs
+# out with the run time.
+EARLY = 5.0
 # Seconds until a step is done again whose request got no answer.
 AGAIN = 5.0
 # At so many servers one turn looks whether they have waited for too long.
@@ -141,6 +148,8 @@ class Attempt:
         refuse them, too, when it is asked for the host
     :ivar mode: the mode in which the decision was made
     :ivar lacks: what the victims were chosen for though it seems to be free
+    :ivar rehearsal: whether the server of the attempt, which has the notice
+        itself, is started again in place of its end
     """
 
     waiting: model.Waiting
@@ -167,6 +176,34 @@ class Attempt:
     others: tuple[str, ...] = ()
     mode: model.Mode | None = None
     lacks: frozenset[index_module.Lack] = frozenset()
+    rehearsal: bool = False
+
+    @classmethod
+    def of_run_time(cls, server: Victim, user: str, host: str, provider: str,
+                    step: Step, **others: Any) -> 'Attempt':
+        """An attempt that ends a server, and makes room for no other.
+
+        :param user: whose server it is
+        """
+        waiting = model.Waiting(
+            server.id, model.Shape(()), timeutils.utcnow(True),
+            server.project, user, server.name)
+        return cls(waiting, host, provider, step, victims=(server,),
+                   since=time.monotonic(), **others)
+
+    @property
+    def cause(self) -> model.Cause:
+        """Why the victims are to end."""
+        if self.rehearsal:
+            return model.Cause.REHEARSAL
+        return model.Cause.RUN_TIME if any(
+            victim.id == self.id for victim in self.victims
+        ) else model.Cause.ROOM
+
+    @property
+    def for_another(self) -> bool:
+        """Whether a server waits for the room of the victims."""
+        return self.cause is model.Cause.ROOM
 
     @property
     def left(self) -> tuple[Victim, ...]:
@@ -374,6 +411,8 @@ class Attempts:
         self._to_look_at: Iterator[str] = iter(())
         # When the reaper last tried to give a server up.
         self._asked_at: dict[str, float] = {}
+        # When to look again for servers whose run time is over.
+        self._look_at = 0.0
         # How often each preemptible server was ended.
         self._ended: collections.Counter[str] = collections.Counter()
 
@@ -387,7 +426,8 @@ class Attempts:
                 tally.add(current.waiting.project, bool(current.victims))
             elif current.step in ENDING:
                 tally.with_victims += bool(
-                    current.victims and not current.stalled)
+                    current.victims and current.for_another and
+                    not current.stalled)
             elif current.step in ASKING:
                 tally.projects[current.waiting.project] += 1
         return tally
@@ -428,6 +468,38 @@ class Attempts:
             lacks=self._world.index.exclusions.crowded(waiting.shape).get(
                 hypervisor.host, frozenset()))
         return True
+
+    def end_run_times(self) -> None:
+        """Begin to end the servers whose run time is over after a notice."""
+        if self._world.options.mode is not model.Mode.PREEMPT or (
+                time.monotonic() < self._look_at):
+            return
+        self._look_at = time.monotonic() + LOOK
+        now = timeutils.utcnow(True)
+        due = self._world.index.slots.due(index_module.to_micros(
+            now + datetime.timedelta(
+                seconds=self._conf.grace_period + EARLY)))
+        hypervisors = self._reader.hypervisors
+        for server in self._world.planner.take_ends(
+                (server for server in due if server.host in hypervisors and
+                 server.id not in self.under_way),
+                AT_ONCE - sum(current.cause is model.Cause.RUN_TIME
+                              for current in self.under_way.values()), now):
+            self.adopt(Attempt.of_run_time(
+                Victim(server.id, server.name, server.project, server.action),
+                server.user, server.host, hypervisors[server.host].uuid,
+                Step.NOTICE, terminate_at=server.ends_at,
+                mode=self._world.options.mode, decision=model.Decision(
+                    server.id, model.Verdict.PREEMPT, server.host,
+                    (server.id,), detail='Its run time is over.')))
+
+    def adopt(self, current: Attempt) -> None:
+        """Go on with an attempt, which nobody decided on just now."""
+        self.under_way[current.id] = current
+        self._world.queue.discard(current.id)
+        if not current.for_another:
+            # Nobody else has a use for its end.
+            self._world.avoid(current.host, {current.id}, math.inf)
 
     def go_on(self) -> None:
         """Start the next step of each attempt whose time has come."""
@@ -562,6 +634,9 @@ class Attempts:
         LOG.info('Server %s (%s) and host %s: %s. %s', server,
                  current.waiting.name, current.host, outcome.result.value,
                  outcome.detail)
+        if not current.for_another:
+            self._finish_alone(outcome, decision, now)
+            return
         missed = self._count(outcome)
         # Before the next decision; the host is read only after it.
         self._world.avoid(current.host, outcome.avoided,
@@ -598,6 +673,25 @@ class Attempts:
             self._read_one(server)
         # If the attempt failed, the index may be wrong about the host.
         self._hosts.read(current.host, outcome.result != Result.ACTIVE)
+
+    def _finish_alone(self, outcome: Outcome, decision: model.Decision | None,
+                      now: datetime.datetime) -> None:
+        """Take note of the outcome where no other server waits for it."""
+        current = outcome.attempt
+        self._reader.avoid((current.id,), 0)
+        self._world.avoid(current.host, outcome.avoided,
+                          self._conf.stuck_exclusion)
+        if decision:
+            self._world.planner.drop_ends(decision)
+        self._count_ends(current.victims, now)
+        if outcome.result is Result.CONFLICT:
+            # Its metadata may have changed, of which nobody hears.
+            self._jobs.line_up(
+                f'preemptible {current.id}', functools.partial(
+                    self._reader.read_server, current.id),
+                lambda _: self._hosts.failed(current.host))
+        else:
+            self._hosts.read(current.host)
 
     def _again(self, outcome: Outcome, now: datetime.datetime) -> None:
         """Have the world know why the server of an attempt waits again."""
@@ -719,6 +813,8 @@ class Attempts:
     def stand_by(self) -> None:
         """Leave all attempts to the reaper that acts now."""
         for server, current in self.under_way.items():
+            if not current.for_another:
+                self._reader.avoid((server,), 0)
             if current.decision:
                 self._world.planner.undo(current.decision,
                                          timeutils.utcnow(True))

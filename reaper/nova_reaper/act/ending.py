@@ -75,26 +75,33 @@ class Victims:
         self.later: set[str] = set()
 
     def objection(self, server: nova.NovaServer, host: str, told: bool,
-                  marked: Collection[str]) -> str | None:
-        """Why a server may not be ended for another, None if it may.
+                  marked: Collection[str],
+                  cause: model.Cause = model.Cause.ROOM) -> str | None:
+        """Why a server may not be given notice or ended, None if it may.
 
         A notice for another server is no reason: owners write metadata, and
         Placement gives the room to one server only.
 
         :param server: as Nova shows it right before the deed
         :param told: whether the server has had its notice
-        :param marked: names of the flavors that bear the mark now
+        :param marked: names of the flavors that bear the mark now; for the end
+            of a run time of those that limit run times
         """
-        if not shapes.is_preemptible(server.flavor) or (
+        if cause is model.Cause.ROOM and (
+                not shapes.is_preemptible(server.flavor) or
                 server.flavor.name not in marked):
             return 'is not preemptible'
+        if cause is model.Cause.RUN_TIME:
+            ends_at = self._reader.ends_at(server, marked)
+            if ends_at is None or told and ends_at > timeutils.utcnow(True):
+                return 'may run on'
         if server.host != host:
             return 'is not on the host any more'
         if server.task_state or server.status not in shapes.ENDABLE:
             return f'is {server.status} with the task {server.task_state}'
         if self._reader.locked_by_admin(server):
             return 'is locked by an administrator'
-        if not told and server.launched_at and (
+        if cause is model.Cause.ROOM and not told and server.launched_at and (
                 timeutils.utcnow(True) - server.launched_at
         ).total_seconds() < self._conf.min_run_time:
             return 'was launched a moment ago'
@@ -130,23 +137,27 @@ class Victims:
             raise
         for victim in told:
             self._metrics.notices_given.labels('given').inc()
-            LOG.info('Server %s (%s) has notice until %s: %s would run in '
-                     'its place on %s.', victim.id, victim.name, until,
-                     waiting, current.host)
+            LOG.info('Server %s (%s) has notice until %s: %s.', victim.id,
+                     victim.name, until, f'{waiting} would run in its place '
+                     f'on {current.host}' if current.for_another
+                     else current.cause.value)
         self._book.write(*(Record(
             Kind.NOTICE, victim.id, victim.project, victim.name, waiting,
             current.waiting.project, current.host, detail={
                 **current.decided, 'action': victim.action.value,
-                'terminate_at': until}) for victim in told), wait=True)
+                'terminate_at': until, 'cause': current.cause.value})
+            for victim in told), wait=True)
         return tuple(told)
 
     def withdraw(self, victims: Sequence[Victim], waiting: str,
-                 why: str, result: str = '') -> None:
+                 why: str, result: str = '',
+                 cause: model.Cause | None = None) -> None:
         """Withdraw notices; a sweep withdraws those that fail now.
 
         :param waiting: ID of the server that the notices were given for; a
             notice that another reaper has given since stays
         :param result: how the attempt ended, '' if it goes on
+        :param cause: of the notices, None where it is not known
         """
         for victim in victims:
             if victim.stage in (Stage.CHOSEN, Stage.ENDED):
@@ -189,7 +200,7 @@ class Victims:
                 waiting, host=server.host if server else '',
                 result=model.Result.STUCK.value if ending else result,
                 detail={'action': victim.action.value, 'why': why,
-                        'ending': ending}))
+                        'ending': ending, 'cause': cause}))
             LOG.info('The notice to server %s (%s) is withdrawn: %s.',
                      victim.id, victim.name, why)
 
@@ -257,7 +268,7 @@ class Victims:
             # Nova may end the victim though its answer is lost.
             victim = dataclasses.replace(victim, stage=Stage.ENDING,
                                          since=time.monotonic())
-            self._end(victim, server)
+            self._end(victim, server, current.for_another)
             return dataclasses.replace(victim, failed_at=0.0)
         except rest.Unavailable as error:
             LOG.warning('Whether server %s is being ended is looked at: %s',
@@ -303,15 +314,22 @@ class Victims:
             return victim
         return None
 
-    def _end(self, victim: Victim, server: nova.NovaServer) -> None:
-        """Ask Nova to delete or shelve a victim."""
+    def _end(self, victim: Victim, server: nova.NovaServer, returns: bool
+             ) -> None:
+        """Ask Nova to delete or shelve a victim.
+
+        :param returns: whether a shelved one is to come back
+        """
         if victim.action == model.Action.DELETE:
             self._nova.force_delete(victim.id)
         elif server.status == 'SHELVED':
             self._nova.shelve_offload(victim.id)
         else:
-            if shapes.SHELVED_AT not in server.metadata:
-                # Nova takes no metadata for a server that is offloaded.
+            # Nova takes no metadata for a server that is offloaded.
+            if not returns:
+                self._nova.delete_metadata(victim.id, (
+                    shapes.SHELVED_AT, shapes.TERMINATE_AT, shapes.FOR))
+            elif shapes.SHELVED_AT not in server.metadata:
                 self._nova.set_metadata(victim.id, {
                     shapes.SHELVED_AT: model.time_text(
                         timeutils.utcnow(True))})
@@ -328,5 +346,5 @@ class Victims:
             Kind.END, victim.id, victim.project, victim.name, current.id,
             current.waiting.project, current.host,
             victim.action.value if ended else LEFT,
-            {'action': victim.action.value}))
+            {'action': victim.action.value, 'cause': current.cause.value}))
         return dataclasses.replace(victim, stage=Stage.ENDED)

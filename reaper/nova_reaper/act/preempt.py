@@ -165,6 +165,11 @@ class Preempt:
             if current.has != before:
                 # If a later request fails, the attempt knows of its hold.
                 return current.later(0.0)
+        return self._tell(current, until)
+
+    def _tell(self, current: Attempt, until: datetime.datetime
+              ) -> Attempt | Outcome:
+        """Give the victims notice until a time."""
         avoid: tuple[str, ...] = ()
         try:
             told = self._victims.notify(current, until)
@@ -176,11 +181,13 @@ class Preempt:
             LOG.info('Nobody is ended for server %s: %s', current.id, error)
             self._metrics.conflicts.labels('notice').inc()
         else:
-            return current.at(Step.GRACE, min(grace, GRACE_POLL),
-                              victims=told, terminate_at=until)
+            return current.at(
+                Step.GRACE, min(self._conf.grace_period, GRACE_POLL),
+                victims=told, terminate_at=until)
         return self._undo(current, 'a server that was to make room for it '
-                          'cannot be given notice', Result.CONFLICT,
-                          avoid=avoid)
+                          'cannot be given notice' if current.for_another
+                          else 'the server cannot be given notice',
+                          Result.CONFLICT, avoid=avoid)
 
     def _grace(self, current: Attempt) -> Attempt | Outcome:
         """Wait for the notice to run out, and hold room that becomes free."""
@@ -228,15 +235,9 @@ class Preempt:
         if kept and left > 0:
             # The room that would have spared the victims is gone again.
             return current.at(Step.GRACE, min(left, GRACE_POLL))
-        objection = self._objection(current, kept, told=True)
-        if objection:
-            why, victim = objection
-            server = self._nova.find(victim)
-            if server and server.task_state and (
-                    left > -self._conf.stop_timeout):
-                # A notice makes owners back their servers up.
-                return current.later(POLL)
-            return self._undo(current, why, Result.CONFLICT, avoid=(victim,))
+        spared = self._spared(current, kept)
+        if spared:
+            return spared
         if len(kept) < len(there):
             self._victims.withdraw(
                 [victim for victim in there if victim not in kept],
@@ -246,6 +247,25 @@ class Preempt:
             return current.later(0.0, victims=kept)
         return self._take_room(current.but(victims=kept), holds.place(
             request, tree, _ids(kept), current.has) or {})
+
+    def _spared(self, current: Attempt, kept: Sequence[Victim]
+                ) -> Attempt | Outcome | None:
+        """Put off or undo an attempt of which a victim may not be ended.
+
+        :returns: None if all of the victims may be ended
+        """
+        objection = self._objection(current, kept, told=True)
+        if objection is None:
+            return None
+        why, victim = objection
+        server = self._nova.find(victim)
+        busy = server is not None and bool(server.task_state)
+        if busy and current.notice_left > -self._conf.stop_timeout:
+            # A notice makes owners back their servers up.
+            return current.later(POLL)
+        return self._undo(
+            current, why, Result.CONFLICT,
+            avoid=(victim,) if busy or current.for_another else ())
 
     def _take_room(self, current: Attempt, amounts: placement.Amounts
                    ) -> Attempt | Outcome:
@@ -319,10 +339,10 @@ class Preempt:
 
     def _end(self, current: Attempt) -> Attempt | Outcome:
         """End the victims, and wait until they have left."""
-        lost = self._lost(current)
+        lost = self._lost(current) if current.for_another else None
         if lost:
             return lost
-        if not self._may_begin(current.victims):
+        if current.for_another and not self._may_begin(current.victims):
             return self._undo(current, 'the operator lets a server live on '
                               'that was to make room for it',
                               Result.WITHDRAWN)
@@ -337,6 +357,8 @@ class Preempt:
             victims=after, ended=len(after) - len(left),
             # Each end has the whole time-out for itself.
             since=now if len(left) < len(before) else current.since)
+        if not left and not current.for_another:
+            return Outcome(current, Result.GONE, 'It has ended.')
         if not left:
             # With strict accounting the room is held only now.
             return current.at(Step.REBUILD if current.swapped else Step.HOLD)
@@ -356,6 +378,25 @@ class Preempt:
         progress = any(one.stage != other.stage
                        for one, other in zip(before, left))
         return current.later(POLL / 4 if progress else POLL)
+
+    def _alone(self, current: Attempt) -> Attempt | Outcome:
+        """Notice and grace of a server that makes room for no other."""
+        stop = self._needless(current)
+        if stop:
+            return stop
+        if current.step is Step.NOTICE:
+            objection = self._objection(current, current.victims, told=False)
+            if objection:
+                return Outcome(current, Result.CONFLICT, f'{objection[0]}.')
+            until = timeutils.utcnow(True) + datetime.timedelta(
+                seconds=self._conf.grace_period)
+            return self._tell(current, max(
+                until, current.terminate_at or until).replace(microsecond=0))
+        current = self._looked_at(current)
+        left = current.notice_left
+        if left > 0 and current.left:
+            return current.later(min(left, GRACE_POLL))
+        return self._spared(current, current.left) or current.at(Step.END)
 
     # What speaks against going on.
 
@@ -452,15 +493,20 @@ class Preempt:
     def _objection(self, current: Attempt, kept: Sequence[Victim],
                    told: bool) -> tuple[str, str] | None:
         """Why a victim may not be ended, and its ID; None if all may."""
-        marked = self._victims.marked() if kept else frozenset()
+        cause = current.cause
+        marked = self._victims.marked(
+            shapes.is_limited if cause is model.Cause.RUN_TIME
+            else shapes.is_preemptible) if kept else frozenset()
         for victim in kept:
             server = self._nova.find(victim.id)
             why = ('is gone' if server is None else
-                   self._victims.objection(server, current.host, told, marked))
+                   self._victims.objection(server, current.host, told, marked,
+                                           cause))
             if why:
                 LOG.info('Server %s is not ended: it %s.', victim.id, why)
-                return (f'A server that was to make room for it {why}',
-                        victim.id)
+                who = ('A server that was to make room for it'
+                       if current.for_another else 'The server')
+                return f'{who} {why}', victim.id
         return None
 
     def _may_begin(self, victims: Sequence[Victim]) -> bool:
@@ -537,7 +583,8 @@ class Preempt:
                 current.provider))
         elif current.held:
             self._holds.release(current.id, current.provider)
-        self._victims.withdraw(left, current.id, why, result.value)
+        self._victims.withdraw(left, current.id, why, result.value,
+                               current.cause)
         return Outcome(current, result, why[0].upper() + why[1:] + '.',
                        reason, avoid=avoid)
 

@@ -11,6 +11,8 @@ what stands                           what follows
 notice, allocation there              the notice is withdrawn, it is planned
                                       again; in the mode "preempt" when it
                                       has run out: who gave it may be alive
+notice for the server itself, which   the end goes on, in the mode "preempt"
+has run for as long as it may
 notice, no allocation, hold there     the end goes on, then the rebuild
 notice, no allocation, room claimed   the end goes on: a build has the room
 notice, no allocation, no hold        the allocation is written again
@@ -234,6 +236,10 @@ class Recovery:
         item = self.find(server)
         consumer = self._placement.consumer(server)
         waits = item is not None and item.waits
+        if item and mode == model.Mode.PREEMPT and any(
+                known.id == server for known in marked) and (
+                    found := self._run_out(item)):
+            return found
         taken = self._withdraw(marked, mode)
         if taken:
             return self._with_victims(server, consumer, taken, waits, mode)
@@ -262,6 +268,26 @@ class Recovery:
             LOG.info('The hold of server %s is given free: nobody works '
                      'with it.', server)
         return None
+
+    def _run_out(self, server: nova.NovaServer) -> Attempt | None:
+        """The end of a server whose run time is over when its notice is.
+
+        Owners write metadata: no notice counts for longer than a new one.
+        """
+        ends_at, now = self._reader.ends_at(server), timeutils.utcnow(True)
+        until = min(_until(server) or now, now + datetime.timedelta(
+            seconds=self._conf.grace_period))
+        provider = self._provider(server)
+        if not provider or ends_at is None or ends_at > max(now, until) or (
+                server.status in shapes.OFF_HOST):
+            return None
+        victim, = self._victims([server])
+        LOG.info('The run time of server %s is over: its end goes on.',
+                 server.id)
+        return Attempt.of_run_time(
+            victim, server.user, server.host, provider,
+            Step.GRACE if victim.stage is Stage.NOTICED else Step.END,
+            terminate_at=until)
 
     def _withdraw(self, servers: Iterable[nova.NovaServer], mode: model.Mode
                   ) -> list[nova.NovaServer]:
@@ -324,10 +350,8 @@ class Recovery:
 
         It would end the server at that time, with the notice or without.
         """
-        try:
-            until: datetime.datetime = timeutils.parse_isotime(
-                server.metadata[shapes.TERMINATE_AT])
-        except (LookupError, ValueError):
+        until = _until(server)
+        if until is None:
             return False
         left = (until - timeutils.utcnow(True)).total_seconds()
         if not 0 < left <= float(self._conf.grace_period):
@@ -469,3 +493,13 @@ class Recovery:
                         server.id, (shapes.SHELVED_AT,))
             except rest.RequestFailed as error:
                 LOG.info('The mark of server %s stays: %s', known.id, error)
+
+
+def _until(server: nova.NovaServer) -> datetime.datetime | None:
+    """When the notice to a server runs out, None if the server has none."""
+    try:
+        until: datetime.datetime = timeutils.parse_isotime(
+            server.metadata[shapes.TERMINATE_AT])
+        return until
+    except (LookupError, ValueError):
+        return None

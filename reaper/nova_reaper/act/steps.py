@@ -49,7 +49,8 @@ class Actor(preempt.Preempt):
         step is done again; nothing is undone, since an undo may fail as well.
         """
         try:
-            return STEPS[current.step](self, current.but(stalled=False))
+            steps = STEPS if current.for_another else ALONE
+            return steps[current.step](self, current.but(stalled=False))
         except rest.RequestFailed as error:
             LOG.warning('Server %s stays at the step %s: %s', current.id,
                         current.step, error)
@@ -332,3 +333,5 @@ STEPS: dict[Step, Callable[[Actor, Attempt], Attempt | Outcome]] = {
     Step.SWAP: Actor._swap, Step.END: Actor._end,
     Step.REBUILD: Actor._rebuild, Step.WATCH: Actor._watch,
 }
+# Of an attempt that makes room for no other server.
+ALONE = STEPS | {Step.NOTICE: Actor._alone, Step.GRACE: Actor._alone}

@@ -84,7 +84,10 @@ def wider(array: npt.NDArray[_Scalar], size: int,
 
 
 class Slots:
-    """A place for each preemptible server, and some that are empty.
+    """A place for each server that may be ended, and some that are empty.
+
+    Servers whose run time is limited are there, too, and are no victims unless
+    they are preemptible.
 
     :ivar amounts: what the server has, an array for each resource class
     :ivar host_of: the row of its host
@@ -94,6 +97,8 @@ class Slots:
     :ivar priorities: every priority that a server has or had
     :ivar safe_until: microseconds since 1970 until which it may not be ended
     :ivar endable: whether it may be ended after that
+    :ivar ends: microseconds since 1970 at which its run time is over; 0 where
+        it has no limit, or is not to be ended now
     """
 
     def __init__(self, classes: Mapping[str, int],
@@ -110,6 +115,9 @@ class Slots:
         self.safe_until = np.zeros(0, np.int64)
         self.endable = np.zeros(0, np.bool_)
         self.preemptible = np.zeros(0, np.bool_)
+        self.ends = np.zeros(0, np.int64)
+        # No server has an end before this time, 0 if none has an end.
+        self._first_end = 0
         self.servers: list[model.Server | None] = []
         self.projects: dict[str, int] = {}
         self.priorities: set[int] = set()
@@ -154,6 +162,29 @@ class Slots:
         return next((one for one in self.of_host(row) if one.id == server),
                     None)
 
+    def of_project(self, project: str | None) -> list[model.Server]:
+        """The servers of a project, None for those of all projects."""
+        if project is None:
+            return [server for server in self.servers if server]
+        mine = np.flatnonzero(self.project == self.projects.get(project, -1))
+        return [server for at in mine if (server := self.servers[at]) and
+                server.project == project]
+
+    def due(self, until: int) -> list[model.Server]:
+        """The servers whose run time is over by a time, the first ends first.
+
+        All servers are looked at only once the time of one has come.
+
+        :param until: microseconds since 1970
+        """
+        if not 0 < self._first_end <= until:
+            return []
+        found = np.flatnonzero((self.ends > 0) & (self.ends <= until))
+        found = found[np.argsort(self.ends[found], kind='stable')]
+        left = self.ends[found] if len(found) else self.ends[self.ends > until]
+        self._first_end = int(left.min()) if len(left) else 0
+        return [server for at in found if (server := self.servers[at])]
+
     def put(self, row: int, servers: Collection[model.Server],
             taken: Collection[str] = ()) -> None:
         """Say anew which preemptible servers a host has.
@@ -163,6 +194,7 @@ class Slots:
         start, count, size = self._segments.get(row, (0, 0, 0))
         self.endable[start:start + count] = False
         self.preemptible[start:start + count] = False
+        self.ends[start:start + count] = 0
         for server in self.servers[start:start + count]:
             # A server that has moved may be known on another host by now.
             if server is not None and self.row_of.get(server.id) == row:
@@ -206,11 +238,18 @@ class Slots:
                                 for server in servers]
         self.safe_until[where] = [self._safe_until(server)
                                   for server in servers]
-        self.preemptible[where] = [server.id not in taken
-                                   for server in servers]
-        self.endable[where] = [
-            not (server.locked or server.busy or server.id in taken)
+        self.preemptible[where] = [
+            server.preemptible and server.id not in taken
             for server in servers]
+        mine = [not (server.locked or server.busy or server.id in taken)
+                for server in servers]
+        self.endable[where] = mine
+        self.endable[where] &= self.preemptible[where]
+        ends = [to_micros(server.ends_at) * is_mine
+                for server, is_mine in zip(servers, mine)]
+        self.ends[where] = ends
+        self._first_end = min(filter(None, (self._first_end, *ends)),
+                              default=0)
         self.row_of.update(dict.fromkeys(
             (server.id for server in servers), row))
 
@@ -234,7 +273,8 @@ class Slots:
     def _resize(self, size: int) -> None:
         self.amounts = [wider(array, size) for array in self.amounts]
         for name in ('host_of', 'kind', 'project', 'priority', 'deletes',
-                     'launched', 'safe_until', 'endable', 'preemptible'):
+                     'launched', 'safe_until', 'endable', 'preemptible',
+                     'ends'):
             setattr(self, name, wider(getattr(self, name), size))
         self.servers.extend([None] * (size - len(self.servers)))
 
@@ -242,12 +282,13 @@ class Slots:
         """Close the gaps that hosts left which outgrew their place."""
         taken = {server.id
                  for server, mine in zip(self.servers, self.preemptible)
-                 if server is not None and not mine}
+                 if server is not None and server.preemptible and not mine}
         hosts = [(row, self.of_host(row)) for row in self._segments]
         self._segments = {}
         self._end = self._wasted = 0
         self.endable[:] = False
         self.preemptible[:] = False
+        self.ends[:] = 0
         self.servers = [None] * len(self.servers)
         for row, servers in hosts:
             self.put(row, servers, taken)
@@ -626,11 +667,12 @@ class Index:
             servers: Iterable[model.Server] = ()) -> int:
         """Say anew all that is known of one host.
 
-        :param servers: the servers on it; those that are not preemptible
-            count in ``host.used`` alone
+        :param servers: the servers on it; those that are neither preemptible
+            nor limited in their run time count in ``host.used`` alone
         :returns: the row of the host
         """
-        servers = [server for server in servers if server.preemptible]
+        servers = [server for server in servers
+                   if server.preemptible or server.ends_at]
         for name in itertools.chain(
                 host.inventory, host.used,
                 host.below, *(amounts_of(server) for server in servers

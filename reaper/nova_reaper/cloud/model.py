@@ -99,8 +99,16 @@ class Action(enum.StrEnum):
     SHELVE = 'shelve'
 
 
+class Cause(enum.StrEnum):
+    """Why a server has notice."""
+
+    ROOM = 'room'            # another server needs its room
+    RUN_TIME = 'run_time'    # it has run for as long as it may
+    REHEARSAL = 'rehearsal'  # its owner tests what the guest does
+
+
 class Stage(enum.StrEnum):
-    """Where a server stands that is ended for another."""
+    """Where a server stands that has notice, or is about to."""
 
     CHOSEN = 'chosen'
     NOTICED = 'noticed'
@@ -195,6 +203,7 @@ class Server:
     :ivar preemptible: whether the operator's flavor says that it may be ended
     :ivar launched_at: None if it is not known: long ago
     :ivar last_ended_at: when the reaper last ended it, None if never
+    :ivar ends_at: when its run time is over, None if that is not limited
     :ivar locked: whether an administrator has locked it
     :ivar busy: whether it has a task, migrates, or has another host to come;
         such a server is never ended
@@ -212,6 +221,7 @@ class Server:
     priority: int = 0
     launched_at: datetime.datetime | None = None
     last_ended_at: datetime.datetime | None = None
+    ends_at: datetime.datetime | None = None
     action: Action = Action.DELETE
     locked: bool = False
     busy: bool = False

@@ -40,13 +40,16 @@ PREEMPTIBLE = ('reaper:preemptible', 'lifecycle:preemptable')
 ACTIONS = ('reaper:action', 'lifecycle:preempt_policy')
 PRIORITY = 'reaper:priority'
 PENDING_TIMEOUT = 'reaper:pending_timeout'
+# Seconds; in the metadata of a server its owner asks for less.
+MAX_RUN_TIME = 'reaper:max_run_time'
 # In the metadata of a server: its owner's choice.
 ACTION = 'reaper:action'
 WAIT = 'reaper:wait'
 # Nova's extra spec for PCI devices of a flavor: "ALIAS:NUMBER,ALIAS:NUMBER".
 ALIAS = 'pci_passthrough:alias'
 
-# Keys of a victim's metadata: the notice that its guest can read.
+# Keys of a victim's metadata: the notice that its guest can read. The second
+# has the ID of the server that needs the room, or of the victim if none does.
 TERMINATE_AT = 'reaper:terminate_at'
 FOR = 'reaper:for'
 # Key in the metadata of a server that was shelved for another, and is to come
@@ -130,6 +133,25 @@ def pending_timeout(flavor: nova.Flavor, project: Mapping[str, str]
                     ) -> int | None:
     """Seconds that a server may wait, None where the option decides."""
     return _number(PENDING_TIMEOUT, flavor, project, 0)
+
+
+def max_run_time(server: nova.NovaServer, project: Mapping[str, str]
+                 ) -> int | None:
+    """Seconds that a server may run, None if that is not limited.
+
+    The operator sets the limit; the owner may ask for less by the metadata of
+    the server.
+    """
+    limit = _number(MAX_RUN_TIME, server.flavor, project, 0)
+    wanted = server.metadata.get(MAX_RUN_TIME, '').strip()
+    if limit and wanted.isdecimal() and len(wanted) <= len(str(limit)):
+        return min(limit, int(wanted) or limit)
+    return limit or None
+
+
+def is_limited(flavor: nova.Flavor) -> bool:
+    """Whether the flavor itself limits how long its servers may run."""
+    return bool(_number(MAX_RUN_TIME, flavor, {}, 0))
 
 
 def wait(server: nova.NovaServer, project: Mapping[str, str]

@@ -12,6 +12,7 @@ simulation both run it; they differ in what they do with a decision.
 import collections
 from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -248,6 +249,47 @@ def protected_until(index: index_module.Index, waiting: model.Waiting,
     if demand.shape.fill_only or not safe.any():
         return None
     return index_module.from_micros(int(table.safe_until[safe].min()))
+
+
+def room_by(index: index_module.Index, waiting: model.Waiting,
+            now: datetime.datetime) -> datetime.datetime | None:
+    """When run times that end will have made room for a server.
+
+    The times are tried by bisection, each for all hosts at once; of hosts with
+    providers below their own some are looked at.
+
+    :returns: None if the ends of all run times make no room, or nobody knows
+        which hosts the server needs
+    """
+    shape, table = waiting.shape, index.slots
+    rows = index.fits(shape) & index.enabled
+    refused = index.exclusions.refused(shape)
+    if refused is not None:
+        rows &= ~refused
+    times = np.unique(table.ends[(table.ends > 0) & rows[table.host_of]])
+    if not len(times) or shape.elsewhere or (
+            shape.fill_only and not (waiting.shelved or waiting.failed)):
+        return None
+
+    def enough(at: int) -> Bools:
+        gone = (table.ends > 0) & (table.ends <= times[at])
+        found = rows & victims.room_without(index, shape, gone)
+        if shape.spread is not None:
+            found[np.flatnonzero(found)[_FEW:]] = False
+        return index.with_way(shape, found, gone=gone)
+
+    first, last = 0, len(times) - 1
+    rows = enough(last)
+    if not rows.any():
+        return None
+    while first < last:
+        middle = (first + last) // 2
+        found = enough(middle)
+        if found.any():
+            rows, last = found, middle
+        else:
+            first = middle + 1
+    return max(now, index_module.from_micros(int(times[last])))
 
 
 def worth_reserving(index: index_module.Index, waiting: model.Waiting
@@ -637,6 +679,27 @@ class Planner:
             # Other servers of these projects may be ended instead.
             self.queue.wake_protected()
         self.ends = left
+
+    def take_ends(self, servers: Iterable[model.Server], most: int,
+                  now: datetime.datetime) -> list[model.Server]:
+        """Count the ends of servers that make room for no other.
+
+        :param servers: those to end, the first ones first
+        :param most: how many to end at most
+        :returns: those that may be ended now
+        """
+        left = min(most, self._left(now))
+        limit = self._options.max_ends_per_project_hour or model.MAX_INT
+        ended = collections.Counter(end.project for end in self.ends)
+        taken: list[model.Server] = []
+        for server in servers:
+            if len(taken) >= left:
+                break
+            if ended[server.project] < limit:
+                ended[server.project] += 1
+                self.ends.append(End(server.id, server.project, now))
+                taken.append(server)
+        return taken
 
     def ends_left(self, now: datetime.datetime) -> dict[str, int]:
         """How many servers may still be ended by project, {} for no limit."""

@@ -41,7 +41,8 @@ class Hint:
     """Something to look at.
 
     :ivar host: whose room has changed, '' if it is not known
-    :ivar preemptible: whether the server's flavor says that it may be ended
+    :ivar preemptible: whether the server's flavor says that it may be ended,
+        or for how long it may run
     :ivar at: when it came, by the monotonic clock of this process
     """
 
@@ -100,8 +101,9 @@ def _hints(event_type: str, publisher_id: str, data: Mapping[str, Any]
         return [] if event_type.endswith('.start') else [Hint(Kind.SHAPE)]
     server, host = data['uuid'], data['host'] or ''
     specs = data['flavor']['nova_object.data'].get('extra_specs') or {}
-    preemptible = any(str(specs.get(name, '')).strip().lower() == 'true'
-                      for name in shapes.PREEMPTIBLE)
+    preemptible = shapes.MAX_RUN_TIME in specs or any(
+        str(specs.get(name, '')).strip().lower() == 'true'
+        for name in shapes.PREEMPTIBLE)
     if event_type == 'instance.update':
         change = data['state_update']['nova_object.data']
         if change['state'] == 'pending' and not change['new_task_state']:

@@ -8,6 +8,7 @@ Beside the reader are the jobs by which other threads read, and do more.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -75,8 +76,10 @@ class Reader:
         self._lock = threading.Lock()
         self.hypervisors: dict[str, nova.Hypervisor] = {}
         self.preemptible: dict[str, nova.NovaServer] = {}
-        # Names of the flavors that bear the mark now.
+        # Names of the flavors that bear the mark now, and of those that limit
+        # the run time of their servers now.
         self._marked: frozenset[str] = frozenset()
+        self._limited: frozenset[str] = frozenset()
         self.properties: Mapping[str, Mapping[str, str]] = {}
         # Servers that were read one by one while a list of all was read.
         self._meanwhile: dict[str, nova.NovaServer | None] = {}
@@ -124,19 +127,26 @@ class Reader:
         """All servers that may be ended, and those shelved for others."""
         with self._lock:
             self._meanwhile = {}
-        marked = self._marked_flavors()
-        # The mark has to be on the flavor that a server was made with as well.
-        # A server that was shelved for others comes back, whatever became of
-        # its flavor.
-        found = {server.id: server for server in (
-            *(server for flavor in marked
+        flavors = [flavor for flavor in self.nova.flavors()
+                   if shapes.is_preemptible(flavor) or
+                   shapes.is_limited(flavor)]
+        # The mark, and a limit of the run time, have to be on the flavor that
+        # a server was made with as well. A server that was shelved for others
+        # comes back, whatever became of its flavor.
+        listed = {server.id: server for server in (
+            *(server for flavor in flavors
               for server in self.nova.servers(flavor=flavor.id)),
+            *(server for project, properties in self.properties.items()
+              if shapes.MAX_RUN_TIME in properties
+              for server in self.nova.servers(project_id=project)),
             *(server for server
               in self.nova.servers(status='SHELVED_OFFLOADED')
-              if shapes.SHELVED_AT in server.metadata))
-            if shapes.is_preemptible(server.flavor)}
+              if shapes.SHELVED_AT in server.metadata))}
         with self._lock:
-            self._marked = frozenset(flavor.name for flavor in marked)
+            self._marked = _names(flavors, shapes.is_preemptible)
+            self._limited = _names(flavors, shapes.is_limited)
+            found = {uuid: server for uuid, server in listed.items()
+                     if self._counts(server)}
             for server_id, newer in self._meanwhile.items():
                 found.pop(server_id, None)
                 if newer and self._counts(newer):
@@ -149,18 +159,33 @@ class Reader:
                     del kept[uuid]
         return found
 
-    def _marked_flavors(self) -> list[nova.Flavor]:
-        return [flavor for flavor in self.nova.flavors()
-                if shapes.is_preemptible(flavor)]
-
     def has_other_marks(self) -> bool:
-        """Whether other flavors bear the mark than when servers were listed.
-        """
-        return self.marked() != self._marked
+        """Whether other flavors bear marks than when servers were listed."""
+        flavors = list(self.nova.flavors())
+        return (self._marked, self._limited) != (
+            _names(flavors, shapes.is_preemptible),
+            _names(flavors, shapes.is_limited))
 
-    def marked(self) -> frozenset[str]:
-        """Names of the flavors that bear the mark now, as Nova says."""
-        return frozenset(flavor.name for flavor in self._marked_flavors())
+    def marked(self, mark: Callable[[nova.Flavor], bool] =
+               shapes.is_preemptible) -> frozenset[str]:
+        """Names of the flavors that bear a mark now, as Nova says."""
+        return _names(self.nova.flavors(), mark)
+
+    def ends_at(self, server: nova.NovaServer,
+                limited: Collection[str] | None = None
+                ) -> datetime.datetime | None:
+        """When the run time of a server is over, None if it has no limit.
+
+        :param limited: names of the flavors that limit run times now, None for
+            those that did when servers were listed
+        """
+        limit = shapes.max_run_time(
+            server, self.properties.get(server.project, {}))
+        if limit is None or server.launched_at is None or (
+                shapes.is_limited(server.flavor) and server.flavor.name not in
+                (self._limited if limited is None else limited)):
+            return None
+        return server.launched_at + datetime.timedelta(seconds=limit)
 
     def read_changed(self, since: datetime.datetime
                      ) -> dict[str, nova.NovaServer]:
@@ -178,7 +203,7 @@ class Reader:
         self.properties = self._keystone.project_properties()
 
     def read_server(self, uuid: str) -> nova.NovaServer | None:
-        """One preemptible server again; None if it is gone, or is none."""
+        """One server again; None if it is gone, or may not be ended."""
         server = self.nova.find(uuid)
         with self._lock:
             return self._keep(uuid, server)
@@ -200,9 +225,15 @@ class Reader:
 
     def _counts(self, server: nova.NovaServer) -> bool:
         """Whether a server may be ended, or was shelved for another."""
+        return self.is_preemptible(server) or (
+            shapes.SHELVED_AT in server.metadata and
+            shapes.is_preemptible(server.flavor)
+        ) or self.ends_at(server) is not None
+
+    def is_preemptible(self, server: nova.NovaServer) -> bool:
+        """Whether a server may be ended for others."""
         return shapes.is_preemptible(server.flavor) and (
-            server.flavor.name in self._marked or
-            shapes.SHELVED_AT in server.metadata)
+            server.flavor.name in self._marked)
 
     def read_having(self, expressions: Iterable[str], again: bool = False
                     ) -> None:
@@ -418,10 +449,12 @@ class Reader:
         return model.Server(
             id=server.id, host=host, resources=share.resources,
             project=server.project, user=server.user, name=server.name,
-            flavor=server.flavor.name, preemptible=True,
+            flavor=server.flavor.name,
+            preemptible=self.is_preemptible(server),
             priority=shapes.priority(server.flavor, properties),
             launched_at=server.launched_at,
             last_ended_at=self._ended_at.get(server.id),
+            ends_at=self.ends_at(server),
             action=self.action(server),
             locked=(time.monotonic() < self._avoided.get(server.id, 0) or
                     self.locked_by_admin(server)),
@@ -456,7 +489,7 @@ class Reader:
         return by_admin
 
     def under_notice(self) -> list[nova.NovaServer]:
-        """The preemptible servers whose metadata show a notice.
+        """The servers that may be ended whose metadata show a notice.
 
         Owners write metadata, too: what cannot be a notice is none, nor is one
         for an ID that is not written as Nova writes it.
@@ -475,10 +508,16 @@ class Reader:
         return server is not None and is_to_return(server)
 
     def known(self) -> list[nova.NovaServer]:
-        """The preemptible servers, and those that are shelved for others."""
+        """The servers that may be ended, and those shelved for others."""
         # Another thread may learn of more servers at the same time.
         with self._lock:
             return list(self.preemptible.values())
+
+
+def _names(flavors: Iterable[nova.Flavor],
+           mark: Callable[[nova.Flavor], bool]) -> frozenset[str]:
+    """The names of the flavors that bear a mark."""
+    return frozenset(flavor.name for flavor in flavors if mark(flavor))
 
 
 def classes(views: Iterable[HostView | None]) -> frozenset[str]:

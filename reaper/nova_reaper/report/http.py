@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import datetime
 import enum
+import heapq
 import itertools
 import json
 import math
@@ -68,6 +69,8 @@ RULES = (
      'many servers wait.', _WAITING),
     ('pending:dry_run', ADMIN, 'See who would be ended for a server.',
      f'{_WAITING}?dry_run=true'),
+    ('servers:list', READER, 'List the servers of a project that may be '
+     'ended, and when their run time is over.', '/v1/servers'),
     ('notices:list', READER,
      'List the servers of a project that are under notice.', '/v1/notices'),
     ('history:list', READER,
@@ -273,11 +276,49 @@ class Shown:
                 {'server': victim.id, 'name': victim.name,
                  'project_id': victim.project, 'action': victim.action.value,
                  'terminate_at': model.time_text(current.terminate_at),
-                 'for': current.id, 'host': current.host}
+                 'cause': current.cause.value,
+                 'for': current.id if current.for_another else None,
+                 'host': current.host}
                 for current in self._engine.attempts.under_way.values()
                 for victim in current.victims
                 if current.terminate_at and not victim.ended and
                 victim.stage != model.Stage.CHOSEN]
+
+    def servers(self, project: str | None, marker: str, most: int
+                ) -> list[dict[str, Any]]:
+        """The servers that may be ended as /v1/servers has them, whole.
+
+        :param project: whose, None for all
+        :param marker: only those whose ID is larger
+        :param most: so many at most, those with the smallest IDs
+        """
+        with self._engine.lock:
+            found = self._engine.world.index.slots.of_project(project)
+        return [
+            {'server': item.id, 'name': item.name, 'project_id': item.project,
+             'preemptible': item.preemptible, 'action': item.action.value,
+             'launched_at': model.time_text(item.launched_at),
+             'ends_at': model.time_text(item.ends_at), 'host': item.host}
+            for item in heapq.nsmallest(
+                most, (item for item in found if item.id > marker),
+                key=lambda item: item.id)]
+
+    def room_by(self, server: str) -> datetime.datetime | None:
+        """When run times that end will have made room for a server.
+
+        :returns: None if that is not known, or nobody is ended in this mode
+        """
+        with self._engine.lock:
+            known = self._engine.world
+            waiting = known.waiting(server)
+            if waiting is None or known.options.mode is not (
+                    model.Mode.PREEMPT) or (
+                        server in self._engine.attempts.under_way):
+                return None
+            at = choose.room_by(known.index, waiting, timeutils.utcnow(True))
+        # A guest may take its time to shut down, and a host to end it.
+        return at and at + datetime.timedelta(seconds=(
+            self._conf.reaper.stop_timeout + self._conf.reaper.end_timeout))
 
     def dry_run(self, server: str) -> dict[str, Any] | None:
         """Who would be ended, as /v1/pending has it; None while the room is
@@ -438,6 +479,8 @@ class Api:
             return self._notices(request)
         if path == '/v1/probe':
             return self._probe(request)
+        if path == '/v1/servers':
+            return self._servers(request)
         head, _, server = path.rpartition('/')
         if head == '/v1/pending':
             return self._show(request, server)
@@ -487,6 +530,8 @@ class Api:
         body: dict[str, Any] = {'pending': entry.to_dict(
             self._may(request, 'pending:show:host', project),
             self._may(request, 'pending:show:detail', project))}
+        body['pending']['room_by'] = model.time_text(
+            self._source.room_by(server))
         if _boolean(query, 'dry_run'):
             if not self._may(request, 'pending:dry_run', project):
                 raise exc.HTTPForbidden(
@@ -546,6 +591,22 @@ class Api:
             raise _later(f'A project may ask {PROBES} times a minute.', left,
                          exc.HTTPTooManyRequests)
         raise _later('Others ask as well.', left)
+
+    def _servers(self, request: webob.Request) -> dict[str, Any]:
+        query = _query(request, 'all_projects', 'project_id', 'limit',
+                       'marker')
+        project, limit = self._project(
+            request, query, 'servers:list'), _limit(query)
+        found = self._source.servers(project, query.get('marker', ''),
+                                     limit + 1)
+        if not self._may(request, 'pending:show:host', project):
+            for item in found:
+                del item['host']
+        body: dict[str, Any] = {'servers': found[:limit]}
+        if len(found) > limit:
+            body['servers_links'] = _next(request, query,
+                                          found[limit - 1]['server'])
+        return body
 
     def _history(self, request: webob.Request) -> dict[str, Any]:
         query = _query(request, 'all_projects', *KEYS)

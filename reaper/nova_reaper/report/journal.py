@@ -518,7 +518,8 @@ def close(store: store_module.Store,
             record, kind=kind, result=result, at=now,
             id=uuidutils.generate_uuid(), detail={
                 'why': 'It was found so later: the reaper that did it was '
-                'killed, or waited for it no longer.'}))
+                'killed, or waited for it no longer.',
+                'cause': record.detail.get('cause')}))
     return found
 
 
@@ -529,13 +530,15 @@ def _of_notice(record: Record, server: nova.NovaServer | None,
         # Nobody ends a server before its notice has run out.
         until = record.detail.get('terminate_at') or ''
         early = bool(until) and timeutils.parse_isotime(until) > now
-        return LEFT if early else model.Action.DELETE.value
+        rehearsed = record.detail.get('cause') == model.Cause.REHEARSAL
+        return LEFT if early or rehearsed else model.Action.DELETE.value
     if server.status == 'DELETED':
         # Nova says so before the delete is done, which may still fail.
         return None
     if server.status in shapes.OFF_HOST:
         return (model.Action.SHELVE.value
-                if shapes.SHELVED_AT in server.metadata else LEFT)
+                if shapes.SHELVED_AT in server.metadata or
+                record.detail.get('cause') == model.Cause.RUN_TIME else LEFT)
     if server.metadata.get(shapes.FOR) == record.waiting or any(
             shapes.is_leaving(server, how) for how in model.Action):
         return None

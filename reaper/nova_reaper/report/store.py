@@ -110,6 +110,8 @@ class Record:
         :param everything: whether to name hosts and servers of other
             projects; a project's own reader does not see them
         """
+        cause = self.detail.get('cause')
+        alone = cause not in (None, model.Cause.ROOM)
         own = self.waiting_project == self.project
         answer: dict[str, Any] = {
             'id': self.id,
@@ -118,11 +120,14 @@ class Record:
             'name': self.name or None, 'project_id': self.project or None,
             'action': self.detail.get('action'),
             'result': self.result or None,
-            'terminate_at': self.detail.get('terminate_at'),
-            'for': (self.waiting if everything or own else '') or None,
-            'for_own_project': own if self.waiting_project else None}
+            'terminate_at': self.detail.get('terminate_at'), 'cause': cause,
+            'for': None if alone else (
+                self.waiting if everything or own else '') or None,
+            'for_own_project': own if self.waiting_project and not alone
+            else None}
         if everything:
-            answer |= {'for_project_id': self.waiting_project or None,
+            answer |= {'for_project_id': None if alone
+                       else self.waiting_project or None,
                        'host': self.host or None,
                        'detail': dict(self.detail)}
         return answer

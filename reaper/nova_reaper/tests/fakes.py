@@ -331,6 +331,7 @@ class Nova:
                 self._shown(server) for server in self.servers.values()
                 if server['id'] in self.cell_down or
                 query.get('status') in (None, server['status']) and
+                query.get('project_id') in (None, server['tenant_id']) and
                 query.get('flavor') in (
                     None, server['flavor']['original_name'])])
         if parts[0] == 'flavors' and parts[2:] == ['os-flavor-access']:

@@ -936,7 +936,8 @@ class PreemptTestCase(EngineTestCase):
                          r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$')
         self.assertEqual(
             {'server': victim, 'name': 's', 'project_id': 'owner',
-             'action': 'delete', 'for': waiting, 'host': 'h1'}, notice)
+             'action': 'delete', 'cause': 'room', 'for': waiting,
+             'host': 'h1'}, notice)
 
 
 class OnceTestCase(EngineTestCase):

@@ -246,6 +246,29 @@ class KilledTestCase(JournalTestCase):
         victim, waiting = self.killed(Step.REBUILD, image=False)
         self.assertIn(('end', victim, 'shelve'), self.said(Kind.END))
 
+    def limited(self, **server: Any) -> str:
+        return self.nova.add_server(
+            's', 8, 'h1', **server | {'reaper:max_run_time': '60'})
+
+    def test_while_one_is_ended_whose_run_time_is_over(self) -> None:
+        for image, how in ((True, 'delete'), (False, 'shelve')):
+            server = self.limited(image=image)
+            self.nova.servers[server]['OS-SRV-USG:launched_at'] = (
+                '2026-01-01T00:00:00.000000')
+            self.nova.slow = True
+            del self.nova.calls[:]
+            while not self.actions():
+                self.turns(1)
+            # Its end is not written.
+            self.nova.finish(server)
+            self.start()
+            self.book.slow = False
+            self.turns(50, 20)
+            end = self.records(Kind.END)[-1]
+            self.assertEqual((server, how, 'run_time'), (
+                end.server, end.result, end.detail['cause']))
+            self.assertIsNone(end.to_dict(False)['for'])
+
     def test_while_it_is_built(self) -> None:
         victim, waiting = self.killed(Step.WATCH)
         self.assertEqual([('build', waiting, 'asked'),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
+import datetime
 import random
 from typing import Any
 
@@ -319,6 +320,40 @@ class SlotsTestCase(tests.TestCase):
         self.assertEqual(4 * 199, len(index.slots))
         self.assertEqual(4 * 199, index.slots.endable.sum())
         self.assertLess(len(index.slots.servers), 20000)
+
+    def test_whose_run_time_is_over(self) -> None:
+        index = index_module.Index(OPTIONS)
+        now = brute_force.NOW
+
+        def server(name: str, minutes: int | None, **others: Any
+                   ) -> model.Server:
+            return model.Server(
+                name, 'h1', {'VCPU': 1}, ends_at=None if minutes is None
+                else now + datetime.timedelta(minutes=minutes), **others)
+
+        def due(minutes: int) -> list[str]:
+            return [one.id for one in index.slots.due(index_module.to_micros(
+                now + datetime.timedelta(minutes=minutes)))]
+
+        self.assertEqual([], due(9))
+        index.put(model.Host('h1', {}), [
+            server('a', 3), server('b', 2, preemptible=True),
+            server('c', None, preemptible=True), server('d', 1, busy=True),
+            server('e', 1, locked=True), server('f', 5), server('g', None)])
+        # Those without the mark are there, and no victims.
+        self.assertEqual(6, len(index.slots))
+        self.assertEqual(2, index.slots.endable.sum())
+        self.assertEqual([[], ['b'], ['b'], ['b', 'a'], ['b', 'a', 'f']], [
+            due(minutes) for minutes in (1, 2, 2, 4, 9)])
+        for count in range(1, 99):
+            # Their places change.
+            index.put(model.Host('h1', {}), [server('a', 3), *(
+                server(str(number), 7) for number in range(count))])
+        self.assertEqual([['a'], []], [due(3), due(2)])
+        index.put(model.Host('h1', {}), [server('f', 5)])
+        self.assertEqual([[], ['f'], []], [due(4), due(5), due(4)])
+        index.remove('h1')
+        self.assertEqual([], due(9))
 
     def test_times(self) -> None:
         self.assertEqual(0, index_module.to_micros(None))

@@ -61,6 +61,14 @@ class HintsTestCase(tests.TestCase):
         self.assertEqual([('ignored', '', '')], self.hints(
             'instance.update', update('pending', 'pending', 'rebuilding')))
 
+    def test_whose_run_time_is_limited(self) -> None:
+        for specs, said in (({'reaper:max_run_time': '60'}, True),
+                            ({'reaper:priority': '60'}, False)):
+            hint, *_ = bus.hints('instance.create.end', 'nova-compute:h1',
+                                 payload(uuid='s1', host='h1', flavor=payload(
+                                     extra_specs=specs)))
+            self.assertIs(said, hint.preemptible)
+
     def test_room(self) -> None:
         for name in ('delete', 'shelve_offload'):
             self.assertEqual(

@@ -58,6 +58,15 @@ class Source(http.Shown):
                  'action': 'delete', 'terminate_at': model.time_text(TIME),
                  'for': 's1', 'host': 'h1'}]
 
+    def room_by(self, server: str) -> datetime.datetime | None:
+        return TIME
+
+    def servers(self, project: str | None, marker: str, most: int
+                ) -> list[dict[str, Any]]:
+        return [{'server': server, 'project_id': owner, 'host': 'h1'}
+                for server, owner in (('v1', 'p2'), ('v2', 'p1'), ('v3', 'p1'))
+                if server > marker and project in (None, owner)][:most]
+
     def dry_run(self, server: str) -> dict[str, Any] | None:
         return {'victims': ['v1'], 'servers': [
             {'resources': {'VCPU': 1}}]} if self.room else None
@@ -175,9 +184,30 @@ class ApiTestCase(tests.TestCase):
                            roles='admin')['notices']
         self.assertEqual(('s1', 'h1'), (notice['for'], notice['host']))
 
+    def test_servers(self) -> None:
+        answer = self.get('/v1/servers?limit=1')
+        self.assertEqual([{'server': 'v2', 'project_id': 'p1'}],
+                         answer['servers'])
+        link, = answer['servers_links']
+        answer = self.get(link['href'].removeprefix('http://localhost'))
+        self.assertEqual(['v3'], [
+            server['server'] for server in answer['servers']])
+        self.assertNotIn('servers_links', answer)
+        answer = self.get('/v1/servers?all_projects=true', roles='admin')
+        self.assertEqual(['h1'] * 3, [
+            server['host'] for server in answer['servers']])
+        self.get('/v1/servers?all_projects=true', 403)
+        self.get('/v1/servers?project_id=p2', 403)
+        self.get('/v1/servers?limit=0', 400)
+
+    def test_when_there_will_be_room(self) -> None:
+        self.assertEqual(model.time_text(TIME), self.get(
+            '/v1/pending/s1')['pending']['room_by'])
+
     def test_one_that_stands_by(self) -> None:
         self.source.active = False
-        for path in ('/v1/pending', '/v1/pending/s1', '/v1/notices'):
+        for path in ('/v1/pending', '/v1/pending/s1', '/v1/notices',
+                     '/v1/servers'):
             answer = self.get(path, 503)
             self.assertIn('stands by', answer['error']['message'])
 
