@@ -255,8 +255,8 @@ def room_by(index: index_module.Index, waiting: model.Waiting,
             now: datetime.datetime) -> datetime.datetime | None:
     """When run times that end will have made room for a server.
 
-    The times are tried by bisection, each for all hosts at once; of hosts with
-    providers below their own some are looked at.
+    A bisection over the time looks at all hosts at once, and each time at half
+    of the servers. Of hosts with providers below their own some are looked at.
 
     :returns: None if the ends of all run times make no room, or nobody knows
         which hosts the server needs
@@ -266,30 +266,40 @@ def room_by(index: index_module.Index, waiting: model.Waiting,
     refused = index.exclusions.refused(shape)
     if refused is not None:
         rows &= ~refused
-    times = np.unique(table.ends[(table.ends > 0) & rows[table.host_of]])
-    if not len(times) or shape.elsewhere or (
+    if shape.spread is not None:
+        # Which provider frees what a filter misses nobody knows.
+        rows[[index.rows[host] for host in index.exclusions.crowded(shape)
+              if host in index.rows]] = False
+    left = np.flatnonzero((table.ends > 0) & rows[table.host_of])
+    if not len(left) or shape.elsewhere or (
             shape.fill_only and not (waiting.shelved or waiting.failed)):
         return None
-
-    def enough(at: int) -> Bools:
-        gone = (table.ends > 0) & (table.ends <= times[at])
-        found = rows & victims.room_without(index, shape, gone)
+    needs = index.needs(shape)
+    free = [need.free for need in needs]
+    first = int(table.ends[left].min())
+    last = until = int(table.ends[left].max())
+    while True:
+        gone = left[table.ends[left] <= until]
+        sums = [had + np.bincount(
+            table.host_of[gone], table.amounts[need.column][gone],
+            len(rows)).astype(np.int64) for need, had in zip(needs, free)]
+        found = rows.copy()
+        for need, had in zip(needs, sums):
+            found &= had >= need.amount
         if shape.spread is not None:
             found[np.flatnonzero(found)[_FEW:]] = False
-        return index.with_way(shape, found, gone=gone)
-
-    first, last = 0, len(times) - 1
-    rows = enough(last)
-    if not rows.any():
-        return None
-    while first < last:
-        middle = (first + last) // 2
-        found = enough(middle)
+            found = index.with_way(shape, found, gone=(
+                table.ends > 0) & (table.ends <= until))
         if found.any():
-            rows, last = found, middle
+            rows, last, left = found, until, gone[found[table.host_of[gone]]]
+        elif until == last:
+            return None
         else:
-            first = middle + 1
-    return max(now, index_module.from_micros(int(times[last])))
+            free, left = sums, left[table.ends[left] > until]
+            first = until + 1
+        if first >= last:
+            return max(now, index_module.from_micros(last))
+        until = (first + last) // 2
 
 
 def worth_reserving(index: index_module.Index, waiting: model.Waiting

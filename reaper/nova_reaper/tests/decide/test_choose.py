@@ -496,6 +496,42 @@ class BruteForceTestCase(tests.TestCase):
             PREEMPT, scorers=tuple(rand.sample(
                 list(victims.SCORERS), rand.randint(0, 6)))))), below=True)
 
+    @hypothesis.settings(max_examples=200)
+    @hypothesis.given(SEEDS, strategies.booleans())
+    def test_when_run_times_have_made_room(self, seed: int, below: bool
+                                           ) -> None:
+        rand = random.Random(seed)
+        world = brute_force.random_world(rand, *((3, 5) if below else ()))
+        waiting = brute_force.random_waiting(rand)
+        if below:
+            world = brute_force.with_providers(rand, world)
+            waiting = brute_force.random_groups(rand)
+        world = dataclasses.replace(world, servers=[dataclasses.replace(
+            server, preemptible=rand.random() < 0.5,
+            ends_at=rand.choice((None, *(
+                brute_force.NOW + datetime.timedelta(minutes=minutes)
+                for minutes in range(-1, 5))))) for server in world.servers])
+        hosts = [host for host in world.hosts
+                 if brute_force.could(host, waiting.shape) and not (
+                     waiting.shape.spread and host.name in world.refused)]
+        if any(brute_force.makes_room(host, (), waiting.shape,
+                                      world.refused.get(host.name))
+               for host in hosts):
+            return
+        index = world.index(PREEMPT)
+        index.exclusions.refuse(waiting.shape, world.refused)
+        ends = sorted({server.ends_at for server in world.servers
+                       if server.ends_at})
+        expected = next((max(at, brute_force.NOW) for at in ends if any(
+            brute_force.makes_room(host, [
+                server for server in world.servers
+                if server.host == host.name and server.ends_at and
+                server.ends_at <= at and
+                not (server.locked or server.busy)], waiting.shape,
+                world.refused.get(host.name)) for host in hosts)), None)
+        self.assertEqual(expected, choose.room_by(index, waiting,
+                                                  brute_force.NOW))
+
     def test_more_ways_than_are_looked_at_once(self) -> None:
         gpu = {'VGPU': 1}
         hosts = [model.Host(
