@@ -236,6 +236,14 @@ class Client:
                 for link in answer.get('servers_links', ())}), {}
         return found
 
+    def rehearse(self, server):
+        """Have nova-reaper rehearse the end of a server.
+
+        :param server: its ID
+        :raises: ReaperError
+        """
+        self._ask('/v1/servers/%s/rehearsal' % server, {}, 'POST')
+
     def history(self, limit, **query):
         """Return records of the journal of nova-reaper, the newest first.
 

@@ -288,6 +288,25 @@ class Engine:
             self._hosts.failed(name.removeprefix('host '))
         self.attempts.failed(name)
 
+    def find(self, server: str) -> nova.NovaServer | None:
+        """A server as Nova shows it now, None if it is gone.
+
+        :raises: rest.RequestFailed
+        """
+        return self._reader.nova.find(server)
+
+    def rehearse(self, server: nova.NovaServer) -> str | None:
+        """Begin a rehearsal of the end of a server.
+
+        :param server: as Nova shows it now
+        :returns: a sentence that says why there is none, None if it has begun
+        """
+        if not self.recovered:
+            return 'The reaper does not know all servers yet. Ask again.'
+        refusal = self.attempts.rehearse(server)
+        self.mailbox.wake()
+        return refusal
+
     # Hints.
 
     def _hint(self, hint: bus.Hint) -> None:

@@ -21,7 +21,8 @@ class HistoryTestCase(base.TestCase):
             {**_record(), 'for': 'w', 'for_own_project': True},
             {**_record(kind='build', result='active'), 'for': 'v',
              'for_own_project': True},
-            _record(cause='run_time', for_own_project=None)]})
+            _record(cause='run_time', for_own_project=None),
+            _record(cause='rehearsal', for_own_project=None)]})
         rows, err = self.read('pending', 'history')
         self.assertEqual('', err)
         self.assertEqual(
@@ -29,7 +30,7 @@ class HistoryTestCase(base.TestCase):
              'Name': 'batch-3', 'Result': 'delete',
              'For': 'another project'}, rows[0])
         self.assertEqual(['another project', 'w', None,
-                          'its run time is over'],
+                          'its run time is over', 'a rehearsal'],
                          [row['For'] for row in rows[1:]])
         self.assertEqual('delete', rows[1]['Result'])
 

@@ -787,6 +787,33 @@ class EndableTestCase(base.TestCase):
         self.assertIn('without nova-reaper no server is ended', err)
 
 
+class RehearseTestCase(base.TestCase):
+
+    def test_it_begins(self):
+        cloud = self.use_cloud(reaper=True)
+        server = cloud.add('batch-3', 'ACTIVE')
+        path = '/v1/servers/%s/rehearsal' % server['id']
+        cloud.reaper['POST ' + path] = (
+            200, {'rehearsal': {'server': server['id']}})
+        self.run_client('pending', 'rehearse', 'batch-3')
+        self.assertIn(('POST', path, None, None), cloud.requests)
+
+    def test_refused(self):
+        cloud = self.use_cloud(reaper=True)
+        server = cloud.add('batch-3', 'ACTIVE')
+        cloud.reaper['POST /v1/servers/%s/rehearsal' % server['id']] = (
+            409, {'error': {'message': 'The server is not preemptible.'}})
+        _out, err = self.run_client(
+            'pending', 'rehearse', server['id'], code=1)
+        self.assertIn('409: The server is not preemptible.', err)
+
+    def test_without_reaper(self):
+        cloud = self.use_cloud()
+        cloud.add('batch-3', 'ACTIVE')
+        _out, err = self.run_client('pending', 'rehearse', 'batch-3', code=1)
+        self.assertIn('without nova-reaper no end can be rehearsed', err)
+
+
 class HelpTestCase(base.TestCase):
 
     def test_complete(self):
@@ -794,14 +821,15 @@ class HelpTestCase(base.TestCase):
         out, _err = self.run_client('complete')
         self.assertIn(
             "cmds_pending='explain history list notice pause probe rebuild "
-            "resume server show wait'", out)
+            "rehearse resume server show wait'", out)
         self.assertIn('--dry-run', out)
 
     def test_help(self):
         self.use_cloud()
         for words in (('list',), ('show',), ('explain',), ('rebuild',),
                       ('wait',), ('notice', 'list'), ('server', 'list'),
-                      ('history',), ('pause',), ('resume',), ('probe',)):
+                      ('rehearse',), ('history',), ('pause',), ('resume',),
+                      ('probe',)):
             out, err = self.run_client('help', 'pending', *words)
             self.assertIn(' pending %s [-h]' % ' '.join(words), out)
             self.assertEqual('', err)
@@ -815,7 +843,7 @@ class HelpTestCase(base.TestCase):
         for command in (
                 pending.ListPending, pending.ShowPending,
                 pending.ExplainPending, pending.ListNotice,
-                pending.ListEndable,
+                pending.ListEndable, pending.RehearseServer,
                 pending.ProbePending, history.ListHistory, history.PauseReaper,
                 history.ResumeReaper,
                 rebuild.RebuildPending, rebuild.WaitPending):

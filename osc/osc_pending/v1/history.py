@@ -11,7 +11,8 @@ _KINDS = ('notice', 'withdrawal', 'end', 'build', 'return', 'given_up',
           'pause', 'resume')
 
 # What stands in the place of the server that got the room.
-_CAUSES = {'run_time': _('its run time is over')}
+_CAUSES = {'run_time': _('its run time is over'),
+           'rehearsal': _('a rehearsal')}
 
 
 class ListHistory(command.Lister):

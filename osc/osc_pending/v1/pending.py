@@ -387,6 +387,23 @@ class ListEndable(command.Lister):
             for server in client.endable(parsed_args.all_projects)]
 
 
+class RehearseServer(command.Command):
+    _description = _(
+        'Rehearse the end of a preemptible server: nova-reaper gives it '
+        'notice, stops it when the notice is over, and starts it again. '
+        '"openstack pending history" tells when that is done.')
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        _add_server(parser)
+        return parser
+
+    def take_action(self, parsed_args):
+        client = client_of_reaper(self, _('no end can be rehearsed'))
+        server, _version = client.find(parsed_args.server, 'pending rehearse')
+        client.rehearse(server.id)
+
+
 def client_of_reaper(command, what):
     """Return the client where there is a reaper.
 

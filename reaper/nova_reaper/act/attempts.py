@@ -30,6 +30,7 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
+from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
@@ -50,13 +51,15 @@ LOG = log.getLogger(__name__)
 GIVE_UP = 'give up '
 # For so long /v1/pending/ID answers for a server that was given up.
 REMEMBERED = datetime.timedelta(hours=1)
-# So many servers whose run time is over have notice, or end, at a time; those
-# that are left out are looked at again after so many seconds.
+# So many servers whose run time is over have notice, or end, at a time, and so
+# many rehearse; what is left out is looked at again after so many seconds.
 AT_ONCE = 50
 LOOK = 1.0
 # So many seconds sooner than it has to be the notice is given, so that it runs
 # out with the run time.
 EARLY = 5.0
+# A server has one rehearsal in so many seconds.
+REHEARSED = 3600.0
 # Seconds until a step is done again whose request got no answer.
 AGAIN = 5.0
 # At so many servers one turn looks whether they have waited for too long.
@@ -179,9 +182,9 @@ class Attempt:
     rehearsal: bool = False
 
     @classmethod
-    def of_run_time(cls, server: Victim, user: str, host: str, provider: str,
-                    step: Step, **others: Any) -> 'Attempt':
-        """An attempt that ends a server, and makes room for no other.
+    def of_itself(cls, server: Victim, user: str, host: str, provider: str,
+                  step: Step, **others: Any) -> 'Attempt':
+        """An attempt whose only victim makes room for no other server.
 
         :param user: whose server it is
         """
@@ -411,6 +414,8 @@ class Attempts:
         self._to_look_at: Iterator[str] = iter(())
         # When the reaper last tried to give a server up.
         self._asked_at: dict[str, float] = {}
+        # When the last rehearsal of each server began.
+        self._rehearsed: dict[str, float] = {}
         # When to look again for servers whose run time is over.
         self._look_at = 0.0
         # How often each preemptible server was ended.
@@ -485,13 +490,50 @@ class Attempts:
                  server.id not in self.under_way),
                 AT_ONCE - sum(current.cause is model.Cause.RUN_TIME
                               for current in self.under_way.values()), now):
-            self.adopt(Attempt.of_run_time(
+            self.adopt(Attempt.of_itself(
                 Victim(server.id, server.name, server.project, server.action),
                 server.user, server.host, hypervisors[server.host].uuid,
                 Step.NOTICE, terminate_at=server.ends_at,
                 mode=self._world.options.mode, decision=model.Decision(
                     server.id, model.Verdict.PREEMPT, server.host,
                     (server.id,), detail='Its run time is over.')))
+
+    def rehearse(self, server: nova.NovaServer) -> str | None:
+        """Begin a rehearsal of the end of a server.
+
+        :param server: as Nova shows it now
+        :returns: a sentence that says why there is none, None if it has begun
+        """
+        hypervisor = self._reader.hypervisors.get(server.host)
+        now = time.monotonic()
+        self._rehearsed = {uuid: at for uuid, at in self._rehearsed.items()
+                           if now - at < REHEARSED}
+        if not self._reader.is_preemptible(server):
+            return 'The server is not preemptible.'
+        if server.status != 'ACTIVE' or server.task_state:
+            return 'The server does not run, or has a task.'
+        if not {shapes.TERMINATE_AT, shapes.FOR}.isdisjoint(
+                server.metadata) or any(
+                    victim.id == server.id and not victim.ended
+                    for current in self.under_way.values()
+                    for victim in current.victims):
+            return 'The server has notice, or is about to have notice.'
+        if server.id in self._rehearsed:
+            # While it rehearses it is no victim.
+            return 'The server has had a rehearsal within the last hour.'
+        if hypervisor is None or (
+                self._world.options.mode is not model.Mode.PREEMPT):
+            return 'The reaper ends no servers at the moment.'
+        if AT_ONCE <= sum(current.rehearsal
+                          for current in self.under_way.values()):
+            return 'Too many rehearsals are under way. Ask again.'
+        self._rehearsed[server.id] = now
+        self.adopt(Attempt.of_itself(
+            Victim(server.id, server.name, server.project,
+                   self._reader.action(server)),
+            server.user, hypervisor.host, hypervisor.uuid, Step.NOTICE,
+            rehearsal=True))
+        return None
 
     def adopt(self, current: Attempt) -> None:
         """Go on with an attempt, which nobody decided on just now."""

@@ -283,6 +283,21 @@ class Victims:
                      victim.id, error)
             return before
 
+    def stop(self, victim: Victim) -> Victim | None:
+        """Have the guest of a victim shut down, as before an end.
+
+        :returns: None if the guest is off, or has had its time
+        :raises: rest.RequestFailed if Nova refuses, or the victim cannot be
+            looked at
+        """
+        server = self._nova.find(victim.id)
+        try:
+            return self._stop(victim, server) if server else None
+        except rest.Unavailable:
+            # Nova may stop the guest all the same.
+            return dataclasses.replace(victim, stage=Stage.STOPPING,
+                                       since=time.monotonic())
+
     def _free(self, victim: Victim, server: nova.NovaServer) -> Victim:
         """Reset a task of a server that no host knows of.
 

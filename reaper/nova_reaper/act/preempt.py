@@ -398,6 +398,18 @@ class Preempt:
             return current.later(min(left, GRACE_POLL))
         return self._spared(current, current.left) or current.at(Step.END)
 
+    def _rehearse(self, current: Attempt) -> Attempt | Outcome:
+        """Stop the guest of a server, and start the guest again."""
+        victim, = current.victims
+        try:
+            stopped = self._victims.stop(victim)
+        except (rest.Conflict, rest.Forbidden) as error:
+            LOG.info('Server %s is not stopped: %s', current.id, error)
+            stopped = None
+        if stopped:
+            return current.later(POLL, victims=(stopped,))
+        return self._undo(current, 'the rehearsal is over', Result.WITHDRAWN)
+
     # What speaks against going on.
 
     def _needless(self, current: Attempt) -> Outcome | None:

@@ -284,7 +284,7 @@ class Recovery:
         victim, = self._victims([server])
         LOG.info('The run time of server %s is over: its end goes on.',
                  server.id)
-        return Attempt.of_run_time(
+        return Attempt.of_itself(
             victim, server.user, server.host, provider,
             Step.GRACE if victim.stage is Stage.NOTICED else Step.END,
             terminate_at=until)

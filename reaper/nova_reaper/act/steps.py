@@ -49,8 +49,8 @@ class Actor(preempt.Preempt):
         step is done again; nothing is undone, since an undo may fail as well.
         """
         try:
-            steps = STEPS if current.for_another else ALONE
-            return steps[current.step](self, current.but(stalled=False))
+            return STEPS_OF[current.cause][current.step](
+                self, current.but(stalled=False))
         except rest.RequestFailed as error:
             LOG.warning('Server %s stays at the step %s: %s', current.id,
                         current.step, error)
@@ -333,5 +333,7 @@ STEPS: dict[Step, Callable[[Actor, Attempt], Attempt | Outcome]] = {
     Step.SWAP: Actor._swap, Step.END: Actor._end,
     Step.REBUILD: Actor._rebuild, Step.WATCH: Actor._watch,
 }
-# Of an attempt that makes room for no other server.
-ALONE = STEPS | {Step.NOTICE: Actor._alone, Step.GRACE: Actor._alone}
+_ALONE = STEPS | {Step.NOTICE: Actor._alone, Step.GRACE: Actor._alone}
+# By the cause of the notices that an attempt gives.
+STEPS_OF = {model.Cause.ROOM: STEPS, model.Cause.RUN_TIME: _ALONE,
+            model.Cause.REHEARSAL: _ALONE | {Step.END: Actor._rehearse}}

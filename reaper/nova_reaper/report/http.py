@@ -36,6 +36,7 @@ import webob
 from webob import dec
 from webob import exc
 
+from nova_reaper.clients import nova
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
@@ -103,6 +104,7 @@ REST = 20
 # Query keys of /v1/history, beside all_projects.
 KEYS = ('server', 'project_id', 'kind', 'since', 'until', 'limit', 'marker')
 _PERIOD = re.compile(r'(\d{1,6})([smhd])')
+_REHEARSAL = re.compile(r'/v1/servers/([^/]+)/rehearsal')
 _UNITS = {'s': 'seconds', 'm': 'minutes', 'h': 'hours', 'd': 'days'}
 
 
@@ -121,6 +123,10 @@ def list_rules() -> Iterable[policy.RuleDefault]:
     yield policy.DocumentedRuleDefault(
         'probe:ask', READER, 'Ask whether there is room for servers that are '
         'not created yet.', [{'method': 'POST', 'path': '/v1/probe'}])
+    yield policy.DocumentedRuleDefault(
+        'servers:rehearse', 'role:member and project_id:%(project_id)s',
+        'Rehearse the end of a server.', [
+            {'method': 'POST', 'path': '/v1/servers/{server_id}/rehearsal'}])
     yield policy.DocumentedRuleDefault(
         'pause:set', 'role:admin', 'Pause and resume the reaper.',
         [{'method': 'PUT', 'path': '/v1/pause'},
@@ -303,6 +309,22 @@ class Shown:
                 most, (item for item in found if item.id > marker),
                 key=lambda item: item.id)]
 
+    def find(self, server: str) -> nova.NovaServer | None:
+        """A server as Nova shows it now, None if it is gone.
+
+        :raises: rest.RequestFailed
+        """
+        return self._engine.find(server)
+
+    def rehearse(self, server: nova.NovaServer) -> str | None:
+        """Begin a rehearsal of the end of a server.
+
+        :param server: as Nova shows it now
+        :returns: a sentence that says why there is none, None if it has begun
+        """
+        with self._engine.lock:
+            return self._engine.rehearse(server)
+
     def room_by(self, server: str) -> datetime.datetime | None:
         """When run times that end will have made room for a server.
 
@@ -462,7 +484,8 @@ class Api:
         path = request.path_info.rstrip('/')
         if path == '/v1/pause':
             return self._pause(request)
-        wanted = 'POST' if path == '/v1/probe' else 'GET'
+        rehearsed = _REHEARSAL.fullmatch(path)
+        wanted = 'POST' if path == '/v1/probe' or rehearsed else 'GET'
         if request.method != wanted:
             raise exc.HTTPMethodNotAllowed(f'Only {wanted} is known here.')
         if path == '/v1/history':
@@ -481,6 +504,8 @@ class Api:
             return self._probe(request)
         if path == '/v1/servers':
             return self._servers(request)
+        if rehearsed:
+            return self._rehearse(request, rehearsed[1])
         head, _, server = path.rpartition('/')
         if head == '/v1/pending':
             return self._show(request, server)
@@ -607,6 +632,24 @@ class Api:
             body['servers_links'] = _next(request, query,
                                           found[limit - 1]['server'])
         return body
+
+    def _rehearse(self, request: webob.Request, uuid: str) -> dict[str, Any]:
+        _query(request)
+        try:
+            server = (self._source.find(uuid)
+                      if shapes.is_id(uuid) else None)
+        except rest.RequestFailed:
+            raise exc.HTTPServiceUnavailable(
+                'Nova does not answer. Ask again.') from None
+        if server is None or not self._may(request, 'servers:rehearse',
+                                           server.project):
+            raise exc.HTTPNotFound(
+                f'There is no server {uuid} in your project, or you lack the '
+                'role member there.')
+        refusal = self._source.rehearse(server)
+        if refusal:
+            raise exc.HTTPConflict(refusal)
+        return {'rehearsal': {'server': server.id}}
 
     def _history(self, request: webob.Request) -> dict[str, Any]:
         query = _query(request, 'all_projects', *KEYS)

@@ -408,8 +408,9 @@ class RoomTestCase(RunTimeTestCase):
         at, group = self.shown.room_by(server), self.conf.reaper
         if at is None:
             return None
-        seconds: float = (at - timeutils.utcnow(True)).total_seconds()
-        return round(seconds - group.stop_timeout - group.end_timeout, -1)
+        seconds: float = (at - timeutils.utcnow(True)).total_seconds() - (
+            group.stop_timeout + group.end_timeout)
+        return round(seconds, -1)
 
     def test_it_is_the_first_end_that_does(self) -> None:
         self.nova.add_host('h2', 8)
@@ -458,3 +459,171 @@ class RoomTestCase(RunTimeTestCase):
             item['server']
             for item in self.shown.servers(None, min(servers), 1)])
         self.assertEqual([], self.shown.servers('nobody', '', 10))
+
+
+class RehearsalTestCase(RunTimeTestCase):
+    """The owner of a server tests what the guest does."""
+
+    options = {'grace_period': 50, 'stop_timeout': 30}
+    limit: dict[str, str] = {}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.server = self.add(age=900, preemptible=True)
+        self.turns(5)
+
+    def rehearse(self, server: str = '') -> str | None:
+        found = self.shown.find(server or self.server)
+        assert found
+        return self.shown.rehearse(found)
+
+    def test_it_is_started_again(self) -> None:
+        self.assertIsNone(self.rehearse())
+        self.turns(5)
+        self.assertEqual(self.server, self.nova.servers[self.server][
+            'metadata']['reaper:for'])
+        notice, = self.shown.notices()
+        self.assertEqual(('rehearsal', None),
+                         (notice['cause'], notice['for']))
+        self.turns(40)
+        self.assertEqual([], self.actions())
+        self.turns(20)
+        self.assertEqual(['os-stop', 'os-start'], self.actions())
+        self.assertTrue(self.lives(self.server))
+        self.assertEqual(
+            [('notice', 'rehearsal'), ('withdrawal', 'rehearsal')],
+            self.kinds(self.server))
+        self.assertEqual('the rehearsal is over',
+                         self.records[-1].detail['why'])
+        self.assertEqual({}, self.engine.attempts.under_way)
+        self.assertEqual([], list(self.engine.world.planner.ends))
+
+    def test_a_guest_that_takes_its_time(self) -> None:
+        def stop() -> fakes.Answer:
+            self.nova.servers[self.server][
+                'OS-EXT-STS:task_state'] = 'powering-off'
+            return fakes.Answer(202, b'')
+
+        self.nova.before.append(('os-stop', 'action', stop))
+        self.assertIsNone(self.rehearse())
+        self.turns(100)
+        self.nova.servers[self.server] |= {
+            'status': 'SHUTOFF', 'OS-EXT-STS:task_state': None, 'actions': [
+                fakes._entry('stop', 'reaper', fakes.NOW) | {
+                    'project_id': fakes.SERVICE}]}
+        self.turns(40, 10)
+        self.assertTrue(self.lives(self.server))
+
+    def test_the_answer_to_the_stop_is_lost(self) -> None:
+        def stop() -> fakes.Answer:
+            self.nova.servers[self.server]['status'] = 'SHUTOFF'
+            return self.nova.error(503)
+
+        self.nova.before.append(('os-stop', 'action', stop))
+        self.assertIsNone(self.rehearse())
+        self.turns(100)
+        self.assertTrue(self.lives(self.server))
+
+    def test_nova_refuses_the_stop(self) -> None:
+        self.nova.before.append((
+            'os-stop', 'action', lambda: self.nova.error(409)))
+        self.assertIsNone(self.rehearse())
+        self.turns(100)
+        self.assertTrue(self.lives(self.server))
+        self.assertEqual({}, self.engine.attempts.under_way)
+
+    def test_it_is_no_victim_meanwhile(self) -> None:
+        self.assertIsNone(self.rehearse())
+        waiting = self.nova.add_server('w', 4)
+        self.turns(40)
+        self.assertEqual({self.server}, set(self.engine.attempts.under_way))
+        self.assertEqual('PENDING', self.status(waiting))
+        # The true end comes after that.
+        self.turns(60, 10)
+        self.assertEqual((None, 'ACTIVE'),
+                         (self.status(self.server), self.status(waiting)))
+
+    def test_its_run_time_is_over_meanwhile(self) -> None:
+        self.limit = {'reaper:max_run_time': '3600'}
+        self.nova.add_host('h2', 8)
+        server = self.add(age=3540, vcpus=7, host='h2', preemptible=True)
+        with mock.patch.object(self.engine.attempts, '_look_at', 1e99):
+            self.turns(12, 61)
+            self.assertIsNone(self.rehearse(server))
+        self.turns(90)
+        self.assertIn('os-start', self.actions())
+        self.turns(60, 5)
+        self.assertIsNone(self.status(server))
+
+    def test_refused(self) -> None:
+        def refused(server: str, why: str) -> None:
+            self.assertIn(why, str(self.rehearse(server)))
+            self.turns(5)
+            self.assertNotIn('os-stop', self.actions())
+
+        self.nova.add_host('h2', 8)
+        refused(self.add('o', vcpus=4, host='h2'), 'not preemptible')
+        other = self.nova.servers[self.server]
+        for changes, why in (
+                ({'status': 'SHUTOFF'}, 'does not run'),
+                ({'OS-EXT-STS:task_state': 'resize_prep'}, 'has a task'),
+                ({'metadata': {'reaper:for': fakes.new_id()}}, 'notice')):
+            before = dict(other)
+            other.update(changes)
+            refused(self.server, why)
+            other.update(before)
+        self.conf.set_override('mode', 'fill', 'reaper')
+        self.turns(2)
+        refused(self.server, 'ends no servers')
+        self.start()
+        refused(self.server, 'does not know')
+
+    def test_it_has_a_rehearsal_and_had_one(self) -> None:
+        self.assertIsNone(self.rehearse())
+        self.assertIn('notice', str(self.rehearse()))
+        self.turns(100)
+        self.assertIn('within the last hour', str(self.rehearse()))
+        self.turns(8, 600)
+        self.turns(5)
+        self.assertIsNone(self.rehearse())
+
+    def test_too_many(self) -> None:
+        with mock.patch('nova_reaper.act.attempts.AT_ONCE', 0):
+            self.assertIn('Too many', str(self.rehearse()))
+
+    def test_the_mode_changes_after_the_stop(self) -> None:
+        self.assertIsNone(self.rehearse())
+        self.turns(30)
+        self.conf.set_override('mode', 'fill', 'reaper')
+        self.turns(5)
+        self.assertTrue(self.lives(self.server))
+        self.assertEqual([], self.actions())
+
+    def test_its_owner_deletes_it(self) -> None:
+        self.assertIsNone(self.rehearse())
+        self.turns(30)
+        self.nova.delete(self.server)
+        self.turns(60)
+        self.assertEqual({}, self.engine.attempts.under_way)
+        self.assertEqual(('end', 'left'), (
+            self.records[-1].kind.value, self.records[-1].result))
+
+    def killed(self, step: Step) -> None:
+        self.assertIsNone(self.rehearse())
+        self.until(step)
+        self.start()
+
+    def test_killed_in_the_notice(self) -> None:
+        self.killed(Step.GRACE)
+        self.turns(20, 10)
+        self.assertTrue(self.lives(self.server))
+        self.assertEqual([], self.actions())
+
+    def test_killed_after_the_stop(self) -> None:
+        self.killed(Step.END)
+        self.nova.servers[self.server] |= {'status': 'SHUTOFF', 'actions': [
+            fakes._entry('stop', 'reaper', fakes.NOW) | {
+                'project_id': fakes.SERVICE}]}
+        self.turns(5)
+        self.assertTrue(self.lives(self.server))
+        self.assertEqual(['os-start'], self.actions())

@@ -5,6 +5,7 @@
 import datetime
 import pathlib
 from typing import Any
+from unittest import mock
 
 import fixtures
 from keystonemiddleware import opts
@@ -12,6 +13,7 @@ from oslo_config import cfg
 import requests
 import webob
 
+from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.report import answers
 from nova_reaper.report import health
@@ -19,6 +21,7 @@ from nova_reaper.report import http
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 
+UUID = '0e5c9a3e-7c4f-4b0c-8d5e-5d3d0f8f7c11'
 TIME = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 
 
@@ -199,6 +202,39 @@ class ApiTestCase(tests.TestCase):
         self.get('/v1/servers?all_projects=true', 403)
         self.get('/v1/servers?project_id=p2', 403)
         self.get('/v1/servers?limit=0', 400)
+
+    def test_a_rehearsal(self) -> None:
+        path = f'/v1/servers/{UUID}/rehearsal'
+        post: dict[str, Any] = {'method': 'POST'}
+        server = mock.Mock(id=UUID, project='p1')
+        with mock.patch.multiple(
+                self.source, find=mock.Mock(return_value=server),
+                rehearse=mock.Mock(return_value=None)):
+            rehearse: mock.Mock = self.source.rehearse  # type: ignore
+            find: mock.Mock = self.source.find  # type: ignore
+            self.get(path, 405)
+            self.get(f'{path}?a=b', 400, **post)
+            # Nobody rehearses servers of others, and none may know of them.
+            for who in ({'project': 'p2'}, {'roles': 'reader'},
+                        {'roles': 'admin', 'project': 'p2'}):
+                self.get(path, 404, **post | who)
+            self.get('/v1/servers/x/rehearsal', 404, **post)
+            find.return_value = None
+            self.get(path, 404, **post)
+            find.side_effect = rest.Unavailable('nova', 'x', 'No.')
+            self.get(path, 503, **post)
+            self.source.active = False
+            self.get(path, 503, **post)
+            rehearse.assert_not_called()
+            find.side_effect, find.return_value = None, server
+            self.source.active = True
+            self.assertEqual({'rehearsal': {'server': UUID}},
+                             self.get(path, **post))
+            rehearse.assert_called_once_with(server)
+            rehearse.return_value = 'The server does not run.'
+            answer = self.get(path, 409, **post)
+            self.assertEqual('The server does not run.',
+                             answer['error']['message'])
 
     def test_when_there_will_be_room(self) -> None:
         self.assertEqual(model.time_text(TIME), self.get(
