@@ -485,9 +485,12 @@ class Attempts:
             now + datetime.timedelta(
                 seconds=self._conf.grace_period + EARLY)))
         hypervisors = self._reader.hypervisors
+        # Of attempts that a sweep has found nothing is planned.
+        busy = {victim.id for current in self.under_way.values()
+                for victim in current.victims} if due else ()
         for server in self._world.planner.take_ends(
                 (server for server in due if server.host in hypervisors and
-                 server.id not in self.under_way),
+                 server.id not in busy),
                 AT_ONCE - sum(current.cause is model.Cause.RUN_TIME
                               for current in self.under_way.values()), now):
             self.adopt(Attempt.of_itself(
@@ -725,7 +728,8 @@ class Attempts:
                           self._conf.stuck_exclusion)
         if decision:
             self._world.planner.drop_ends(decision)
-        self._count_ends(current.victims, now)
+        if not current.rehearsal:
+            self._count_ends(current.victims, now)
         if outcome.result is Result.CONFLICT:
             # Its metadata may have changed, of which nobody hears.
             self._jobs.line_up(

@@ -364,6 +364,21 @@ class CrashTestCase(RunTimeTestCase):
         self.turns(10)
         self.assertEqual({}, self.engine.attempts.under_way)
 
+    def test_as_it_makes_room_for_another(self) -> None:
+        server = self.add(age=3400, preemptible=True)
+        waiting = self.nova.add_server('w', 4)
+        self.until(Step.END)
+        self.start()
+        self.nova.slow = True
+        self.turns(30, 10)
+        # Its end goes on, and no other one begins.
+        self.assertEqual({waiting}, set(self.engine.attempts.under_way))
+        self.assertEqual(waiting, self.nova.servers[server]['metadata'][
+            'reaper:for'])
+        self.nova.finish(server)
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
     def test_what_an_owner_writes_is_no_notice(self) -> None:
         server = self.add(age=60)
         self.nova.servers[server]['metadata'] = {
