@@ -73,7 +73,8 @@ class HistoryTestCase(tests.TestCase):
             {'id': self.end.id, 'at': model.time_text(self.end.at),
              'kind': 'end', 'server': VICTIM, 'name': 'v', 'project_id': 'p1',
              'action': 'delete', 'result': 'delete', 'terminate_at': None,
-             'for': None, 'for_own_project': False}], answer[:1])
+             'for': None, 'for_own_project': False, 'cause': None}],
+            answer[:1])
         self.assertEqual(('notice', '2026-11-22T12:00:00Z'),
                          (answer[1]['kind'], answer[1]['terminate_at']))
         # Nothing of others: neither the other victim, nor a host.
