@@ -19,7 +19,7 @@ VERDICTS = {
     'now': _('There is room now.'),
     'after_ends': _('nova-reaper would end preemptible servers to make room, '
                     'once the servers wait.'),
-    'later': _('The servers would wait, and nobody knows for how long.'),
+    'later': _('The servers would wait.'),
     'never': _('There will be no room.'),
 }
 
@@ -72,6 +72,11 @@ class ProbeForm(forms.SelfHandlingForm):
         if said['count'] > 1 and said['verdict'] != 'now':
             text.append(_('There is room for %(now)s of %(count)s servers '
                           'now, and for %(after_ends)s after ends.') % said)
+        if said['room_by']:
+            text.append(sentences.translate(
+                'There will be room by %(room_by)s.' % said))
+        elif said['verdict'] == 'later':
+            text.append(_('Nobody knows for how long.'))
         if said['verdict'] in ('later', 'never'):
             text.append(sentences.translate(said['detail']))
         show = (messages.success if said['verdict'] == 'now'

@@ -146,6 +146,7 @@ _SENTENCES = (
     _('Nothing, until its owner asks.'),
     _('Nothing: its owner has to rebuild it.'),
     _('It is tried again at %(time)s.'),
+    _('There will be room by %(time)s.'),
     _('It is built as soon as there is a host that can take it.'),
     _('It is built as soon as there is room.'),
 )

@@ -279,7 +279,8 @@ class ProbeTestCase(helpers.TestCase):
 
     url = urls.reverse('horizon:project:waiting_servers:probe')
     said = {'count': 1, 'verdict': 'now', 'now': 1, 'after_ends': 0,
-            'reason': None, 'hindrance': None, 'detail': 'A host has room.'}
+            'room_by': None, 'reason': None, 'hindrance': None,
+            'detail': 'A host has room.'}
 
     def test_form(self, probe, *args):
         answer = self.client.get(self.url)
@@ -301,10 +302,13 @@ class ProbeTestCase(helpers.TestCase):
     def test_verdicts(self, probe, *args):
         self.assert_messages(probe, 'success', 'There is room now.')
         self.assert_messages(
-            probe, 'info', 'nobody knows for how long. There is room for 2 of '
-            '4 servers now, and for 1 after ends. No host that could take it '
-            'has room.', verdict='later', count=4, now=2, after_ends=1,
-            detail='No host that could take it has room.')
+            probe, 'info', 'would wait. There is room for 2 of 4 servers now, '
+            'and for 1 after ends. Nobody knows for how long. No host that '
+            'could take it has room.', verdict='later', count=4, now=2,
+            after_ends=1, detail='No host that could take it has room.')
+        self.assert_messages(
+            probe, 'info', 'would wait. There will be room by Nov',
+            verdict='later', room_by='2026-11-22T12:00:00Z')
         self.assert_messages(
             probe, 'info', 'There will be no room. No host could take it',
             verdict='never', now=0,

@@ -182,12 +182,15 @@ def why(decision: model.Decision) -> str:
     return ' '.join(said)
 
 
-def probed(decisions: Sequence[model.Decision], details: bool
+def probed(decisions: Sequence[model.Decision],
+           room_by: datetime.datetime | None, details: bool
            ) -> dict[str, Any]:
     """Whether there is room, as /v1/probe has it.
 
     :param decisions: for servers that are alike, one after another, up to the
         first that would wait
+    :param room_by: by when there will be room for that server, if that is
+        known
     :param details: whether it says how many hosts there are, and how large
         they are
     """
@@ -199,7 +202,7 @@ def probed(decisions: Sequence[model.Decision], details: bool
     return {
         'verdict': ('never' if told.reason in model.NEVER else
                     'later' if waits else 'after_ends' if after else 'now'),
-        'now': now, 'after_ends': after,
+        'now': now, 'after_ends': after, 'room_by': model.time_text(room_by),
         'reason': told.reason.value if told.reason else None,
         'hindrance': told.hindrance.value if told.hindrance else None,
         'detail': told.detail if details else why(told)}

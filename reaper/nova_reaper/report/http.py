@@ -38,6 +38,7 @@ from webob import exc
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
+from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.decide import choose
@@ -337,7 +338,11 @@ class Shown:
                     model.Mode.PREEMPT) or (
                         server in self._engine.attempts.under_way):
                 return None
-            at = choose.room_by(known.index, waiting, timeutils.utcnow(True))
+            return self._room_by(known.index, waiting)
+
+    def _room_by(self, index: index_module.Index, waiting: model.Waiting
+                 ) -> datetime.datetime | None:
+        at = choose.room_by(index, waiting, timeutils.utcnow(True))
         # A guest may take its time to shut down, and a host to end it.
         return at and at + datetime.timedelta(seconds=(
             self._conf.reaper.stop_timeout + self._conf.reaper.end_timeout))
@@ -370,8 +375,8 @@ class Shown:
              'action': item.action.value, 'resources': dict(item.resources)}
             for item in found if item]}
 
-    def probe(self, project: str, asked: Mapping[str, Any]
-              ) -> list[model.Decision] | None:
+    def probe(self, project: str, asked: Mapping[str, Any]) -> tuple[
+            list[model.Decision], datetime.datetime | None] | None:
         """Whether there is room for servers that are not created yet.
 
         Nothing is changed by it, but that the traits and the aggregates that
@@ -380,7 +385,8 @@ class Shown:
         :param project: that the servers would belong to
         :param asked: the body of POST /v1/probe
         :returns: what would be decided for the servers, one after another, up
-            to the first that would wait; None while the room is not known
+            to the first that would wait, and by when run times that end will
+            have made room for that server; None while the room is not known
         :raises: webob.exc.HTTPBadRequest; rest.RequestFailed
         """
         known, source = self._engine.world, self._engine.source
@@ -415,13 +421,16 @@ class Shown:
             # The engine goes on between two hosts.
             with self._engine.lock:
                 more = next(learning, self) is not self
-        end, decisions = time.perf_counter() + LONGEST_PROBE, []
+        waiting = shapes.waiting(server, answer,
+                                 source.properties.get(project, {}))
+        end, decisions, room_by = time.perf_counter() + LONGEST_PROBE, [], None
         with self._engine.lock, contextlib.closing(known.planner.would(
-                shapes.waiting(server, answer, source.properties.get(
-                    project, {})), offered, now)) as would:
+                waiting, offered, now)) as would:
             for decision in itertools.islice(would, asked['count']):
                 decisions.append(decision)
                 if decision.verdict is model.Verdict.WAIT:
+                    if known.options.mode is model.Mode.PREEMPT:
+                        room_by = self._room_by(known.index, waiting)
                     break
                 if time.perf_counter() > end:
                     break
@@ -430,7 +439,7 @@ class Shown:
             raise exc.HTTPBadRequest(
                 'To decide for so many servers takes too long at the moment: '
                 'ask for fewer.')
-        return decisions
+        return decisions, room_by
 
     def health(self) -> health.Health:
         """How the reaper is."""
@@ -589,16 +598,16 @@ class Api:
             raise _later('Others ask as well.', 1)
         try:
             self._count(project)
-            decisions = self._source.probe(project, asked)
+            found = self._source.probe(project, asked)
         except rest.RequestFailed as error:
             LOG.warning('A probe got no answer: %s', error)
             raise _later('Nova or Placement does not answer.', 1) from None
         finally:
             self._probing.release()
-        if decisions is None:
+        if found is None:
             raise _later('The room on the hosts is not known yet.', 1)
         return {'probe': {'count': asked['count']} | answers.probed(
-            decisions, self._may(request, 'pending:show:detail', project))}
+            *found, self._may(request, 'pending:show:detail', project))}
 
     def _count(self, project: str) -> None:
         """Count a probe against what a project, and all, may ask a minute."""
