@@ -73,8 +73,8 @@ class ProbeForm(forms.SelfHandlingForm):
             text.append(_('There is room for %(now)s of %(count)s servers '
                           'now, and for %(after_ends)s after ends.') % said)
         if said['room_by']:
-            text.append(sentences.translate(
-                'There will be room by %(room_by)s.' % said))
+            text.append(_('There will be room by %s.') %
+                        sentences.local_time(said['room_by']))
         elif said['verdict'] == 'later':
             text.append(_('Nobody knows for how long.'))
         if said['verdict'] in ('later', 'never'):

@@ -146,7 +146,6 @@ _SENTENCES = (
     _('Nothing, until its owner asks.'),
     _('Nothing: its owner has to rebuild it.'),
     _('It is tried again at %(time)s.'),
-    _('There will be room by %(time)s.'),
     _('It is built as soon as there is a host that can take it.'),
     _('It is built as soon as there is room.'),
 )
@@ -169,10 +168,15 @@ _PATTERNS = [(_pattern_of(sentence), sentence)
              for sentence in sorted(_SENTENCES, key=len, reverse=True)]
 
 
+def local_time(text):
+    """Return a time of the API as the user reads it."""
+    return formats.localize(timezone.template_localtime(
+        filters.parse_isotime(text)))
+
+
 def _translate(sentence, values):
     if 'time' in values:
-        values['time'] = formats.localize(timezone.template_localtime(
-            filters.parse_isotime(values['time'])))
+        values['time'] = local_time(values['time'])
     # A time may end with "a.m.".
     return (gettext(sentence) % values).replace('..', '.')
 
