@@ -82,8 +82,8 @@ For which servers the reaper works.
 An owner asks to wait by creating the server at microversion 2.105 or later,
 by rebuilding it at 2.106 or later, or by the metadata ``reaper:wait=true`` of
 the create. A client that does not know ``PENDING`` sees ``ERROR``, gives up
-and creates another server: if the reaper built the first server later, that server
-would run, and cost money, without anybody knowing.
+and creates another server: if the reaper built the first server later, that
+server would run, and cost money, without anybody knowing.
 
 The extra spec ``reaper:wait`` of the flavor overrides the property
 ``reaper:wait`` of the project, and that overrides this option; the values are
@@ -252,9 +252,9 @@ time the reaper also reads each host again, with its inventory and allocations.
         'safeguard_shrink_percent', default=30, min=1, max=100, mutable=True,
         help="""
 A share of the hosts in percent. If a full list has lost more of the hosts
-since the list before, the reaper does not believe the list: it only observes until
-``safeguard_lists`` lists in a row agree. The reaper never believes an empty
-list, nor a list in which Placement does not know more than this share of the
+since the list before, the reaper does not believe the list: it only observes
+until ``safeguard_lists`` lists in a row agree. The reaper never believes an
+empty list, nor a list in which Placement does not know more than this share of the
 hosts, or has no inventory of them. Hosts that are disabled or down may have no
 inventory.
 """),
