@@ -13,12 +13,12 @@ pending_opts = [
         min=1,
         mutable=True,
         help="""
-Seconds that a request for why a server waits may ask nova-scheduler.
+Seconds that nova-api waits for nova-scheduler to say why a server waits.
 
-``GET /servers/{server_id}/pending`` has a nova-scheduler run its filters
-without scheduling anything. If none answers within this time, the owner is
-told what the last attempt has left with the server, and the rest of the answer
-says that it could not be found out.
+For ``GET /servers/{server_id}/pending`` a nova-scheduler runs its filters
+without scheduling anything. If no nova-scheduler answers within this time, the
+answer has only what the last attempt has left with the server. Administrators
+and services read under ``unavailable`` why the hosts are not known.
 
 Possible values:
 

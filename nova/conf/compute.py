@@ -16,12 +16,13 @@ How many times more to wait for a volume that is still being re-imaged.
 
 When ``reimage_timeout_per_gb`` for each GiB of the image has passed,
 nova-compute asks Cinder for the status of the volume. While Cinder is still
-writing to it, the same time is waited again, so many times at the most. Then
-the server is put in ``ERROR``, its volume stays reserved for it, and its owner
-can rebuild it again once Cinder is done.
+writing to the volume, nova-compute waits for the same time again, at most as
+often as this option says. Then it sets the server to ``ERROR``. The volume
+stays reserved for the server, and the owner can rebuild the server again once
+Cinder is done.
 
-An image whose size is not known, such as a snapshot of a volume-backed server,
-counts with the size of the volume, and each with 1 GiB at least.
+If the size of the image is not known, as for a snapshot of a volume-backed
+server, the size of the volume counts. At least 1 GiB counts in any case.
 
 Related options:
 

@@ -15,25 +15,24 @@ ALL_OPTS = released.ALL_OPTS + [
         help="""
 Seconds after which an interrupted rebuild of an unbuilt server is undone.
 
-A rebuild takes the server out of its cell and has it scheduled. If the
-nova-api or the nova-conductor that does so dies, or loses a database or the
-message bus, the server would stay in ``BUILD`` for ever. Once nothing was
-heard of the rebuild for this time, any nova-conductor puts the server into
-cell0, where it can be rebuilt again. The same is done where no scheduler
-answers.
+The rebuild of a server that was never built takes the server out of its cell.
+If the nova-api or the nova-conductor that works on the rebuild dies, or loses
+a database or the message bus, the server would stay in ``BUILD`` for ever.
+After this time without a sign of the rebuild, any nova-conductor puts the
+server into cell0, where it can be rebuilt again. The same happens if no
+scheduler answers.
 
-A rebuild that is merely slow is undone too, so the value should be longer
-than ``[DEFAULT] rpc_response_timeout`` and than a build request can wait for
-a conductor. One worker of all nova-conductors looks for interrupted rebuilds
-once a minute. No server is put into cell0 while ``[upgrade_levels] conductor``
-is set.
+A rebuild that is merely slow is undone too, so set more than ``[DEFAULT]
+rpc_response_timeout``, and more than a build request can wait for a conductor.
+One worker of all nova-conductors looks for interrupted rebuilds once a minute.
+No server is put into cell0 while ``[upgrade_levels] conductor`` is set.
 
 Possible values:
 
 * 0: interrupted rebuilds stay as they are. ``nova-manage pending recover``
   undoes them.
-* A positive integer: the time in seconds (the default is 600). Less than 4
-  count as 4.
+* A positive integer: the time in seconds (the default is 600). A value below 4
+  counts as 4.
 
 Related options:
 
@@ -48,17 +47,17 @@ Related options:
 Seconds after which a create that no conductor finishes ends in ERROR.
 
 A server that is being created stays in ``BUILD`` for ever if the
-nova-conductor that schedules it dies. Once this time has passed since the
-create was asked for, any nova-conductor puts the server into cell0 in
-``ERROR``. From microversion 2.106 on (2.105 of Nova 33) its owner can
-rebuild it. A server in its cell that no host has begun to build for this
-time, after a create, a rebuild or a build that failed on another host, goes
-to ``ERROR`` in its cell. Because a host may still have the message, an
-administrator has to reset the state of that server before it can be rebuilt.
+nova-conductor that schedules the server dies. This time after the request for
+the create, any nova-conductor puts the server into cell0 in ``ERROR``. From
+microversion 2.106 on (2.105 of Nova 33) its owner can rebuild the server.
+After a create, a rebuild or a build that failed on another host, a server can
+also be in its cell while no host begins to build it. After this time that
+server goes to ``ERROR`` in its cell. Because a host may still have the
+message, an administrator has to reset the state before a rebuild.
 
-A create that is merely slow ends so too, and a host that its scheduler
-selects later is not asked to build it. So the value should be many times
-``[DEFAULT] rpc_response_timeout``, and longer than a create can wait for a
+A create that is merely slow ends in ``ERROR`` too, and a host that the
+scheduler selects later is not asked to build the server. So set many times
+``[DEFAULT] rpc_response_timeout``, and more than a create can wait for a
 conductor, or for its turn on a host that builds ``[DEFAULT]
 max_concurrent_builds`` servers already: such a server is in ``ERROR`` until
 its host builds it. No server is put into cell0 while ``[upgrade_levels]
@@ -66,9 +65,9 @@ conductor`` is set; servers in their cells go to ``ERROR`` all the same.
 
 Possible values:
 
-* 0: such servers stay in ``BUILD``, as in a Nova without this option.
-* A positive integer: the time in seconds (the default is 3600). Less than 4
-  count as 4.
+* 0: interrupted creates stay in ``BUILD``, as in a Nova without this option.
+* A positive integer: the time in seconds (the default is 3600). A value below
+  4 counts as 4.
 
 Related options:
 

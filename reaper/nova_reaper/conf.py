@@ -27,7 +27,7 @@ _CHOICE = model.Options()
 
 
 def _count(name: str, **settings: Any) -> cfg.IntOpt:
-    """A whole number; its default is that of model.Options, if that has one.
+    """An option of a whole number, with the default of model.Options if any.
     """
     settings = {'default': getattr(_CHOICE, name, None), 'max': model.MAX_INT,
                 'mutable': True} | settings
@@ -39,9 +39,9 @@ def _seconds(name: str, **settings: Any) -> cfg.IntOpt:
 
 
 def hook_key(secret: str) -> bytes:
-    """The key that ``hook_secret`` says in Base64.
+    """The key that ``hook_secret`` has in Base64.
 
-    :raises: oslo_config.cfg.Error for a text that says no such key
+    :raises: oslo_config.cfg.Error for a text that has no such key
     """
     begin, _, text = secret.partition('whsec_')
     try:
@@ -69,7 +69,7 @@ Begin with ``observe`` and read for some days what the reaper says that it
 would do. ``fill`` needs the right to rebuild servers and to write allocations;
 ``preempt`` also the right to stop, delete and shelve servers. A change takes
 effect on SIGHUP: the reaper finishes each attempt that has ended a server, and
-undoes the others.
+undoes all other attempts.
 """),
     cfg.StrOpt(
         'wait', default=_CHOICE.wait.value, mutable=True,
@@ -81,82 +81,84 @@ For which servers the reaper works.
 
 An owner asks to wait by creating the server at microversion 2.105 or later,
 by rebuilding it at 2.106 or later, or by the metadata ``reaper:wait=true`` of
-the create. Clients that know nothing of ``PENDING`` see ``ERROR``, give up and
-try again: built later, their servers would run, and cost, without anybody
-knowing of them.
+the create. A client that does not know ``PENDING`` sees ``ERROR``, gives up and
+creates another server: if the reaper built the first server later, that server
+would run, and cost money, without anybody knowing.
 
 The extra spec ``reaper:wait`` of the flavor overrides the property
 ``reaper:wait`` of the project, and that overrides this option; the values are
 ``asked``, ``all`` and ``never``. The metadata ``reaper:wait`` of a server,
-``true`` or ``false``, override all of them. Servers that the reaper does not
+``true`` or ``false``, overrides all of them. Servers that the reaper does not
 work for stay as they are; ``pending_timeout`` applies to them, too. A server
 that the reaper has shelved always comes back.
 """),
     _seconds('min_run_time', min=0, help="""
-Seconds for which a preemptible server is safe after its launch. Tell your
-tenants this time, for which they can rely on a server.
+Seconds after its launch for which the reaper does not end a preemptible
+server. Tell your tenants that they can rely on a server for this time.
 """),
     _count('max_ends_per_project_hour', default=20, min=0, help="""
-At most so many preemptible servers of one project are ended within an hour.
-0 is no limit. A reaper that starts reads the count from the journal.
+The most preemptible servers of one project that the reaper ends within an
+hour. 0 is no limit. A reaper that starts reads the count from the journal.
 """),
     _count('max_ends_per_hour', default=100, min=0, help="""
-At most so many preemptible servers of all projects together are ended within
-an hour. It bounds what a wrong configuration or a flood of servers can cost
-until somebody looks. 0 is no limit. A server that needs more victims than
-this waits for free room.
+The most preemptible servers of all projects together that the reaper ends
+within an hour. The option bounds what a wrong configuration or a flood of
+servers can cost until somebody looks. 0 is no limit. A server that needs more
+victims than this waits for free room.
 """),
     _seconds('repeat_protection', min=0, help="""
-Seconds for which a server is safe that was shelved for another and has come
-back.
+Seconds after its return for which the reaper does not end a server again that
+it had shelved for another server.
 """),
     _seconds('pending_timeout', min=0, help="""
-Seconds after which the reaper gives a server up that waits, and sets it to
-ERROR. 0 is never. The extra spec ``reaper:pending_timeout`` of the flavor
-overrides the property of the same name of the project, and that overrides this
-option.
+Seconds after which the reaper gives up a server that waits and sets the server
+to ERROR. 0 is never. The extra spec ``reaper:pending_timeout`` of the flavor
+overrides the property ``reaper:pending_timeout`` of the project, and that
+overrides this option.
 """),
     _seconds('nothing_fits_timeout', default=0, min=0, help="""
-Seconds after which the reaper gives a server up, and sets it to ERROR, that no
-host could take even if the host were empty, or whose host does not exist. 0 is
-never. The time begins anew when the reaper is started. Hosts may be added, or
-be away for a moment, so leave some time.
+Seconds after which the reaper gives up a server that no host could take even
+if the host were empty, or whose host does not exist, and sets the server to
+ERROR. 0 is never. The time begins anew when the reaper is started. Hosts may
+be added, or be away for a moment, so leave some time.
 """),
     _seconds('retry_interval', min=1, help="""
-Seconds until the reaper tries a server again whose rebuild did not end with a
-running server. Doubled with each attempt, up to ``max_retry_interval``.
+Seconds after which the reaper tries a server again whose rebuild did not lead
+to a running server. The interval doubles with each such rebuild, up to
+``max_retry_interval``.
 """),
     _seconds('max_retry_interval', min=1, help="""
-The longest interval in seconds between two attempts. If the first interval is
-longer, it is the longest.
+The longest interval in seconds between two attempts. A longer first interval
+(``retry_interval``, ``build_failed_retry_interval``) is kept, and not doubled.
 """),
     _seconds('build_failed_retry_interval', min=1, help="""
-The first interval in seconds after a host took the server and could not build
-it. Time rarely cures such a failure.
+The first interval in seconds if a host took the server and could not build the
+server. Time rarely cures such a failure.
 """),
     _seconds('fair_share_half_life', min=0, help="""
 Seconds after which the room that a project was given counts half as much in
-the comparison with other projects. 0: it always counts in full.
+the comparison with other projects. With 0 the room always counts in full.
 """),
     cfg.BoolOpt('reserve', default=_CHOICE.reserve, mutable=True, help="""
 Whether the first server in the queue for which there is no room reserves a
 host: the host closest to having enough room for that server. With the option
 off, small servers pass large servers, which may then wait for long. With the
-option on, room may lie idle: nobody is ended elsewhere for a server for which
-the reserved host has room.
+option on, room may lie idle, and the reaper ends nobody on other hosts for a
+server for which the reserved host has room.
 """),
     cfg.ListOpt(
         'scorers', default=list(_CHOICE.scorers), mutable=True,
         item_type=types.String(choices=list(victims.SCORERS)),
         help="""
-What decides between sets of servers whose end would make room, in this order;
-the smaller value wins. ``priority`` is the highest priority in a set,
-``count`` how many servers it has, ``deletes`` how many of them would be
-deleted and not shelved, ``priorities`` their priorities from the highest down,
-``leftover`` what would be free beyond what is needed (PCI devices of a
-flavor's alias that become free, then RAM, then VCPUs, then disk), ``youngest``
-how long its servers have run, all together. A scorer that is not named decides
-nothing. No set ever has a server that could be left out.
+How the reaper compares sets of servers whose end would make room. It compares
+the values of the scorers in this order; the smaller value wins. ``priority``
+is the highest priority in a set, ``count`` the number of its servers,
+``deletes`` how many of them would be deleted and not shelved, ``priorities``
+their priorities from the highest down, ``leftover`` what would be free beyond
+what is needed (PCI devices and other scarce resource classes that become free,
+then RAM, then VCPUs, then disk), ``youngest`` how long all servers of the set
+have run together. A scorer that is not named decides nothing. No set ever has
+a server that could be left out.
 
 A decision in a cloud of 10,000 hosts takes milliseconds if ``count`` is first,
 or second after ``priority``. In another order the reaper compares sets of
@@ -165,39 +167,39 @@ every size, which may take seconds.
     _seconds('grace_period', default=120, min=0, help="""
 Seconds between the notice to a preemptible server and its end. The guest sees
 the notice in its metadata within [api] metadata_cache_expiration of Nova, 15
-seconds unless configured. 0 ends servers at once: the reaper still writes the
-notice, and no guest has the time to read it.
+seconds unless configured. With 0 the reaper ends servers at once: it still
+writes the notice, but no guest has the time to read it.
 """),
     _seconds('stop_timeout', default=60, min=0, help="""
 Seconds that a guest has to shut down (ACPI) before the reaper deletes or
 shelves its server. With 0 the reaper does not stop the server first, so a
-delete is a power cut. If a server has a task when its notice is over, such as
-a snapshot, the reaper also waits for so long, and then leaves the server alone
-for ``stuck_exclusion``. While the owner rebuilds the server that waits, the
-notice stands for so long after its end.
+delete is a power cut. If a server has a task, such as a snapshot, when its
+notice is over, the reaper waits for this time, too, and then leaves the server
+alone for ``stuck_exclusion``. While the owner of the waiting server rebuilds
+that server, a notice stays in force for this time after its end.
 """),
     _seconds('end_timeout', default=600, min=30, help="""
-Seconds in which a victim has to end after the reaper has asked Nova for it.
-After that time the victim gets its room back, and the reaper leaves it alone
-for ``stuck_exclusion``. A shelved server may have to upload its disk in this
-time.
+Seconds in which a victim has to end after the reaper has asked Nova to end it.
+After that time the victim gets its room back, and the reaper leaves the victim
+alone for ``stuck_exclusion``. A shelved server may have to upload its disk in
+this time.
 """),
     _count('owner_shelve_max_gb', default=40, min=0, help="""
-The most GB that a preemptible server may have on the disk of its host if the
-reaper is to shelve it, and not delete it, because its owner says so (metadata
-``reaper:action``). A shelve uploads that disk to the image service: a large
-disk takes longer than ``end_timeout``, and the server would never end. The
-extra spec of the flavor counts for every size.
+The most GB on the disk of its host with which a preemptible server is shelved,
+and not deleted, because its owner says so (metadata ``reaper:action``). A
+shelve uploads that disk to the image service: a large disk takes longer than
+``end_timeout``, and the server would never end. The extra spec of the flavor
+counts for disks of every size.
 """),
     _seconds('stuck_exclusion', default=3600, min=0, help="""
 Seconds for which the reaper does not choose a server again that did not end in
 time. If its host has ended none of the servers that were to make room, the
-reaper chooses none of the host's servers for that time.
+reaper chooses no server of that host for this time.
 """),
     _seconds('rebuild_timeout', default=1800, min=60, help="""
 Seconds in which a rebuild should lead to a running server. After that time the
-reaper counts the rebuild as failed and watches it no longer. It cancels
-nothing.
+reaper counts the rebuild as failed and no longer watches it. The reaper does
+not cancel the rebuild.
 """),
     cfg.BoolOpt('strict_accounting', default=False, mutable=True, help="""
 Off, the room of the victims goes to the waiting server before they end, in one
@@ -212,15 +214,15 @@ Servers that Nova has accepted, and that a host builds or Nova keeps in BUILD,
 do not count.
 """),
     _count('max_rebuilds_per_project', default=10, min=1, help="""
-The most of ``max_rebuilds`` that may be of the same project, so that no
-project holds the others up.
+How many of ``max_rebuilds`` may belong to one project, so that no project
+holds the other projects up.
 """),
     cfg.IntOpt('verdict_rate', default=1000, min=0, max=model.MAX_INT, help="""
-About how many hosts a second nova-scheduler is asked whether its filters
-refuse them, for all servers that wait together; each question counts as 15
-hosts more. A thread of a nova-scheduler judges some 1,500 hosts a second. The
-reaper asks about the 32 best hosts of a server when it is about to do
-something for the server. 0 is no limit.
+About how many hosts a second the reaper asks nova-scheduler about, whether its
+filters refuse them, for all servers that wait together; each question counts
+as 15 hosts more. A thread of a nova-scheduler judges some 1,500 hosts a
+second. The reaper asks about the 32 best hosts of a server when it is about to
+do something for the server. 0 is no limit.
 """),
     _count('max_preemptions', default=5, min=1, help="""
 The most waiting servers for which other servers are under notice, or being
@@ -228,33 +230,32 @@ ended, at the same time.
 """),
     _count('max_misses', default=3, min=1, help="""
 The reaper ends nobody for a kind of server (flavor, image, zone and so on)
-after so many servers of that kind did not run although others had been ended
-for them: Nova cannot foresee NUMA, huge pages and pinned CPUs of a host
-without its servers. Refusals of Nova and failed builds count for an hour, and
+after this number of servers of that kind did not run although others had been
+ended for them. Refusals of Nova and failed builds count for an hour, and
 faults of services do not count.
 """),
     _seconds('hold_timeout', default=1800, min=60, help="""
-Seconds after which the reaper releases held room that it does not work with
-itself. The next sweep releases the room of a server that is in ERROR. The room
+Seconds after which the reaper releases held room that none of its own attempts
+uses. The next sweep releases the room of a server that is in ERROR. The room
 of a server that was deleted has to be found first, and waits for this time.
 """),
     _seconds('pending_list_interval', default=60, min=5, help="""
-Seconds between two lists of the servers that wait. A list finds the changes
-for which no notification came. Without notifications the reaper polls by these
-lists.
+Seconds between two lists of what has changed: servers, and their hosts. A list
+finds the changes for which no notification came, and reads a part of the other
+hosts again. Without notifications the reaper polls by these lists.
 """),
     _seconds('full_list_interval', default=600, min=5, help="""
-Seconds between two lists of everything: hosts, their inventories and
-allocations, preemptible servers, holds, notices.
+Seconds between two lists of all waiting and preemptible servers. Within this
+time the reaper also reads each host, with its inventory and allocations, again.
 """),
     cfg.IntOpt(
         'safeguard_shrink_percent', default=30, min=1, max=100, mutable=True,
         help="""
-The reaper does not believe a full list of hosts that is empty, or has lost
-more than this share of hosts since the list before: it only observes until
-``safeguard_lists`` lists in a row agree. It never believes an empty list, nor
-a list in which Placement does not know more than this share of the hosts, or
-has no inventory of them. Hosts that are disabled or down may have no
+A share of the hosts in percent. If a full list has lost more of the hosts since
+the list before, the reaper does not believe the list: it only observes until
+``safeguard_lists`` lists in a row agree. The reaper never believes an empty
+list, nor a list in which Placement does not know more than this share of the
+hosts, or has no inventory of them. Hosts that are disabled or down may have no
 inventory.
 """),
     _count(
@@ -262,8 +263,8 @@ inventory.
         help='How many full lists in a row have to agree until the reaper '
              'believes them.'),
     _seconds('max_index_age', default=900, min=60, help="""
-The reaper ends nobody while the last full list is older than so many seconds,
-or than twice ``full_list_interval`` where that is longer.
+The reaper ends nobody while the last full list is older than this number of
+seconds, or than twice ``full_list_interval`` if that is longer.
 """),
     cfg.IntOpt(
         'workers', default=16, min=1, max=256,
@@ -272,22 +273,23 @@ or than twice ``full_list_interval`` where that is longer.
         'hook_url', schemes=['http', 'https'], mutable=True,
         deprecated_name='notice_url',
         help="""
-Where to POST each record of the journal as JSON, by the Standard Webhooks
-specification. A POST that fails is tried again for a quarter of an hour, with
-growing intervals; records that follow wait for it. Nothing else waits.
+The URL to which the reaper POSTs each record of the journal as JSON, by the
+Standard Webhooks specification. The reaper repeats a POST that fails for a
+quarter of an hour, with growing intervals. Only the records that follow wait
+for that.
 """),
     cfg.StrOpt('hook_secret', secret=True, mutable=True, help="""
 The secret of the header ``webhook-signature`` of each POST (HMAC with
 SHA-256): ``whsec_`` and then 24 to 64 random bytes in Base64, as ``echo
-whsec_$(openssl rand -base64 32)`` writes it. Without the secret nothing is
-signed, and a receiver cannot tell the reaper from others.
+whsec_$(openssl rand -base64 32)`` writes it. Without the secret the reaper
+signs nothing, and a receiver cannot tell the reaper from other senders.
 """),
 ]
 
 notifications_opts = [
     cfg.BoolOpt('enabled', default=True, help="""
 Whether to listen to Nova's notifications. With the option off the reaper
-polls, and finds free room only with its next list.
+polls, and finds free room only when it reads its next list.
 """),
     cfg.ListOpt('topics', default=['reaper_notifications'], help="""
 Topics to listen on. They must be the reaper's own: the bus delivers each
@@ -298,8 +300,8 @@ of every Nova service: ``[notifications] versioned_notifications_topics``,
 = vm_state``; ``[oslo_messaging_notifications] driver = messagingv2``.
 """),
     cfg.StrOpt('transport_url', secret=True, help="""
-Where the notifications are, as in ``[DEFAULT] transport_url``, which is used
-if this is not set.
+The message bus of the notifications, as a URL like ``[DEFAULT]
+transport_url``. That option is used if this option is not set.
 """),
     cfg.IntOpt(
         'batch_size', default=100, min=1,
@@ -364,9 +366,9 @@ Whether the reaper ends servers only while the journal can be written and read.
 Off, the reaper goes on without its database: records wait in memory until the
 database is back. A reaper that starts without its database only builds servers
 in free room until the database tells whether the reaper is paused. On, the
-reaper only builds servers in free room whenever the database is away. Without
-a journal, ``[database] connection = sqlite://``, nothing is known after a
-start, and no pause outlives the process.
+reaper only builds servers in free room whenever the database is away. With
+``[database] connection = sqlite://`` the journal is in memory only: the reaper
+knows nothing of it after a start, and no pause outlives the process.
 """),
 ]
 
@@ -375,14 +377,14 @@ def _client_opts(rate_limit: float, concurrency: int) -> list[cfg.Opt]:
     return [
         cfg.FloatOpt(
             'rate_limit', default=rate_limit, min=0,
-            help='At most so many requests a second; 0 is no limit.'),
+            help='The most requests in a second; 0 is no limit.'),
         cfg.IntOpt(
             'concurrency', default=concurrency, min=1,
-            help='At most so many requests at a time.'),
+            help='The most requests at the same time.'),
     ]
 
 
-# The options of nova-reaper by group, without those of keystoneauth.
+# The options of nova-reaper by group, without the options of keystoneauth.
 OPTIONS: dict[str, list[cfg.Opt]] = {
     'reaper': reaper_opts,
     'notifications': notifications_opts,
@@ -395,7 +397,7 @@ OPTIONS: dict[str, list[cfg.Opt]] = {
 }
 _ADAPTER: dict[str, Any] = {
     'valid_interfaces': ['internal', 'public'], 'connect_retries': 2}
-# Defaults, by group, of options for which keystoneauth has others or none.
+# Defaults, by group, where keystoneauth has another default or none.
 DEFAULTS: dict[str, dict[str, Any]] = {
     AUTH_GROUP: {'timeout': 60},
     'nova': _ADAPTER | {'service_type': 'compute'},
@@ -449,7 +451,7 @@ class _Group(cfg.ConfigOpts.GroupAttr):
 
 
 class Configuration(cfg.ConfigOpts):
-    """Every option; those of ``[reaper]`` may change while threads read them.
+    """Every option; options of ``[reaper]`` may change while threads read.
 
     A ConfigOpts whose files are read again may keep an old value for good: a
     thread that looked the value up before puts it into the cache afterwards.
@@ -522,7 +524,7 @@ def check(conf: cfg.ConfigOpts) -> None:
         hook_key(conf.reaper.hook_secret)
     if conf.http.private_key and not conf.http.certificate:
         raise cfg.ConfigFileValueError(
-            '[http] private_key is nothing without certificate')
+            '[http] private_key needs the option certificate, too')
 
 
 def check_login(conf: cfg.ConfigOpts) -> None:
