@@ -81,9 +81,9 @@ For which servers the reaper works.
 
 An owner asks to wait by creating the server at microversion 2.105 or later,
 by rebuilding it at 2.106 or later, or by the metadata ``reaper:wait=true`` of
-the create. A client that does not know ``PENDING`` sees ``ERROR``, gives up and
-creates another server: if the reaper built the first server later, that server
-would run, and cost money, without anybody knowing.
+the create. A client that does not know ``PENDING`` sees ``ERROR``, gives up
+and creates another server: if the reaper built the first server later, that
+server would run, and cost money, without anybody knowing.
 
 The extra spec ``reaper:wait`` of the flavor overrides the property
 ``reaper:wait`` of the project, and that overrides this option; the values are
@@ -240,18 +240,18 @@ uses. The next sweep releases the room of a server that is in ERROR. The room
 of a server that was deleted has to be found first, and waits for this time.
 """),
     _seconds('pending_list_interval', default=60, min=5, help="""
-Seconds between two lists of what has changed: servers, and their hosts. A list
-finds the changes for which no notification came, and reads a part of the other
-hosts again. Without notifications the reaper polls by these lists.
+Seconds between two lists of what has changed: servers and their hosts. A list
+finds the changes for which no notification came, and reads a part of the
+other hosts again. Without notifications the reaper polls by these lists.
 """),
     _seconds('full_list_interval', default=600, min=5, help="""
 Seconds between two lists of all waiting and preemptible servers. Within this
-time the reaper also reads each host, with its inventory and allocations, again.
+time the reaper also reads each host again, with inventory and allocations.
 """),
     cfg.IntOpt(
         'safeguard_shrink_percent', default=30, min=1, max=100, mutable=True,
         help="""
-A share of the hosts in percent. If a full list has lost more of the hosts since
+A share of hosts in percent. If a full list has lost more of the hosts since
 the list before, the reaper does not believe the list: it only observes until
 ``safeguard_lists`` lists in a row agree. The reaper never believes an empty
 list, nor a list in which Placement does not know more than this share of the
