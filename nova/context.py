@@ -11,21 +11,21 @@ released = nova_pending.released(__name__)
 class RequestContext:
 
     #: The microversion of the REST API request that this context serves, as
-    #: "2.105"; None where the context serves no such request. Only nova-api
+    #: "2.105"; None if the context serves no such request. Only nova-api
     #: knows it: a context that is sent over RPC, or made by target_cell(),
     #: does not carry it.
     api_version = nova_pending.new(None)
 
     #: The BuildRequests of the servers that the conductor builds for this
-    #: context. Like api_version they go nowhere else.
+    #: context. Like api_version they are not sent or copied.
     builds = nova_pending.new(())
 
     #: The nova.scheduler.held_candidate.ScheduledHold of a server that is
     #: scheduled for a build, None of a server that moves.
     hold = nova_pending.new(None)
 
-    #: What is allocated to a server, and no usage counts (nova.scheduler.
-    #: held_room.uncounted).
+    #: Allocations of a server that no usage is to count, or None
+    #: (nova.scheduler.held_room.uncounted).
     uncounted = nova_pending.new(None)
 
     #: The nova.compute.rebuild_in_cell0.Asked of a request for a rebuild.

@@ -61,10 +61,11 @@ class PendingCommands:
 
     @cmd_common.action_description(
         _('Set all servers that are in PENDING in cell0 to ERROR, before a '
-          'downgrade to a Nova that does not know PENDING, and give the '
-          'services its version in their records, or it would not start. It '
-          'can be interrupted and repeated. Turn [DEFAULT] use_pending_state '
-          'off first, in every nova-conductor.'))
+          'downgrade to a Nova that does not know PENDING. Also write the '
+          'service version of that Nova into the records of the services, or '
+          'its services would not start. The command can be interrupted and '
+          'repeated. Turn [DEFAULT] use_pending_state off first, in every '
+          'nova-conductor.'))
     @cmd_common.args(
         '--batch-size', dest='batch_size', metavar='<number>', type=int,
         help=_('How many servers are read from the database at a time '
@@ -78,10 +79,10 @@ class PendingCommands:
         Return codes:
 
         * 0: no server in PENDING is left, or would be left.
-        * 1: some are left, because a task is in progress on them, the room
-          that may be held for them cannot be given back, they were put into
-          cell0 meanwhile or the command was interrupted, or a cell could not
-          be reached: run it again.
+        * 1: servers are left in PENDING, because a task is in progress on
+          them, room that may be held for them cannot be given back, they were
+          put into cell0 meanwhile or the command was interrupted; or a cell
+          could not be reached: run it again.
         * 2: the batch size is not a positive number, or use_pending_state is
           on in this configuration or has no valid value.
         * 3: there is no cell0, or its database or the API database fails.
@@ -131,12 +132,12 @@ class PendingCommands:
         return 2 if refused else 1 if left or failed else 0
 
     @cmd_common.action_description(
-        _('Give the services the version of the release in their records, '
-          'before services of the next release start beside them: the next '
-          'release may mean something else by the version that these services '
-          'have now. Servers that wait go on waiting.'))
+        _('Write the service version of the release into the records of the '
+          'services, before services of the next release start beside them: '
+          'the next release may mean something else by the version that these '
+          'services have now. Servers that wait go on waiting.'))
     def lower_service_versions(self):
-        """Give the services the version of the release in their records.
+        """Write the version of the release into the records of the services.
 
         Return codes:
 
@@ -157,13 +158,12 @@ class PendingCommands:
           '0.'))
     @cmd_common.args(
         '--older-than', dest='older_than', metavar='<seconds>', type=int,
-        help=_('Undo rebuilds of which nothing was heard for so long '
-               '(default: 600). A rebuild that is merely slow is undone '
-               'too.'))
+        help=_('Undo rebuilds without a sign of life for this time (default: '
+               '600). A rebuild that is merely slow is undone too.'))
     @cmd_common.args(
         '--creates-older-than', dest='creates_older_than',
         metavar='<seconds>', type=int,
-        help=_('End creates, too, that were asked for at least so long ago. '
+        help=_('Also end creates that were requested at least this time ago. '
                'A create that is merely slow is ended, too. By default no '
                'create is ended.'))
     def recover(self, older_than=600, creates_older_than=None):
@@ -171,8 +171,8 @@ class PendingCommands:
 
         Return codes:
 
-        * 0: all of them are recovered, or there was none.
-        * 1: some could not be recovered, or a cell was not reached; the log
+        * 0: all such servers are recovered, or there was none.
+        * 1: servers could not be recovered, or a cell was not reached; the log
           says why. Run it again.
         * 2: the number of seconds is negative, or [upgrade_levels] conductor
           is set in this configuration.
@@ -186,9 +186,9 @@ class PendingCommands:
         if recover_builds.is_pinned():
             print(_('[upgrade_levels] conductor is set in this configuration, '
                     'so there may be nova-conductors that are not upgraded: '
-                    'one that comes late with a server that was recovered '
-                    'would lose it. Run this again when all of them are '
-                    'upgraded and the option is removed.'))
+                    'a late one would lose a server that was recovered. Run '
+                    'this again when every nova-conductor is upgraded and the '
+                    'option is removed.'))
             return 2
         try:
             recovered, failed = recover_builds.recover(
@@ -216,8 +216,8 @@ def _batch(context, after, last, limit):
 class _SetError:
     """Sets the servers in PENDING in cell0 to ERROR.
 
-    Each server is changed by a conditional update of its own, so that a run
-    can be interrupted and repeated and races with nobody.
+    Each server is changed by a conditional update of its own, so a run can be
+    interrupted and repeated, and other processes cannot disturb it.
 
     :ivar changed: how many servers were set to ERROR so far, or would be
     :ivar skipped: how many were left alone so far
@@ -277,14 +277,14 @@ class _SetError:
             instance = objects.Instance.get_by_uuid(self.context, uuid)
             if (instance.vm_state, instance.task_state) == (
                     vm_states.PENDING, None):
-                # First, or the next run would not find the server.
+                # The hold goes first: the next run finds no server in ERROR.
                 if not report.drop_held_room(self.context, uuid):
                     return _('the room that may be held for it cannot be '
                              'given back')
                 instance.vm_state = vm_states.ERROR
                 instance.save(expected_vm_state=vm_states.PENDING,
                               expected_task_state=[None])
-                # A service that makes room may have held it again meanwhile.
+                # A service may have written a new hold meanwhile.
                 report.drop_held_room(self.context, uuid)
                 return None
         except (exception.InstanceNotFound, exception.InstanceUpdateConflict):

@@ -21,14 +21,14 @@ def _check_use_pending_state(_commands):
     recorded in a cell must have a service version that knows PENDING, which a
     service records when it starts.
 
-    - Success: all of them have.
-    - Warning: some have not; a service is recorded nowhere; a cell cannot be
-      read; or servers are in PENDING although the option is off in this
-      configuration, as in a downgrade that is not finished.
+    - Success: all of them have such a version.
+    - Warning: a service has another version, or is recorded nowhere; a cell
+      cannot be read; or servers are in PENDING although the option is off in
+      this configuration, as in a downgrade that is not finished.
     - Failure: the option is on in this configuration, and some service has
       another service version; or the option has no valid value.
 
-    The details name each service and what is against it.
+    The details name each such service and its version.
     """
     try:
         on = CONF.use_pending_state

@@ -18,10 +18,10 @@ released = nova_pending.released(__name__)
 
 
 def _refused_as_in_error(method):
-    """Refuse a server in PENDING with what one in ERROR in cell0 is refused.
+    """Refuse a server in PENDING in the words for ERROR in cell0.
 
-    The check of the vm_state lets ERROR pass. A later one refuses
-    the server, at the latest because it was never launched.
+    The check of the vm_state lets ERROR pass. A later check refuses the
+    server, at the latest because the server was never launched.
     """
     @functools.wraps(method)
     def inner(self, context, instance, *args, **kwargs):
@@ -36,7 +36,7 @@ def _refused_as_in_error(method):
 @released.check_instance_state(vm_state=[
     vm_states.ACTIVE, vm_states.STOPPED, vm_states.ERROR])
 def _check_lock_and_state(_api, _context, _instance):
-    """Refuse what a rebuild refuses first."""
+    """Refuse a locked server or a wrong state, as a rebuild does first."""
 
 
 def _taken_out_if_unbuilt(method):
@@ -129,7 +129,7 @@ class API:
 
     def _local_delete(self, context, instance, bdms, delete_type, cb):
         if instance.host:
-            # Of a nova-compute that has died.
+            # A nova-compute that has died may have left attachments.
             volume_reimage.delete_leftovers(
                 context.elevated(), self.volume_api, instance, bdms)
         released.API._local_delete(

@@ -59,7 +59,7 @@ class ComputeManager:
     @nova_pending.new
     @staticmethod
     def _has_other_record(context, instance):
-        """Whether the cell has another record than the host was asked for.
+        """Whether the host was asked to build an older record of the server.
 
         Instance.save() finds the record by UUID. A host that takes its message
         late would build a server again that a rebuild has placed elsewhere.
@@ -74,13 +74,13 @@ class ComputeManager:
     @nova_pending.new
     @staticmethod
     def _keeps_allocations(context, instance, record_id):
-        """Whether what is allocated to a server is not this host's to delete.
+        """Whether this host must not delete the allocations of a server.
 
         A rebuild takes the record out of the cell, for good: the allocations
         can be those of the next build. A user who deletes the server leaves a
         record that is marked as deleted. A server in ACTIVE was built, and the
-        host has only failed to record the end. Where the cell does not answer,
-        the delete of the server deletes what is allocated to the server.
+        host has only failed to record the end. If the cell does not answer,
+        the allocations stay until the server is deleted.
         """
         try:
             now = objects.Instance.get_by_uuid(

@@ -2,10 +2,10 @@
 
 """Finds a server that a rebuild moves while a request works on it.
 
-nova-api looks for a build request first and in a cell then, since a create
-takes a server from the one to the other. A rebuild goes the other way. So a
-request may find no record of a server that lives, and a delete would take the
-server for deleted.
+nova-api looks for a build request first and then for a record in a cell,
+because a create turns the build request into a record. A rebuild goes the
+other way. So a request may find no record of a server that exists, and a
+delete would take the server for deleted.
 """
 
 import collections.abc
@@ -40,7 +40,7 @@ def get(
     :param mapping: the InstanceMapping of the server, to a cell
     :param get_from_cell: looks in that cell
     :param get_anywhere: looks wherever the server is now
-    :returns: what the one or the other returned
+    :returns: what the successful function returned
     :raises: InstanceNotFound
     """
     try:
@@ -146,7 +146,7 @@ def _elsewhere(api, context, instance, is_moved=True):
 
 
 def _place(instance: 'objects.Instance') -> tuple | None:
-    """Return what tells a record of a server from others of it."""
+    """Return what tells the records of one server apart."""
     if 'id' not in instance:
         return None
     return instance._context.cell_uuid, instance.id

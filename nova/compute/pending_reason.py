@@ -3,9 +3,9 @@
 """Why a server waits for a host, and what would help.
 
 The last attempt has left the fault, the actions and the request spec of the
-server; a scheduler judges the request spec. An owner is told no more than
-that. Administrators and services are also told what a rebuild would be refused
-for, by the checks of the rebuild, which ask other services.
+server; a scheduler judges the request spec. An owner learns no more than that.
+Administrators and services also learn why a rebuild would be refused, from the
+checks of the rebuild, which ask other services.
 """
 
 import time
@@ -51,7 +51,7 @@ UNKNOWN = 'unknown'
 # The actions of a server in cell0 that have looked for a host for it.
 _ATTEMPTS = ('create', 'rebuild')
 
-# A scheduler may know more than the last attempt has left of these reasons.
+# A scheduler may know more about these reasons than the last attempt has left.
 _OF_SCHEDULER = (NO_ROOM, REFUSED, NO_SUCH_HOST, UNKNOWN)
 
 
@@ -82,7 +82,7 @@ class PendingReason:
 
     def __init__(self, compute_api: api.API) -> None:
         self.compute_api = compute_api
-        # Until then, by the monotonic clock, no scheduler is asked for
+        # Until this time of the monotonic clock no scheduler is asked for
         # owners: none has answered, and each request would wait in vain.
         self._silent_until = 0.0
 
@@ -93,8 +93,7 @@ class PendingReason:
 
         :param context: the request context, targeted at the server's cell
         :param instance: the Instance; with EXPECTED_ATTRS if page is given
-        :param page: the hosts to tell of, None for an owner, who is told of
-            no hosts
+        :param page: the hosts to show, None for an owner, who sees no hosts
         :returns: the body of GET /servers/{id}/pending (see its schema),
             without hosts_links
         :raises: InstanceNotPending (409), ServersNotOnHost (409),
@@ -159,8 +158,8 @@ class PendingReason:
     def _ask_scheduler(self, context, spec, page: Page | None) -> dict | None:
         """Return what a scheduler says of a request spec, None if none does.
 
-        It looks for the reason too, unless an administrator asks for certain
-        hosts: the reason is the costly part.
+        The scheduler looks for the reason too, unless an administrator asks
+        for certain hosts: the reason is the costly part.
         """
         if page is None and time.monotonic() < self._silent_until:
             return None
@@ -191,13 +190,13 @@ class _Rebuild(rebuild_request.Request):
         super().__init__(compute_api, context, instance, None, {})
 
     def check_devices(self) -> None:
-        """Check what is there; nothing is reserved for a look."""
+        """Check the volumes that exist; this request reserves nothing."""
         for bdm in self.bdms:
             if bdm.volume_id:
                 self.check_volume(bdm)
 
     def find_refusal(self, answer: dict[str, ty.Any]) -> str | None:
-        """Put into an answer what the rebuild would be refused for.
+        """Put into an answer why the rebuild would be refused.
 
         :returns: why there is no request that a scheduler could judge, None
             if there is one
@@ -219,8 +218,8 @@ class _Rebuild(rebuild_request.Request):
                 exception.InvalidVolume, exception.VolumeNotFound) as exc:
             answer.update(reason=UNKNOWN, message=exc.format_message())
         except Exception as exc:
-            # Neutron, Glance or another service is down. What is stored with
-            # the server is told all the same, without a traceback each time.
+            # Neutron, Glance or another service is down. The answer still has
+            # what is stored with the server; no traceback is logged each time.
             LOG.warning('What the server asks for could not be made again: '
                         '%s: %s', type(exc).__name__, exc,
                         instance=self.record)
@@ -243,7 +242,7 @@ def _complete(spec: 'objects.RequestSpec') -> None:
 def _apply(verdict: dict, answer: dict, with_hosts: bool) -> bool:
     """Put what a scheduler says into an answer.
 
-    :param with_hosts: whether to tell of hosts and of filters
+    :param with_hosts: whether the answer has hosts and filters
     :returns: whether there is a host that could take the server now
     """
     if with_hosts:

@@ -12,12 +12,12 @@ from nova.i18n import _
 from nova import objects
 from nova.objects import service as service_obj
 
-#: What shows a server in PENDING, puts it there, and holds room for it.
+#: The services that show PENDING, set PENDING, and hold room for a server.
 SERVICES = ('nova-osapi_compute', 'nova-conductor', 'nova-scheduler')
 
 
 def _read(context: nova_context.RequestContext) -> tuple[list, int]:
-    """Return the records of SERVICES in a cell, and what waits in the cell."""
+    """Return the records of SERVICES, and how many servers wait, in a cell."""
     return ([service for binary in SERVICES
              for service in main_db_api.service_get_all_by_binary(
                  context, binary, include_disabled=True)],
@@ -39,7 +39,7 @@ def survey(
 ) -> tuple[list[str], list[str], int]:
     """Ask all cells for the services that must know PENDING.
 
-    :returns: the sentences about services whose version is another one, those
+    :returns: sentences about services that have another version, sentences
         about cells and services of which nothing is known, and how many
         servers are in PENDING in cell0
     """
@@ -69,7 +69,7 @@ def survey(
 
 @main_db_api.pick_context_manager_writer
 def lower_service_versions(context: nova_context.RequestContext) -> None:
-    """Give the services of a cell the last version that knows no PENDING.
+    """Give the services of a cell the last version before PENDING.
 
     A service does not start if all records of its kind have a higher version
     than its own: without this, no service would start after a downgrade.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the owner of a server in cell0 corrects of its request.
+"""Another flavor or availability zone for a server that was never built.
 
-From API_VERSION on a rebuild gives such a server another flavor and another
-availability zone. Both are what the create would have made of them.
+From API_VERSION on a rebuild can name both. They have the same effect as if
+the create had named them.
 """
 
 import typing as ty
@@ -31,11 +31,11 @@ class Correction:
         flavor_id: str | None = None,
         zone: tuple[str | None, str | None, str | None] | None = None,
     ) -> None:
-        """:param flavor_id: the ID of the flavor, None for the one it has
+        """:param flavor_id: the ID of the flavor, None to keep the flavor
 
         :param zone: a tuple of availability zone, forced host and forced
-            node, each of them None if it is not asked for; None for what was
-            asked for in the create
+            node, each of them None if it is not asked for; None for those of
+            the create
         """
         self.flavor_id = flavor_id
         self.zone = zone
@@ -45,7 +45,7 @@ class Correction:
     ) -> 'objects.Flavor':
         """Return the flavor that the server is to have.
 
-        :param flavor: the Flavor that it has
+        :param flavor: the Flavor that the server has
         :raises: FlavorNotFound if there is none that the context may use
         """
         if self.flavor_id is None:
@@ -66,8 +66,8 @@ class Correction:
         """Check the availability zone as a create does.
 
         :param destination: the Destination of the create, or None
-        :raises: InvalidRequest if it is not available, or names a host though
-            the create has named one
+        :raises: InvalidRequest if the zone is not available, or names a host
+            although the create has named a host
         """
         if self.zone is None:
             return
@@ -91,7 +91,7 @@ class Correction:
         """
         if self.zone is not None:
             zone, host, node = self.zone
-            # The zone that a server without one has to be built in.
+            # The zone of the volumes counts for a server without a zone.
             self.zone = (api._validate_vol_az_for_create(zone, volumes) or
                          zone, host, node)
 
@@ -136,12 +136,12 @@ class Correction:
     ) -> 'objects.BlockDeviceMappingList':
         """Replace the ephemeral and swap disks that the flavor has defined.
 
-        Those that the owner has asked for in another way stay.
+        Disks that the owner has asked for in another way stay.
 
         :param bdms: the BlockDeviceMappingList, unsaved
         :param before: the Flavor that defined them
         :param flavor: the Flavor that the server is to have
-        :returns: the BlockDeviceMappingList that it is to have
+        :returns: the BlockDeviceMappingList that the server is to have
         """
         if self.flavor_id is None:
             return bdms
@@ -156,9 +156,9 @@ class Correction:
 
 
 def _without_defined(bdms, is_one, size: int) -> list:
-    """Leave out the one disk of its kind that is as the flavor defines it.
+    """Leave out the disk of a kind, if it is as the flavor defines it.
 
-    A flavor says nothing of a disk but its size.
+    A flavor only says the size of a disk.
     """
     found = [bdm for bdm in bdms if is_one(bdm)]
     if len(found) != 1 or found[0].volume_size != size or (

@@ -4,9 +4,9 @@
 
 Such a server is a record in a cell (cell0 if no host was found for it), an
 instance mapping to that cell and a request spec. rebuild() turns the server
-back into what a create has made of it before it was scheduled, a build
-request and a mapping to no cell, with what the rebuild changes, and casts it
-to the conductor.
+back into what a create makes before the scheduling: a build request and a
+mapping to no cell. It applies the changes of the rebuild, and casts the build
+request to the conductor.
 
 The steps are those of nova/README.rst. A nova-api that dies after step 2 or 3
 leaves a build request that gets old, and nova.conductor.tasks.recover_builds
@@ -58,7 +58,7 @@ class Asked:
         self.body = body
         #: The rebuild_correction.Correction, None if the body names none.
         self.correction: rebuild_correction.Correction | None = None
-        #: The Instance of the build request. That is what the client is told:
+        #: The Instance of the build request, which the client gets as answer:
         #: by now the server can be in cell0 again, built or deleted.
         self.taken_out: 'objects.Instance | None' = None
 
@@ -88,8 +88,8 @@ def rebuild(
 
     :param context: the request context, targeted at the cell, with its Asked
     :param instance: the Instance as it is in the cell
-    :param image_href: the ID of the image to build from, None for the one
-        that it was created with
+    :param image_href: the ID of the image to build from, None for the image
+        that the server was created with
     :param changes: the attributes of the server that the request replaces
     :raises: InstanceIsLocked or InstanceInvalidState (409) and what
         rebuild_request.Request.check() raises; nothing has changed then
@@ -103,8 +103,8 @@ def rebuild(
     try:
         request.check()
     except (exception.InstanceNotFound, exception.Invalid) as exc:
-        # A server that is being deleted has lost its ports and volumes, which
-        # is no fault of the request.
+        # A server that is being deleted has lost its ports and volumes: then
+        # the request is not at fault.
         if not _is_being_deleted(instance):
             raise
         raise exception.InstanceInvalidState(
@@ -150,15 +150,15 @@ def _move(
         devices=request_spec.pack_devices(request.instance, request.bdms),
         # The create was the first attempt.
         attempts=data.get('attempts', 1) + 1)
-    # A server whose nova-api dies has in cell0 what is not deleted by then.
+    # If this nova-api dies, the record in cell0 names what is not deleted yet.
     for bdm, made in request.made:
         bdm.update(made)
     try:
         build_request = objects.BuildRequest(
             context, instance=request.instance, instance_uuid=record.uuid,
             project_id=record.project_id, block_device_mappings=request.bdms,
-            # The server has the creation time of its build request. Recovery
-            # goes by the other time.
+            # The server is shown with the creation time of its build request,
+            # so that stays. Recovery goes by updated_at.
             tags=record.tags, created_at=record.created_at,
             updated_at=timeutils.utcnow())
         build_request.before = {
@@ -169,8 +169,8 @@ def _move(
         build_request.create_in_place_of_mapping(context, source, spec)
     except (exception.InstanceNotFound, exception.InstanceMappingNotFound,
             db_exc.DBDuplicateEntry):
-        # Another rebuild or a delete has the server, or the conductor that
-        # has put it into cell0 has not deleted the build request yet.
+        # Another rebuild or a delete has the server, or the conductor that has
+        # put the server into cell0 has not deleted the build request yet.
         raise unbuilt_instance.ChangedMeanwhile(instance_uuid=record.uuid)
     try:
         unbuilt_instance.destroy_unchanged(record, request.stored_bdms)
@@ -189,9 +189,9 @@ def _move(
 def _is_asked_by_owner(context, record) -> bool:
     """Whether a rebuild says that the owner of a server knows of PENDING.
 
-    An administrator or a service that rebuilds the server says nothing of
-    that, nor does a service that sends its own token beside one of the
-    server's project.
+    The rebuild of an administrator or a service says nothing about the owner,
+    nor does the rebuild of a service that sends its own token beside a token
+    of the server's project.
     """
     return context.project_id == record.project_id and not (
         context.is_admin or
@@ -225,7 +225,7 @@ def _delete_what_was_made(
 ) -> None:
     """Delete what hosts have made for a server whose builds have failed.
 
-    The next build makes its own. A failure is logged only.
+    The next build makes its own. A failure is only logged.
 
     :param tpm_secret: the ID of the secret of its TPM, or None
     """

@@ -3,8 +3,8 @@
 """Makes the request for a server again from its record in a cell.
 
 Request.check() asks and checks what a create asks and checks, in the same
-code, so that the server is built as it was asked for or not at all.
-It changes nothing outside of itself.
+code, so that Nova builds what the owner has asked for or nothing. It changes
+nothing outside of the Request.
 """
 
 import copy
@@ -52,8 +52,8 @@ _STATE = (('task_state', (None,)),
           ('launched_at', (None,)),
           ('host', (None,)))
 
-# A volume that is reserved for a server has one of these, or in-use if it can
-# be attached to several.
+# A volume that is reserved for a server has one of these statuses. In-use is
+# for a volume that can be attached to several servers.
 _RESERVED = ('reserved', 'in-use', 'attaching', 'available')
 
 
@@ -70,8 +70,8 @@ class PersonalityUnknown(RequestUnknown):
 
 
 class OfOtherProject(exception.Forbidden):
-    """Something of the server would belong to who asks, not to its owner."""
-    # nova-reaper knows it by the words "made when it is built".
+    """The requester would own parts of the server, in place of its owner."""
+    # nova-reaper looks for the words "made when it is built".
     msg_fmt = _("Instance %(instance_uuid)s has %(what)s that are made when "
                 "it is built, and they would belong to the project of this "
                 "request: rebuild it with a token of the project that it "
@@ -97,18 +97,18 @@ class Request:
         """:param api: the compute API
 
         :param context: the request context, targeted at the server's cell
-        :param instance: the Instance as it is there
+        :param instance: the Instance as it is in the cell
         :param image_href: the ID of the image to build from, None for the
             image of the create
         :param changes: the attributes of the server that the request replaces
-        :param correction: the Correction of what else it replaces, or None
+        :param correction: the Correction of flavor and zone, or None
         """
         self.api = api
         self.context = context
         #: Whether a volume is to be reserved for the server anew.
         self.reserve = False
-        #: What failed builds have made: which fields of a mapping of the next
-        #: build are None, and name a volume or a secret in the stored mapping.
+        #: What failed builds have made: fields that name a volume or a secret
+        #: in the stored mapping, and are None in that of the next build.
         self.made: list[tuple['objects.BlockDeviceMapping',
                               dict[str, str]]] = []
         self.record = instance
@@ -146,7 +146,7 @@ class Request:
         """Make the instance and request_spec of the build; change nothing."""
         self._find_request_spec()
         with rebuild_image.refusals():
-            # Once: it asks every cell.
+            # It asks every cell, so it is called only once.
             self.oldest_compute = objects.service.\
                 get_minimum_version_all_cells(self.context, ['nova-compute'])
             self._find_flavor()
@@ -162,7 +162,7 @@ class Request:
                 self.context, uuid)
         except exception.RequestSpecNotFound:
             raise RequestUnknown(instance_uuid=uuid, what=_('networks'))
-        #: As it is stored, for a server that stays where it is.
+        #: The request spec as it is stored, if the server stays in its cell.
         self.stored_spec = copy.copy(self.request_spec)
         data = self.request_spec.rebuild_data
         if data is None:
@@ -204,7 +204,7 @@ class Request:
         if is_replaced:
             self._replace_image(made_from)
         if is_replaced or self.correction.flavor_id is not None:
-            # Whether disks are encrypted is asked of both again.
+            # Flavor and image tell again whether disks are encrypted.
             for bdm in self.bdms:
                 if bdm.is_local:
                     bdm.encrypted = False
@@ -223,7 +223,7 @@ class Request:
             self.root, self.oldest_compute)
 
     def _replace_image(self, made_from: str | None) -> None:
-        """Put another image where the one of the create was.
+        """Replace the image of the create.
 
         :param made_from: the ID of the image of the create, None if its root
             volume was made from none
@@ -256,7 +256,7 @@ class Request:
             root.image_id = self.image_id
 
     def _forget_builds(self) -> 'objects.BlockDeviceMappingList':
-        """Take back what hosts have filled in whose builds have failed.
+        """Take back what the hosts of failed builds have filled in.
 
         :returns: the block device mappings that the owner asked for
         """
@@ -322,7 +322,7 @@ class Request:
         new.update(changes)
 
     def _change_key(self, new: 'objects.Instance', name: str | None) -> None:
-        # Users own keys: the key is one of the user who asks.
+        # Users own keys: the key belongs to the user who asks.
         keys = [objects.KeyPair.get_by_name(
             self.context, self.context.user_id, name)] if name else []
         new.keypairs = objects.KeyPairList(objects=keys)
@@ -330,9 +330,9 @@ class Request:
         new.key_data = keys[0].public_key if keys else None
 
     def _auto_disk_config(self) -> bool | None:
-        """Return what the owner said of the disk, None if it is the image's.
+        """Return what the owner chose, None if the image decides.
 
-        What is not the default of the image was said.
+        A value other than the default of the image was chosen by the owner.
         """
         if 'auto_disk_config' in self.changes:
             return self.changes['auto_disk_config']
@@ -342,7 +342,7 @@ class Request:
         return None if said == before else said
 
     def _validate_options(self, new: 'objects.Instance') -> None:
-        """Validate as a create does, and keep what it works out."""
+        """Validate as a create does, and keep the options that result."""
         groups = [group.identifier
                   for group in self.request_spec.security_groups]
         (self.options, networks_count, _key, _groups,
@@ -381,7 +381,7 @@ class Request:
             {self.image_id: (self.image_id, self.image)}, {})
 
     def check_project(self) -> None:
-        """Check that all that is made will be of the server's project."""
+        """Check that the project of the server will own all that is made."""
         if self.context.project_id == self.record.project_id:
             return
         if any(bdm.is_volume and not bdm.volume_id for bdm in self.bdms):
@@ -396,7 +396,7 @@ class Request:
         """Whether a host makes secrets with the token of the request."""
         if any(bdm.is_local and bdm.encrypted for bdm in self.bdms):
             return True
-        # Those of a deployment are made with the token of Nova.
+        # The secrets of a deployment are made with the token of Nova.
         return vtpm.get_instance_tpm_secret_security(
             self.flavor) != 'deployment' and bool(
                 hardware.get_vtpm_constraint(
@@ -457,10 +457,10 @@ class Request:
     # The quota.
 
     def check_quota(self) -> None:
-        """Check what is not counted yet of what the rebuild asks for.
+        """Check the usage that the rebuild adds.
 
-        A server in a cell is an instance, and where cores and RAM are counted
-        in the cells, those of its flavor are counted. Placement counts what is
+        A server in a cell counts as an instance. If cores and RAM are counted
+        in the cells, those of its flavor count, too. Placement counts what is
         allocated to the server: room that is held for it, or what an
         interrupted build has left.
 
@@ -481,7 +481,7 @@ class Request:
             return held_room.get_allocations(
                 self.context, self.api.placementclient, self.record.uuid)
         except ks_exc.ClientException:
-            # Who counts the usage says so.
+            # The count of the usage fails in the same way, and says so.
             return None
 
     def _check_usage(self) -> None:
@@ -517,7 +517,7 @@ class Request:
                 self.owner, deltas, project_id, user_id=user_id,
                 check_project_id=project_id, check_user_id=user_id)
         except exception.OverQuota as exc:
-            # Say it as a create does.
+            # Use the words of a create.
             quotas, usages = exc.kwargs['quotas'], exc.kwargs['usages']
             headroom = {name: quotas[name] - usages[name]
                         for name in exc.kwargs['overs']}

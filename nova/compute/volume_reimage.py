@@ -2,9 +2,9 @@
 
 """Rebuilds a volume-backed server with a new image, or leaves it as it was.
 
-under_way() is around the rebuild in nova-compute. It asks Glance and Cinder
-before the guest is touched. rebuild() takes the steps of each rebuild: guest
-off and destroyed, each attachment exchanged for one without a host, the
+under_way() is the context of a rebuild in nova-compute. It asks Glance and
+Cinder before the guest is touched. rebuild() has the steps: guest off and
+destroyed, each attachment exchanged for an attachment without a host, the
 re-image, volumes attached, guest spawned.
 
 Until Cinder has accepted the re-image the content of the volume is what it
@@ -12,7 +12,7 @@ was. Whatever fails until then is undone: volumes, guest, power state, image
 properties and the status of the server. Whatever fails afterwards leaves the
 server in ERROR with its volumes reserved for it. The system metadata of the
 server has the key UNFINISHED from the start of the re-image until its end, so
-that nova-api lets the owner rebuild the server again, and whoever deletes the
+that nova-api lets the owner rebuild the server again, and a delete of the
 server deletes all attachments that a killed nova-compute has made.
 """
 
@@ -105,11 +105,11 @@ def is_left_by_failure(context: nova_context.RequestContext,
                        volume_api: cinder.API,
                        instance: 'objects.Instance',
                        bdms: 'objects.BlockDeviceMappingList') -> bool:
-    """Whether volumes that are not in use were left so by a re-image.
+    """Whether a failed re-image is why volumes are not in use.
 
     :param instance: the Instance, whose root volume is to be re-imaged
     :param bdms: all block device mappings of the server
-    :returns: True if the rebuild that is asked for makes up for it
+    :returns: True if the requested rebuild can mend that
     """
     if (instance.vm_state != vm_states.ERROR or
             UNFINISHED not in instance.system_metadata):
@@ -196,7 +196,7 @@ def under_way(manager: 'compute_manager.ComputeManager',
               bdms: 'objects.BlockDeviceMappingList', image_id: str,
               system_metadata: dict[str, str] | None,
               allocations: dict) -> collections.abc.Iterator[None]:
-    """Leave no wreck of a server whose root volume is not re-imaged.
+    """Restore a server whose root volume is not re-imaged, or give it up.
 
     :param context: the context of the rebuild, elevated
     :param system_metadata: the system metadata before the rebuild
@@ -246,7 +246,7 @@ def rebuild(manager: 'compute_manager.ComputeManager',
     attachments = Attachments(context, manager.volume_api, instance.uuid)
     root = compute_utils.get_root_bdm(context, instance, bdms)
     volumes = _volumes(bdms, root)
-    # Before the guest is touched: Cinder can refuse them.
+    # Cinder can refuse to reserve, so this comes before the guest is touched.
     reserved = [attachments.reserve(bdm) for bdm in volumes]
     # A guest that a failed rebuild has destroyed cannot be powered off.
     if manager._get_power_state(instance) != power_state.NOSTATE:
@@ -256,7 +256,7 @@ def rebuild(manager: 'compute_manager.ComputeManager',
             manager._detach_volume, context, bdm, instance,
             destroy_bdm=False))
     # The way back needs the local disks of the guest. A driver that can
-    # evacuate spawns a guest on disks that are there.
+    # evacuate spawns a guest on existing disks.
     kept = bool(manager.driver.capabilities.get('supports_evacuate') and (
         instance.config_drive or block_device_info.get('ephemerals') or
         block_device_info.get('swap')))
@@ -297,7 +297,7 @@ def rebuild(manager: 'compute_manager.ComputeManager',
 def _volumes(bdms, root) -> list['objects.BlockDeviceMapping']:
     """Return the mappings of volumes, the root first.
 
-    The root is not to wait for another volume that cannot be attached.
+    Another volume that cannot be attached must not hold up the root.
     """
     return sorted((bdm for bdm in bdms if bdm.is_volume),
                   key=lambda bdm: bdm is not root)
@@ -325,7 +325,7 @@ class Attachments:
 
     def delete(self, bdm: 'objects.BlockDeviceMapping',
                keep: str | None = None) -> None:
-        """Delete all attachments to a volume, but for the one with an ID."""
+        """Delete all attachments to a volume, except the one to keep."""
         for attachment_id in self.find(bdm):
             if attachment_id != keep:
                 self.volume_api.attachment_delete(self.context, attachment_id)
@@ -333,8 +333,8 @@ class Attachments:
     def reserve(self, bdm: 'objects.BlockDeviceMapping') -> str | None:
         """Make an attachment without a host beside one that has a host.
 
-        :returns: its ID, None if there is no other; a volume that was attached
-            before Cinder 3.27 has none
+        :returns: its ID, None if the volume has no attachment with a host; a
+            volume that was attached before Cinder 3.27 has none
         """
         if bdm.attachment_id and _is_connected(bdm.connection_info):
             return self._create(bdm)
@@ -358,12 +358,12 @@ class Attachments:
                renew: bool = False) -> None:
         """Leave the server one attachment to a volume.
 
-        It is the connected one if there is one.
+        A connected attachment is kept, if there is one.
 
         :param original: the ID and the connection of the attachment that the
             server had, None for what its block device mapping says
         :param renew: whether to make the attachment anew if Cinder does not
-            have the volume reserved, as one in error
+            have the volume reserved, for example because it is in error
         """
         found = self.find(bdm)
         for known in (original or (), (bdm.attachment_id,
@@ -407,7 +407,8 @@ class _Undo:
             context, manager.volume_api, instance.uuid)
         self.root = compute_utils.get_root_bdm(context, instance, bdms)
         self.volumes = _volumes(bdms, self.root)
-        # The attachments before, by volume; empty before they can change.
+        # The attachments before the rebuild, by volume; empty as long as they
+        # cannot have changed.
         self.originals = {}
 
     def check(self, image_id: str) -> None:
@@ -434,7 +435,7 @@ class _Undo:
     def run(self, exc: Exception, allocations: dict) -> None:
         """Make the server what it was before the rebuild.
 
-        :param exc: why
+        :param exc: why the rebuild failed
         :raises: ReimageFailed, and what the drivers raise
         """
         instance = self.instance
@@ -449,10 +450,10 @@ class _Undo:
         instance.save(expected_task_state=[task_states.REBUILDING])
 
     def _attach_again(self, exc):
-        """Attach the volumes, and delete the attachments beside theirs.
+        """Attach the volumes, and delete all other attachments to them.
 
-        :returns: whether that is done; it can wait for the next rebuild if
-            the guest still runs
+        :returns: whether that is done; if the guest still runs, it can wait
+            for the next rebuild
         """
         for last in _tries():
             try:
@@ -501,8 +502,8 @@ class _Undo:
     def give_up(self) -> None:
         """Leave what the next rebuild, or the delete of the server, expects.
 
-        :raises: InstanceNotFound if the server is being deleted: nothing is
-            to be set on it any more
+        :raises: InstanceNotFound if the server is being deleted: the caller
+            must not change it any more
         """
         is_deleted, for_good = self._deletion()
         for bdm in self.volumes:
@@ -539,7 +540,7 @@ class _Undo:
 
 
 class _Reimage:
-    """One re-image of a volume, whose status decides what becomes of it.
+    """One re-image of a volume; the status of the volume tells how it goes.
 
     Cinder sends no event when a re-image fails, and its answer to the request
     can be lost.
@@ -597,8 +598,8 @@ class _Reimage:
         """Whether Cinder re-images the volume though its answer denies it."""
         answer = _answer(exc)
         if answer is not None and 400 <= answer.code < 500:
-            # Cinder sets the status before it looks for the image, and leaves
-            # it. With 400 it refuses what it does for a request already.
+            # Cinder sets the status before it looks for the image, and does
+            # not reset it. With 400 it refuses a request that it works on.
             return (answer.code == 400 and
                     self._look()['status'] == 'downloading')
         for _last in _tries():
@@ -610,7 +611,11 @@ class _Reimage:
         raise self._failed(_('%s, and its status is not known') % _reason(exc))
 
     def _is_done(self, end: float) -> bool:
-        """Whether the re-image is done, which is to be so at the end."""
+        """Whether the re-image is done.
+
+        :param end: when it must be done, by the monotonic clock
+        :raises: ReimageFailed
+        """
         status = self._look()['status']
         if status == 'reserved':
             LOG.warning('Volume %s was re-imaged, but Cinder has not said so: '
@@ -626,7 +631,7 @@ class _Reimage:
         return False
 
     def _look(self) -> dict:
-        """Return the volume, with no status if that is not known."""
+        """Return the volume, with the status None if that is not known."""
         try:
             return self.manager.volume_api.get(self.context, self.volume_id)
         except exception.VolumeNotFound:
@@ -668,7 +673,7 @@ def _tries() -> collections.abc.Iterator[bool]:
 
 
 def _answer(exc):
-    """Return the answer of Cinder that a call failed with, None without."""
+    """Return the answer of Cinder with which a call failed, or None."""
     while exc is not None and not isinstance(
             exc, cinder_exception.ClientException):
         exc = exc.__context__

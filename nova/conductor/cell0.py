@@ -31,7 +31,7 @@ def found_no_host(exc: Exception) -> bool:
 
 
 def use_pending_state() -> bool:
-    """Return the option, as off if it was changed to what is no boolean."""
+    """Return the option; a value that is not a boolean counts as off."""
     try:
         return CONF.use_pending_state
     except cfg.ConfigFileValueError as exc:
@@ -43,8 +43,8 @@ def use_pending_state() -> bool:
 def vm_state_after(exc: Exception, before: str = vm_states.ERROR) -> str:
     """Return the vm_state of a server in cell0 after its build has failed.
 
-    If there was no valid host the option tells. A rebuild that failed for
-    any other reason leaves the state that the server had before.
+    If there was no valid host, the option decides. After any other failure of
+    a rebuild the server has the state that it had before.
 
     :param exc: why the build failed
     :param before: the vm_state that the server had before its rebuild

@@ -45,7 +45,7 @@ class ComputeTaskManager:
                                      requested_networks, block_device_mapping,
                                      tags=None):
         if rebuild_in_cell0.is_rebuild(context, build_requests):
-            # From an API that takes this for an older conductor.
+            # The API that sent it takes this conductor for an older one.
             return self.rebuild_instance_in_cell0(
                 context, build_requests[0], request_specs[0], image,
                 admin_password, injected_files, requested_networks,
@@ -197,9 +197,9 @@ class ComputeTaskManager:
                                   tags):
         """Build a server that the API has taken out of its cell.
 
-        If no host is asked to build it the server is put into cell0, with all
-        that the next try needs. Nothing is done if the build request is not
-        the one that stands for the server any more, or somebody has taken it.
+        If no host is asked to build the server, it is put into cell0, with all
+        that the next try needs. Nothing is done if the server has another
+        build request by now, or another process has taken this one.
         """
         task = rebuild_in_cell0.RebuildInCell0Task(
             context, build_request,
@@ -253,13 +253,13 @@ class _RebuildTaskManager(ComputeTaskManager):
 
     def _recheck_quota(self, *args, **kwargs):
         super()._recheck_quota(*args, **kwargs)
-        # All that follows is written by the UUID of the server. A process
-        # that has taken the build over may have a record in the same cell.
+        # All later writes go by the UUID of the server. A process that has
+        # taken the build over may have a record in the same cell.
         self.task.build_request.renew()
 
     def _create_block_device_mapping(self, cell, flavor, instance_uuid,
                                      block_device_mapping):
-        # The conductor has just recorded the rebuild, as a create.
+        # The conductor has just recorded the rebuild as if it was a create.
         with nova_context.target_cell(self.task.context, cell) as cctxt:
             action_history.unpack(
                 cctxt, instance_uuid,

@@ -25,8 +25,8 @@ class ComputeTaskAPI:
         """Cast the build of a server that the API has taken out of its cell.
 
         While [upgrade_levels] conductor is set there may be conductors that
-        do not know the method. Each knows how to build a build request, but
-        takes room that is held for what the server has where it moves from.
+        do not know the method. They can build a build request, but take a hold
+        for the allocation of a server that moves.
         """
         version = '1.27'
         if (CONF.upgrade_levels.conductor or

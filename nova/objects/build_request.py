@@ -21,15 +21,15 @@ import nova_pending
 
 released = nova_pending.released(__name__)
 
-# The lease stands before the TagList in its column: no update by a user writes
-# that column, and a Nova without leases loads the TagList behind it.
+# The lease is in the column of the TagList, before the list: no update by a
+# user writes that column, and a Nova without leases still loads the TagList.
 _LEASE = '{"nova_pending": '
 
 # BuildRequest.before of a create, whose server had no record before.
 _NOTHING_BEFORE = {'vm_state': None, 'actions': [], 'reserve': False}
 
 # BuildRequest sets these attributes of its Instance at each load, so that they
-# never tell of a change.
+# never show a change.
 _NOT_COMPARED = ('created_at', 'updated_at', 'tags')
 
 
@@ -57,7 +57,7 @@ def place_of(
 ) -> Place | None:
     """Return where a server is, None if the server has no mapping.
 
-    One statement tells, because a server can move between two.
+    It is one statement, because a server can move between two statements.
     """
     mapping, cell, build_request = (
         api_models.InstanceMapping, api_models.CellMapping,
@@ -114,7 +114,7 @@ def interrupted(
 
 
 def _instance_diff(before, after):
-    """Return a dict of what of an Instance is other than before."""
+    """Return a dict of the attributes of an Instance that have changed."""
     return {
         name: getattr(after, name)
         for name, field in objects.Instance.fields.items()
@@ -126,15 +126,15 @@ def _instance_diff(before, after):
 @nova_pending.over(released.BuildRequest)
 class BuildRequest:
 
-    #: Of a rebuild: which process has the server (holder, None until a
+    #: For a rebuild a dict: which process has the server (holder, None until a
     #: conductor has the server), and the UUID of the cell that may have a
     #: record of the server (cell). None for a create.
     lease = nova_pending.new(None)
 
-    #: Of a rebuild: the vm_state and the packed actions that the server had
-    #: in the cell that it was taken out of, whether volumes are to be reserved
-    #: for it anew (reserve), and the secret of its TPM that a failed build has
-    #: made and that nova-api has not deleted yet (vtpm_secret_uuid).
+    #: For a rebuild a dict: the vm_state and the packed actions that the
+    #: server had in its cell, whether its volumes are to be reserved anew
+    #: (reserve), and the secret of its TPM that a failed build has made and
+    #: that nova-api has not deleted yet (vtpm_secret_uuid).
     before = nova_pending.new(None)
 
     #: The column of the tags as it is in the row.
@@ -197,9 +197,9 @@ class BuildRequest:
 
     @staticmethod
     def _get_by_instance_uuid_from_db(context, instance_uuid):
-        # A conductor that builds the server looks for the build request.
-        # Where the conductor finds none it destroys the mapping and the
-        # allocations of the server: the server may be in cell0, or run.
+        # A conductor that builds the server looks for the build request. If
+        # the released conductor finds none, it destroys the mapping and the
+        # allocations of the server. But the server may be in cell0, or run.
         mine = next((build_request for build_request in context.builds
                      if build_request.instance_uuid == instance_uuid), None)
         try:
@@ -261,8 +261,8 @@ class BuildRequest:
         Nobody else builds the server or returns it to cell0 until another
         caller takes the lease.
 
-        :param stale_before: when the lease must have been renewed last for it
-            to be taken from its holder, a datetime. A create is taken so too.
+        :param stale_before: a datetime; a lease that was last renewed before
+            is taken from its holder. A create is taken in the same way.
             By default the lease of a rebuild must have no holder.
         :returns: whether it was taken
         """
@@ -277,7 +277,7 @@ class BuildRequest:
     def renew(self, **changes):
         """Keep the lease for another [conductor] rebuild_in_cell0_timeout.
 
-        :param changes: what of the lease is to change
+        :param changes: the keys of the lease to change, with their values
         :raises: LeaseLost if the server was deleted, or its build was taken
             over
         """
@@ -287,9 +287,9 @@ class BuildRequest:
     @nova_pending.new
     @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
     def save_devices(self, bdms):
-        """Save other block device mappings, and what was before.
+        """Save other block device mappings, and the attribute before.
 
-        Nothing is saved if somebody else has taken the lease, or the server
+        Nothing is saved if another process has taken the lease, or the server
         was deleted.
 
         :param bdms: the BlockDeviceMappingList
@@ -341,13 +341,13 @@ class BuildRequest:
     def convert_to_mapping(self, cell, update):
         """Map the server to a cell in place of this build request.
 
-        Both change in one transaction. Whoever deletes the row of the build
-        request has the server.
+        Both change in one transaction. The process that deletes the row of the
+        build request has the server.
 
         :param cell: the CellMapping of the cell that has a record of it
-        :param update: what brings the record up to date if a user has changed
-            the server meanwhile, called with a dict of the attributes that
-            are other than before
+        :param update: a function that brings the record up to date if a user
+            has changed the server meanwhile, called with a dict of the changed
+            attributes
         :raises: LeaseLost if the server was deleted, or its build was taken
             over
         """
@@ -367,7 +367,7 @@ class BuildRequest:
         with api_db_api.context_manager.writer.using(
                 self._context) as session:
             query = self._row(session)
-            # The lock keeps an update out that would be lost with the row.
+            # The lock keeps updates out that would be lost with the row.
             row = query.with_for_update().one_or_none()
             if row is None:
                 raise LeaseLost(instance_uuid=self.instance_uuid)
@@ -397,7 +397,7 @@ class BuildRequest:
             self.id, self.lease, self.stored_tags = (
                 now.id, now.lease, now.stored_tags)
             if self.lease is None:
-                # The row is that of a create: the server has a record.
+                # A row without a lease is that of a create, with a record.
                 raise exception.BuildRequestNotFound(uuid=self.instance_uuid)
         if self.lease['cell']:
             cell = objects.CellMapping.get_by_uuid(

@@ -21,13 +21,13 @@ class RequestSpec:
     #: networks, destination: the primitives of requested_networks and of
     #:     requested_destination, as the create asked for them, or None
     #: personality: whether the create injected files, which are kept nowhere
-    #: devices: what of its devices the owner has named
+    #: devices: what the owner has chosen for the devices
     #: asked_to_wait: whether the owner knows of PENDING
     #: attempts: how often a host was looked for
     #:
-    #: None where that is not known. The networks and the destination are not
-    #: loaded into their fields, because those tell the scheduler where a
-    #: server that runs may go. The dict is replaced, not changed in place.
+    #: None if that is not known. The networks and the destination are not
+    #: loaded into their fields, because these fields tell the scheduler where
+    #: a running server may go. The dict is replaced, not changed in place.
     rebuild_data = nova_pending.new(None)
 
     @nova_pending.new
@@ -56,9 +56,9 @@ class RequestSpec:
 
     @nova_pending.new
     def save_all(self):
-        """Save though no field has changed.
+        """Save all fields, even if none has changed.
 
-        A save that was rolled back has left nothing that is changed.
+        After a save that was rolled back no field counts as changed.
         """
         self.instance_uuid = self.instance_uuid
         self.save()
@@ -87,7 +87,7 @@ class RequestSpec:
                 self._context) as session:
             # An update of a server reads its request spec, changes the zone
             # and saves the request spec. A rebuild may have saved other fields
-            # since, and waits for the end of this transaction from here on.
+            # meanwhile. From here on it waits for the end of this transaction.
             if (self.rebuild_data is not None and
                     self._changed_fields == {'availability_zone'}):
                 zone = self.availability_zone
@@ -122,7 +122,7 @@ _OF_MAPPING = (
 
 
 def pack_devices(instance, bdms):
-    """Return what the owner of a server has named of its devices.
+    """Return what the owner of a server has chosen for its devices.
 
     A host fills in what the owner has left open, by its driver, the image and
     the flavor. The next build may have another driver, image and flavor.

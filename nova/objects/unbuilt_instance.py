@@ -22,8 +22,8 @@ from nova import objects
 from nova import safe_utils
 from nova import utils
 
-# What of the record is not what the owner asked for: the identity of the row,
-# what its life in the cell has left, and what the build makes anew.
+# Fields of the record that the owner has not asked for: the identity of the
+# row, what its time in the cell has left, and what the build makes anew.
 _FIELDS_NOT_COPIED = frozenset((
     'id', 'created_at', 'updated_at', 'deleted', 'deleted_at', 'host', 'node',
     'compute_id', 'launched_at', 'launched_on', 'terminated_at', 'cell_name',
@@ -37,7 +37,7 @@ _TRACES = frozenset((
     'network_allocated', 'boot_roles', 'vtpm_secret_uuid', 'clean_attempts'))
 
 # instance_destroy() tries again after a deadlock. Within a transaction of the
-# caller that would lose what the caller has written before.
+# caller a second try would lose what the caller has written before.
 _instance_destroy = safe_utils.get_wrapped_function(
     main_db_api.instance_destroy)
 
@@ -103,7 +103,7 @@ def _differs(
     thing: 'objects.Instance | objects.BlockDeviceMapping',
     row: collections.abc.Mapping,
 ) -> bool:
-    """Whether an object is other than its row."""
+    """Whether an object differs from its row."""
     for name, value in row.items():
         field = thing.fields.get(name)
         if field and getattr(thing, name) != field.coerce(thing, name, value):
@@ -127,9 +127,9 @@ def destroy_unchanged(
     bdm_table = main_models.BlockDeviceMapping.__table__
     with main_db_api.get_context_manager(context).writer.using(
             context) as session:
-        # Whoever changes the record now waits for the end of the transaction,
-        # and finds no record then. The row alone is read: to load an Instance
-        # takes ten times as long.
+        # A request that changes the record now waits for the end of the
+        # transaction, and finds no record then. Only the row is read: to load
+        # an Instance takes ten times as long.
         row = session.query(table).filter(
             table.c.uuid == instance.uuid,
             table.c.deleted == 0).with_for_update().one_or_none()
@@ -154,10 +154,10 @@ def purge(
 
     The server is mapped to another cell, or has a build request. A record
     that is only marked as deleted would keep the next build out of the cell,
-    because the ID of a server is unique in it, and nova-manage db
-    archive_deleted_rows would take the request spec of the living server.
+    because the ID of a server is unique in a cell, and nova-manage db
+    archive_deleted_rows would delete the request spec of the existing server.
 
-    :param row_id: the ID of the row, None for whatever row the server has
+    :param row_id: the ID of the row, None for any row that the server has
     :returns: False if a host has set itself as the host of that record
     """
     row = main_models.Instance
@@ -189,8 +189,8 @@ def _destroy_row(context, session, instance_uuid: str, **values) -> None:
     """
     action, event = main_models.InstanceAction, main_models.InstanceActionEvent
     actions = session.query(action).filter_by(instance_uuid=instance_uuid)
-    # A query for the events of each action would be many queries.
-    # MySQL scans a table that it deletes from with a subquery.
+    # One query for the events of each action would be many queries. With a
+    # subquery in the DELETE, MySQL scans the whole table.
     ids = [row.id for row in actions.with_entities(action.id)]
     session.query(event).filter(event.action_id.in_(ids)).delete(
         synchronize_session=False)

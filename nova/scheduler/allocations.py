@@ -20,8 +20,8 @@ def delete(
 ) -> bool:
     """Delete the allocations of a server that is on no host.
 
-    :param is_current: whether it still is the caller's once they were read,
-        a function without arguments
+    :param is_current: a function without arguments that says, after the
+        allocations were read, whether the server is still the caller's
     :returns: whether nothing is left
     :raises: AllocationUpdateFailed if somebody else has changed them
     """
@@ -35,7 +35,7 @@ def delete(
 
 
 def resources(body: dict[str, ty.Any]) -> dict[str, dict]:
-    """Return of what is allocated what a request to Placement takes.
+    """Return allocations in the form that a request to Placement takes.
 
     :param body: as get_allocs_for_consumer() returns it
     """

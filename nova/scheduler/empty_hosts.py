@@ -2,9 +2,9 @@
 
 """Whether a host could take a request if nothing ran on it.
 
-Placement answers what fits now. What a full host could hold is read from the
-inventories and traits of its provider tree, for one host at a time: no query
-of Placement leaves usage out of account.
+Placement answers what fits now, and no query of Placement ignores usage. So
+the inventories and traits of the provider tree of a host tell what a full host
+could hold, for one host at a time.
 """
 
 import os_traits
@@ -16,10 +16,10 @@ from nova.scheduler import utils
 
 _VERSION = '1.18'
 
-# How many trees are read. What was not read counts as large enough.
+# How many trees are read. A tree that was not read counts as large enough.
 _TREES = 50
 
-# Each compute node has it, so nothing is learned from asking who has it.
+# Each compute node has this trait, so there is no need to ask for it.
 _OF_ALL = frozenset((os_traits.OWNER_NOVA,))
 
 
@@ -30,15 +30,15 @@ class PlacementUnavailable(exception.NovaException):
 class EmptyHosts:
     """The provider trees of a cloud, as if nothing ran on them.
 
-    What cannot be told for certain counts as a host that could take the
-    request: a resource class that a sharing provider may have, and groups
-    that one provider would have to serve together.
+    A doubtful host counts as a host that could take the request: if a sharing
+    provider may have a resource class, or one provider would have to serve
+    groups together.
     """
 
     def __init__(self, context: nova_context.RequestContext,
                  client: report.SchedulerReportClient,
                  requests: list[utils.ResourceRequest]) -> None:
-        """:param requests: a host is to hold one of them"""
+        """:param requests: the requests, of which a host is to hold one"""
         self.context = context
         self.client = client
         self.requests = requests
@@ -119,7 +119,7 @@ class EmptyHosts:
 def _holds(inventory: dict | None, amount: int) -> bool:
     """Whether an empty inventory has room for an amount of its class.
 
-    As placement.objects.allocation checks it, without what is used.
+    As placement.objects.allocation checks it, but without the usage.
     """
     return inventory is not None and (
         (inventory['total'] - inventory['reserved']) *

@@ -3,9 +3,9 @@
 """Room that is held for a server, as the only candidate of the scheduler.
 
 Placement does not store which provider serves which request group (of ports,
-devices or the flavor). So that is found out again from what is allocated of
-each provider, and from the traits of the providers. Where it can be said in
-several ways there is a candidate for each, as from placement.
+devices or the flavor). The scheduler finds that out again from the amounts
+that are allocated of each provider, and from the traits of the providers. If
+there are several ways, each is a candidate, as in an answer of placement.
 """
 
 import collections.abc
@@ -33,21 +33,21 @@ if ty.TYPE_CHECKING:
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-# So many candidates are made of one hold.
+# At most this number of candidates is made of one hold.
 _MOST = 100
 
 
 @dataclasses.dataclass
 class ScheduledHold:
-    """What a build has in its context while a host is selected for a server.
+    """What the context of a build has while a host is selected for a server.
 
-    The build of each server has such an object (RequestContext.hold), and no
-    move of a server.
+    Each build of a server has such an object (RequestContext.hold); a move of
+    a server has none.
     """
 
     #: What held_room.find() returned, None if nothing is held.
     hold: dict[str, ty.Any] | None = None
-    #: Whether the hold is the candidate, which a claim is for.
+    #: Whether the hold is the candidate that is to be claimed.
     taken: bool = False
 
 
@@ -64,7 +64,7 @@ def candidates(
     :param resources: the ResourceRequest of the query
     :returns: the allocation requests and the provider summaries as of
         SchedulerReportClient.get_allocation_candidates(); both empty if
-        placement does not answer. None if the query is to be asked.
+        placement does not answer. None if placement is to be asked.
     """
     scheduled = context.hold
     if scheduled is None or scheduled.hold is None:
@@ -80,7 +80,7 @@ def candidates(
                      'asks for: %s', why,
                      instance_uuid=hold['instance_uuid'])
             if not held_room.drop(context, client, hold):
-                # The claim would be refused for what is there now.
+                # The server has other allocations: the claim would be refused.
                 return [], {}
             scheduled.hold = None
             return None
@@ -100,8 +100,8 @@ def fit(
 ) -> tuple[list[dict], str | None]:
     """Return the candidates that a hold is for a query, or why it is none.
 
-    Whether there is room is not asked: placement says so at the claim. All
-    else that placement looks at, and no filter, is.
+    Everything that a query of placement looks at is checked, except whether
+    there is room: placement says so at the claim. No filter is run.
 
     :param resources: the ResourceRequest of the query
     :param hold: what held_room.find() returned
@@ -133,7 +133,7 @@ def fit(
         if any('!' + trait in required for trait in elsewhere):
             why = _('a provider has a trait that is forbidden')
             continue
-        # A trait of the host may be one of a provider below it as well.
+        # Required traits that no other provider has must be those of the host.
         of_host = frozenset((required - elsewhere) | of_root)
         if of_host not in has:
             has[of_host] = _has(context, client, host, of_host, asked)
@@ -169,13 +169,13 @@ def _map(
     groups: dict[str, ty.Any], isolate: bool, hold: dict[str, ty.Any],
     traits: dict[str, set[str]],
 ) -> collections.abc.Iterator[dict[str, list[str]]]:
-    """Find out which provider serves which group, in all ways.
+    """Find all ways in which the providers can serve the groups.
 
     :param groups: the RequestGroups by their suffix
     :param isolate: whether each group has a provider of its own
     :param traits: by provider
-    :returns: the providers by the suffix; by '' those that serve what is in
-        no group, of which each class is from one provider
+    :returns: the providers by the suffix; by '' the providers that serve the
+        amounts in no group, of which each class is from one provider
     """
     left = {provider: dict(allocation['resources'])
             for provider, allocation in hold['allocations'].items()}
@@ -221,8 +221,8 @@ def _host(
     """Find the host that a hold is on, with the providers that it shares.
 
     :param with_traits: whether the traits of a single provider are needed
-    :returns: the provider at the root of the tree of the host, None if it is
-        none or not one host; and the traits by provider, none of a single
+    :returns: the provider at the root of the tree of the host, None if the
+        hold is not on one host; and the traits by provider, none of a single
         provider unless they are needed
     """
     providers = list(hold['allocations'])
@@ -267,7 +267,7 @@ def _amounts_fit(resources, hold: dict[str, ty.Any]) -> bool:
              in resources.merged_resources().items() if amount}
     if held == asked:
         return True
-    # Pinned CPUs can be those of a host that does not report any.
+    # A host that reports no PCPU can give pinned CPUs as VCPU.
     if (resources.cpu_pinning_requested and
             not CONF.workarounds.disable_fallback_pcpu_query):
         asked[orc.VCPU] = asked.get(orc.VCPU, 0) + asked.pop(orc.PCPU, 0)

@@ -3,12 +3,11 @@
 """Room in placement that is held for a server that waits in cell0.
 
 A hold is an allocation under the server's own UUID whose consumer type is
-NOVA_PENDING. Whoever makes room for a server writes it; while the server is
-rebuilt out of cell0 the conductor hands it to the scheduler, which takes it as
-the only allocation candidate and claims it. Nothing else in Nova knows it,
-and each delete of a server deletes it, as any allocation of the server.
-
-What the scheduler does with it: nova/scheduler/held_candidate.py.
+NOVA_PENDING. A service that makes room for a server writes the hold. While the
+server is rebuilt out of cell0, the conductor hands the hold to the scheduler,
+which takes it as the only allocation candidate and claims it. Nothing else in
+Nova knows holds. A delete of the server deletes its hold, as any allocation.
+nova/scheduler/held_candidate.py has what the scheduler does with a hold.
 """
 
 import collections
@@ -61,13 +60,13 @@ def get_allocations(
 ) -> dict[str, ty.Any] | None:
     """Return what is allocated to a server, with the type of the consumer.
 
-    :returns: the answer of placement as it is; None if it does not answer
-        with allocations, as one that does not know the version
+    :returns: the answer of placement as it is; None if the answer has no
+        allocations, as of a placement that does not know the version
     :raises: as find()
     """
     response = client.get('/allocations/%s' % instance_uuid, version=VERSION,
                           global_request_id=context.global_id)
-    # A proxy before placement answers so too, and not in JSON.
+    # A proxy in front of placement may have answered, not in JSON.
     if response.status_code >= 500:
         raise ks_exc.from_response(response, 'GET', response.url)
     return response.json() if response.status_code == 200 else None
@@ -76,7 +75,7 @@ def get_allocations(
 def of_allocations(
     instance_uuid: str, body: dict[str, ty.Any] | None,
 ) -> dict[str, ty.Any] | None:
-    """Return what get_allocations() has returned as find() does."""
+    """Turn what get_allocations() has returned into what find() returns."""
     if not body or not body.get('allocations') or (
             body.get('consumer_type') != CONSUMER_TYPE):
         return None
@@ -95,8 +94,8 @@ def drop(
     """Give back room that is held, if it is still what was found.
 
     :param hold: what find() returned
-    :returns: whether it is given back. If not, another one has changed or
-        taken it meanwhile.
+    :returns: whether the room is given back. If not, somebody else has changed
+        or taken the hold meanwhile.
     :raises: keystoneauth1.exceptions.ClientException
     """
     if not _stands(context, client, hold):
@@ -155,9 +154,9 @@ def claim(
 def _stands(context, client, hold: dict[str, ty.Any]) -> bool:
     """Whether a hold is what find() would return now.
 
-    Placement deletes a consumer with its last allocation, and begins again
-    with the generation of the next one. So the generation does not tell who
-    comes late that the server has another hold by now, or runs.
+    Placement deletes a consumer with its last allocation, and the generation
+    of the next consumer begins anew. So the generation does not show a late
+    caller that the server has another hold by now, or runs.
     """
     if find(context, client, hold['instance_uuid']) == hold:
         return True
@@ -168,8 +167,8 @@ def _stands(context, client, hold: dict[str, ty.Any]) -> bool:
 
 def _clear(context, client, hold: dict[str, ty.Any]) -> None:
     # A write and a delete at once can leave allocations without a consumer in
-    # Placement 16: it counts them, and shows them to nobody. Whoever writes
-    # for a new consumer replaces them.
+    # Placement 16: it counts them, and shows them to nobody. A write for a new
+    # consumer replaces them.
     try:
         _put(context, client, dict(hold, consumer_generation=None), {},
              CLAIMED_TYPE, hold['project_id'], hold['user_id'])
@@ -191,7 +190,7 @@ def _put(context, client, hold, allocations, consumer_type, project_id,
             version=VERSION, global_request_id=context.global_id)
         if response.status_code == 204:
             return True
-        # What nobody but placement answers, and it in JSON.
+        # Only placement itself answers these codes, in JSON.
         if response.status_code not in (400, 409):
             raise ks_exc.from_response(response, 'PUT', response.url)
         LOG.info('Placement refuses to change the room that is held: %s',
@@ -199,7 +198,7 @@ def _put(context, client, hold, allocations, consumer_type, project_id,
         try:
             error = response.json()['errors'][0]
         except (KeyError, TypeError, ValueError):
-            # A proxy before placement says it.
+            # A proxy in front of placement has answered.
             raise ks_exc.from_response(response, 'PUT', response.url)
         if error.get('code') != 'placement.concurrent_update' or (
                 'consumer generation conflict' in error['detail']):
@@ -214,12 +213,12 @@ def uncounted(
 ) -> collections.Counter[str]:
     """Return what is left out of the usage that placement reports for quotas.
 
-    That is what is allocated to a server (RequestContext.uncounted) that is
-    counted by whoever checks whether it may be built. The writer of a hold
-    says whose the hold is.
+    That is what is allocated to a server (RequestContext.uncounted) which the
+    quota check of a rebuild counts itself. A hold belongs to the project and
+    the user that its writer has named.
 
-    :param project_id: the project whose usage it is
-    :param user_id: the user in it whose usage it is, None for all users
+    :param project_id: the project whose usage is counted
+    :param user_id: the user whose usage is counted, None for all users
     :returns: a collections.Counter of amounts by resource class
     """
     found = context.uncounted
@@ -231,7 +230,7 @@ def uncounted(
 
 
 def amounts(hold: dict[str, ty.Any]) -> collections.Counter[str]:
-    """Return what is held of each resource class, a collections.Counter.
+    """Return the amounts of a hold by resource class, a collections.Counter.
 
     :param hold: what find() or get_allocations() has returned
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Which filter refuses which host, with room left out of account.
+"""Which filter refuses which host, whether the host has room or not.
 
 The host states and the filters are those of a real request. Nothing is
-claimed, and all that is made is forgotten.
+claimed or kept.
 """
 
 import typing as ty
@@ -18,7 +18,7 @@ from nova.objects import base
 from nova.scheduler import host_manager as manager
 
 #: The columns of a compute node that tell its size, by the resource class.
-#: In all drivers they bound what a single server can have.
+#: With every driver they bound what a single server can have.
 SIZES = {'VCPU': 'vcpus', 'MEMORY_MB': 'memory_mb', 'DISK_GB': 'local_gb'}
 
 
@@ -50,14 +50,14 @@ class Hosts:
         self.context = context
         self.spec = spec
         self.host_manager = host_manager
-        #: What the request filters have asked for that have run so far.
+        #: What the request filters that have run so far have asked for.
         self.asked: list[Asked] = []
 
     def filter(self, states: list[manager.HostState]
                ) -> tuple[dict[str, str], list[manager.HostState]]:
         """Run the filters as HostManager.get_filtered_hosts() does.
 
-        That one says in the log alone which filter refused what.
+        HostManager says only in the log which filter refused which host.
 
         :returns: the names of what refuses hosts, by the UUID of the provider
             and in the order in which the filters ran, and the hosts that
@@ -81,7 +81,7 @@ class Hosts:
         return refused, left
 
     def _refused_by_request(self, state: manager.HostState) -> str | None:
-        """Return what of the request keeps it off a host, None for nothing."""
+        """Return the part of the request that excludes a host, or None."""
         spec = self.spec
         destination = spec.requested_destination
         if destination and 'host' in destination and (
@@ -136,7 +136,7 @@ class Hosts:
 
         :param uuids: the UUIDs of the nodes
         :param candidates: the allocation requests by the UUID of the node. A
-            node without any gets one that names the node alone.
+            node without any gets one that names only this node.
         """
         found = self._ask(_get_computes, uuids) if uuids else {}
         states = list(self.host_manager._get_host_states(
@@ -170,7 +170,7 @@ def _get_computes(context, uuids: list[str]) -> tuple:
 
 def _get_rows(context, names: list[str] | None) -> list:
     node, service = models.ComputeNode, models.Service
-    # The columns alone: an object takes thirty times as long.
+    # Only the columns: an object takes thirty times as long.
     with main_db_api.get_context_manager(context).reader.using(
             context) as session:
         query = session.query(

@@ -39,7 +39,7 @@ def delete(
 ) -> None:
     """Delete what was claimed for a server, if nobody builds the server.
 
-    A failure is logged only: it must not fail what the caller does else.
+    A failure is only logged: the caller must be able to go on.
 
     :param context: the request context
     :param report_client: the SchedulerReportClient
@@ -61,10 +61,10 @@ def check(
     report_client: 'report.SchedulerReportClient',
     instance_uuid: str,
 ) -> None:
-    """Look whether the server that a scheduler has claimed for is still built.
+    """Check that the server that a scheduler has claimed for is still built.
 
-    Nothing is looked at within the first seconds after the user's request,
-    which no conductor gives up in.
+    There is no check in the first seconds after the user's request, because no
+    conductor gives up so early.
 
     :param context: the request context
     :param report_client: the SchedulerReportClient

@@ -11,7 +11,7 @@ released = nova_pending.released(__name__)
 
 
 def _is_move(spec_obj):
-    """Whether a server is to be scheduled that has been on a host."""
+    """Whether the server to be scheduled has been on a host."""
     destination = ('requested_destination' in spec_obj and
                    spec_obj.requested_destination)
     return bool(destination) and (

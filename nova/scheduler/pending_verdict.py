@@ -4,7 +4,7 @@
 
 The request filters, the queries of Placement, the host states and the host
 filters are those of a real request. Nothing is claimed or written, and no
-notification tells of a scheduling that is none.
+notification is sent, because nothing is scheduled.
 """
 
 import collections
@@ -50,16 +50,17 @@ _OF_USAGE = frozenset((
 # Host states that are made at a time while a reason is looked for.
 _BATCH = 100
 
-# Seconds that the search for a reason takes at most. What has not been looked
-# at by then is no proof that nothing fits.
+# Seconds that the search for a reason takes at most. If hosts are left by
+# then, it is not proven that nothing fits.
 _SECONDS = 5
 
 
 class Allowance:
     """The seconds of work that the questions of tenants may take.
 
-    A token bucket: a share of one thread of this process, and a store of it
-    for when many ask at once. A tenant who finds it empty is told nothing.
+    A token bucket: a share of one thread of this process, and a store for
+    times at which many ask at once. If the bucket is empty, a tenant learns
+    nothing from the scheduler.
     """
 
     def __init__(self, share: float = 0.1, store: float = 10.0) -> None:
@@ -71,7 +72,7 @@ class Allowance:
     def spend(self) -> ty.Iterator[bool]:
         """Take the time of the with statement from the allowance.
 
-        :returns: a context manager that gives whether there is any left
+        :returns: a context manager that gives whether any time is left
         """
         with self._lock:
             now = time.monotonic()
@@ -102,18 +103,18 @@ def find(context: nova_context.RequestContext, spec: 'objects.RequestSpec',
     """Find out why a request waits.
 
     :param context: an administrator's context
-    :param hosts: names of the hosts to tell of, None for all
-    :param marker: the provider UUID of the last host of the page before
-    :param limit: how many hosts to tell of, 0 for none
+    :param hosts: names of the hosts to judge, None for all
+    :param marker: the provider UUID of the last host of the previous page
+    :param limit: how many hosts to judge, 0 for none
     :param reason: whether to look for the reason, which is the costly part
     :param is_tenant: whether a tenant asks, for whom there is an allowance
-    :param without: UUIDs of servers; the hosts are told of as they would be
-        without these
-    :returns: a dict of reason (None if it was not found out), filter (the one
+    :param without: UUIDs of servers; the hosts are judged as if these servers
+        were gone
+    :returns: a dict of reason (None if it is not known), filter (the filter
         that refused the last hosts, or None), requests (a list of query
         strings of GET /allocation_candidates), hosts (a list of dicts of
-        host, uuid and refused_by) and absent (those of without that are not on
-        one of the hosts)
+        host, uuid and refused_by) and absent (the servers of without that are
+        on none of the hosts)
     :raises: MarkerNotFound
     """
     with (_allowance.spend() if is_tenant else
@@ -169,7 +170,7 @@ class _Verdict:
             try:
                 filter_(self.context, self.spec)
             except exception.RequestFilterFailed:
-                # It keeps the server off each host.
+                # The filter excludes every host.
                 self.hosts.asked.append(host_refusals.Asked(
                     filter_.__name__, [set()], set()))
                 raise
@@ -211,8 +212,8 @@ class _Verdict:
                 self.context, self.client, requests).could_hold
         reason, filter_ = self._judge(uuids, candidates, could_take)
         if reason in (NO_ROOM, REFUSED) and not is_answered:
-            # A trait that Placement does not know is a reason; that Placement
-            # fails is none.
+            # Placement may not know a trait, which is a reason, or may have
+            # failed, which is no reason.
             raise empty_hosts.PlacementUnavailable(reason='')
         if reason == NOTHING_FITS and not self.hosts.are_known:
             LOG.warning('Why server %s waits is not known, since a cell does '
@@ -281,8 +282,8 @@ class _Verdict:
                     return NO_ROOM, None
             if time.monotonic() > until:
                 return (None if candidates else NO_ROOM), None
-        # Where a filter of the usage is all that refuses a host, less usage
-        # makes room. Among the others the filter that ran last counts.
+        # If only a filter of the usage refuses a host, less usage makes room.
+        # Among all other filters the filter that ran last counts.
         for uuid, name in sorted(
                 reversed(refused.items()),
                 key=lambda item: item[1] not in _OF_USAGE):
@@ -315,8 +316,8 @@ class _Verdict:
     def _take_out(self, states, without) -> set[str]:
         """Take servers out of their hosts, and return those not found there.
 
-        A host in a cell that does not answer is not told of, and no server is
-        said to be elsewhere then.
+        If the cell of the host does not answer, the host is not judged, and no
+        server counts as absent.
         """
         absent = set(without)
         for state in states if absent else ():

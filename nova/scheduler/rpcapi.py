@@ -25,8 +25,8 @@ class SchedulerAPI:
         """Call select_held_destination() of a scheduler.
 
         :returns: a list of lists of Selection objects, None if the scheduler
-            that was asked does not know it or [upgrade_levels] scheduler does
-            not allow it; nothing has happened then
+            that was asked does not know the method or [upgrade_levels]
+            scheduler does not allow it; nothing has happened then
         :raises: NoValidHost
         """
         version = '4.6'
@@ -51,9 +51,9 @@ class SchedulerAPI:
 
         :param without: UUIDs of servers without which hosts are judged
         :param options: as of SchedulerManager.get_pending_verdict()
-        :returns: what that returned, None if [upgrade_levels] scheduler says
-            that there may be schedulers that do not know it
-        :raises: what oslo.messaging raises if none answers in time
+        :returns: what that method returned, None if [upgrade_levels] scheduler
+            says that there may be schedulers that do not know the method
+        :raises: what oslo.messaging raises if no scheduler answers in time
         """
         version = '4.6'
         if without:

@@ -30,14 +30,14 @@ def take_out(context: nova_context.RequestContext,
              ) -> set[str]:
     """Give back to a host what some of its servers use.
 
-    Disks are left out: only the host knows how much of a disk it stores.
+    Disks are not given back: only the host knows how much of a disk it stores.
 
     :param context: an administrator's context, targeted at the host's cell
     :param state: the HostState, which is changed
     :param uuids: the UUIDs of the servers
-    :returns: the UUIDs of the servers that were taken out. Each other one is
+    :returns: the UUIDs of the servers that were taken out. Any other server is
         not on the host, or the host does not use what the record of the server
-        says: one of the two is about to change.
+        says: the server or the host is about to change.
     """
     instances = objects.InstanceList.get_by_filters(
         context, {'uuid': list(uuids), 'host': state.host,
@@ -58,7 +58,7 @@ def take_out(context: nova_context.RequestContext,
         taken[instance.uuid] = instance
     state.num_instances -= usage.num_instances
     state.num_io_ops -= usage.io_workload
-    # The dict is the host manager's own.
+    # The host manager shares the dict, so it is replaced, not changed.
     state.instances = {uuid: instance for uuid, instance
                        in state.instances.items() if uuid not in taken}
     if taken:
@@ -81,9 +81,9 @@ def _give_back_devices(context, state, instances) -> None:
 
 
 def _find_tags(device, instance) -> dict[str, ty.Any]:
-    """Return what a server has asked for of a device, which so has it.
+    """Return the tags that a server asked for, which its device therefore has.
 
-    The tags of a device are in the configuration of its host alone.
+    Only the configuration of the host has all tags of a device.
     """
     for request in instance.pci_requests.requests:
         if request.request_id == device.request_id and len(request.spec) == 1:
@@ -94,7 +94,7 @@ def _find_tags(device, instance) -> dict[str, ty.Any]:
 
 def _add(pools: list[pci_stats.Pool], device: 'objects.PciDevice',
          tags: dict[str, ty.Any]) -> None:
-    """Add a device to its pool, which the host drops once it is empty.
+    """Add a device to its pool, or to a new pool: a host drops empty pools.
 
     PciDeviceStats.add_device() needs the configuration of the host.
     """

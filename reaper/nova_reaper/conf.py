@@ -240,21 +240,21 @@ uses. The next sweep releases the room of a server that is in ERROR. The room
 of a server that was deleted has to be found first, and waits for this time.
 """),
     _seconds('pending_list_interval', default=60, min=5, help="""
-Seconds between two lists of what has changed: servers, and their hosts. A list
-finds the changes for which no notification came, and reads a part of the other
-hosts again. Without notifications the reaper polls by these lists.
+Seconds between two lists of what has changed: servers and their hosts. A list
+finds the changes for which no notification came, and reads a part of the
+other hosts again. Without notifications the reaper polls by these lists.
 """),
     _seconds('full_list_interval', default=600, min=5, help="""
 Seconds between two lists of all waiting and preemptible servers. Within this
-time the reaper also reads each host again, with its inventory and allocations.
+time the reaper also reads each host again, with inventory and allocations.
 """),
     cfg.IntOpt(
         'safeguard_shrink_percent', default=30, min=1, max=100, mutable=True,
         help="""
-A share of the hosts in percent. If a full list has lost more of the hosts
-since the list before, the reaper does not believe the list: it only observes
-until ``safeguard_lists`` lists in a row agree. The reaper never believes an
-empty list, nor a list in which Placement does not know more than this share of the
+A share of hosts in percent. If a full list has lost more of the hosts since
+the list before, the reaper does not believe the list: it only observes until
+``safeguard_lists`` lists in a row agree. The reaper never believes an empty
+list, nor a list in which Placement does not know more than this share of the
 hosts, or has no inventory of them. Hosts that are disabled or down may have no
 inventory.
 """),

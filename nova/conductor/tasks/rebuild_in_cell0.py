@@ -27,8 +27,8 @@ if ty.TYPE_CHECKING:
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-# A write set of another Galera node, which nova-api may have written to, can
-# come later than the message (with wsrep_sync_wait=0).
+# If nova-api has written to another Galera node, the write set of that node
+# can come later than the message (with wsrep_sync_wait=0).
 _TRIES = 3
 _TRY_EVERY = 0.5
 
@@ -42,8 +42,8 @@ def is_rebuild(
     :param context: the request context
     :param build_requests: the BuildRequests as they came over the bus
     """
-    # Hardly one build request of a create was ever updated, which saves the
-    # query.
+    # A build request of a create is hardly ever updated, so most creates need
+    # no query.
     if len(build_requests) != 1 or build_requests[0].lease is not None or not (
             'updated_at' in build_requests[0] and
             build_requests[0].updated_at):
@@ -56,7 +56,7 @@ def is_rebuild(
 
 
 def _may_still_claim(exc: Exception) -> bool:
-    """Whether room may be claimed yet by a scheduler that was asked.
+    """Whether a scheduler that was asked may still claim room.
 
     A scheduler that raises has answered, unless Placement did not answer the
     scheduler.
@@ -67,14 +67,14 @@ def _may_still_claim(exc: Exception) -> bool:
 
 
 class NotBuilt(Exception):
-    """Carries why no host was asked out of the build."""
+    """Ends the build and says why no host was asked."""
 
 
 class RebuildInCell0Task(base.TaskBase):
     """Builds the server of a build request, or returns it to cell0.
 
-    The build is that of a create. All that differs is in the methods that
-    the manager of the build overrides.
+    The build is that of a create, except for the methods that the manager of
+    the build overrides.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class RebuildInCell0Task(base.TaskBase):
         if not CONF.notifications.notify_on_state_change:
             return
         instance = self.build_request.instance
-        # No row could tell; all else that a notification says is set.
+        # There is no row to load it from; a notification needs it.
         instance.deleted_at = None
         instance.obj_reset_changes(['deleted_at'])
         cell0 = objects.CellMapping.get_by_uuid(
@@ -206,7 +206,7 @@ class RebuildInCell0Task(base.TaskBase):
             self._delete_what_is_lost()
 
     def _set_error(self, exc: Exception) -> None:
-        """Leave a server in ERROR whose host was not asked."""
+        """Set a server whose host was not asked to ERROR."""
         updates: dict[str, object] = {}
         try:
             if not isinstance(exc, messaging.MessagingException):
@@ -221,8 +221,8 @@ class RebuildInCell0Task(base.TaskBase):
     def _delete_what_is_lost(self) -> None:
         """Delete what this build has left of a server that it has lost.
 
-        Whoever has the server now deletes the record of this build, unless
-        the owner has deleted the server before that record was created.
+        The process that has the server now deletes the record of this build,
+        unless the owner has deleted the server before the record was created.
         """
         if self.is_mine and build_request_module.place_of(
                 self.context, self.instance.uuid) in build_request_module.GONE:

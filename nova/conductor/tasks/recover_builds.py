@@ -4,16 +4,16 @@
 
 A server that is in no cell has a build request. If the nova-api or the
 nova-conductor that builds the server dies or hangs, the build request gets
-old: one query finds it, and one conditional UPDATE takes it, so that neither
-a slow conductor nor another recovery has the server too. Nothing else can be
-left of a build but a record in the cell that the lease names, and allocations;
+old. One query finds the build request, and one conditional UPDATE takes it, so
+that neither a slow conductor nor another recovery has the server too. A build
+can only leave a record in the cell that the lease names, and allocations;
 both are deleted before the server is in cell0.
 
 A server whose build request is gone is in its cell. If its conductor dies
-before the conductor asks a host, or dies when it is to ask the next host, no
-host ever begins; a host that loses its conductor as it begins gives the build
-up, and cannot say so. One query in each cell finds such servers: they have no
-host. They go to ERROR, where they can be deleted.
+before it asks the first or the next host, no host ever begins. A host that
+loses its conductor as it begins gives the build up, and cannot say so. One
+query in each cell finds such servers: they have no host. Recovery sets them
+to ERROR, where they can be deleted.
 """
 
 import collections.abc
@@ -62,7 +62,7 @@ class NoHostBegan(exception.NovaException):
 
 
 class Result(ty.NamedTuple):
-    """How many servers a run has brought out of BUILD, and how many not."""
+    """How many servers a run has brought out of BUILD, and failed to."""
 
     recovered: int
     failed: int
@@ -82,8 +82,8 @@ class _NotBegun(ty.NamedTuple):
 def is_pinned() -> bool:
     """Whether older conductors may be running beside this one.
 
-    An older conductor that comes late with a server that has returned to cell0
-    meanwhile destroys its mapping.
+    An older conductor that is late with a server destroys the mapping of the
+    server, even if the server has returned to cell0 meanwhile.
     """
     return bool(CONF.upgrade_levels.conductor)
 
@@ -97,11 +97,11 @@ def run_in_turn(
 
     :param context: an administrator's context
     :param report_client: the client of the placement service
-    :param seconds: how long nobody else is to have the turn
+    :param seconds: for how long no other worker takes the turn
     """
     rebuilds = CONF.conductor.rebuild_in_cell0_timeout
     creates = CONF.conductor.interrupted_create_timeout
-    # A conductor of a cell has no way to build requests.
+    # A conductor of a cell cannot read build requests.
     if (CONF.api_database.connection is not None and (rebuilds or creates) and
             _take_turn(context, seconds - 1)):
         recover(context, report_client, rebuilds or None, creates or None)
@@ -146,8 +146,7 @@ def recover(
     :param rebuilds_older_than: how many seconds ago the conductor was last
         heard of, None for no rebuilds
     :param creates_older_than: how many seconds ago a create was asked for,
-        or a server in its cell was to be sent to a host; None for none of
-        them
+        or a server in its cell was to be sent to a host; None for neither
     :returns: a Result; the log says why servers could not be recovered
     """
     rebuilds, creates = _before(rebuilds_older_than), _before(
@@ -292,7 +291,7 @@ def _give_up(context, cell_uuid: str, servers: dict[str, _NotBegun],
 def _not_begun(
     cctxt: nova_context.RequestContext, before: datetime.datetime,
 ) -> dict[str, _NotBegun]:
-    """Return the servers of a cell that are built, and on no host, by UUID."""
+    """Return the servers of a cell in BUILD and on no host, by UUID."""
     row, action = main_models.Instance, main_models.InstanceAction
     with main_db_api.get_context_manager(cctxt).reader.using(cctxt) as session:
         return {uuid: _NotBegun(*record) for uuid, *record in session.query(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Returns a server to cell0 that only a build request stands for.
+"""Returns a server to cell0 that has a build request and no record.
 
-The caller has the lease of the build request. The record is written in its
-final state before the mapping points to it, and what earlier builds have left
-elsewhere is deleted before: whoever dies in between leaves a build request
-that gets old.
+The caller has the lease of the build request. What earlier builds have left
+elsewhere is deleted first. Then the record is written in its final state, and
+then the mapping points to the record. A process that dies in between leaves a
+build request that gets old.
 """
 
 import sys
@@ -48,7 +48,7 @@ def return_to_cell0(
     :param build_request: the BuildRequest, whose lease the caller has
     :param exc: why the server was not built
     :param host: the name of the conductor whose build has failed, None if
-        the build was interrupted, and was recorded nowhere
+        the build was interrupted and left no record of its failure
     :raises: LeaseLost if its owner has deleted the server, or its build was
         taken over
     """
@@ -58,14 +58,14 @@ def return_to_cell0(
     if noted:
         cell = objects.CellMapping.get_by_uuid(context, noted)
         if not unbuilt_instance.purge(context, cell, uuid):
-            LOG.warning('A host builds the server in the cell that it was to '
-                        'be taken out of.', instance_uuid=uuid)
+            LOG.warning('A host builds the server in its cell, so the server '
+                        'is not put into cell0.', instance_uuid=uuid)
             build_request.convert_to_mapping(cell, lambda changes: None)
             return
-    # Room that is held is given back, too: whoever holds room for the server
-    # waits until the server is in cell0. The lease is renewed before, because
-    # cells and Placement can have taken so long that another conductor has
-    # built the server.
+    # A hold is given back, too: a service that holds room for the server waits
+    # until the server is in cell0. The lease is renewed before, because cells
+    # and Placement can have taken so long that another conductor has built the
+    # server.
     allocations.delete(context, report_client, uuid,
                        lambda: build_request.renew() or True)
     mapping = objects.CellMapping.get_by_uuid(
@@ -98,7 +98,7 @@ def undo_late_mapping(
     cell: 'objects.CellMapping',
     instance_uuid: str,
 ) -> bool:
-    """Undo what a conductor has done that was slower than recovery.
+    """Undo the mapping of a conductor that was slower than recovery.
 
     The conductor has mapped a server to a cell, and has then found no build
     request of its create: recovery has returned the server to cell0, or is
@@ -107,7 +107,7 @@ def undo_late_mapping(
     :param context: the request context
     :param cell: the CellMapping of that cell
     :param instance_uuid: the server
-    :returns: whether the server lives
+    :returns: whether the server still exists
     """
     mapping = objects.CellMapping.get_by_uuid(
         context, objects.CellMapping.CELL0_UUID)
@@ -209,8 +209,8 @@ def _create_record(cctxt, instance, build_request, exc, host) -> None:
         instance.system_metadata['vtpm_secret_uuid'] = (
             before['vtpm_secret_uuid'])
     instance.create()
-    # What follows is written by the UUID of the server, for whatever record
-    # cell0 has of the server.
+    # All later writes go by the UUID of the server, to whatever record cell0
+    # has of it.
     build_request.renew()
     for bdm in build_request.block_device_mappings:
         bdm = unbuilt_instance.copy_of_mapping(bdm)
@@ -242,7 +242,7 @@ def _record_failure(cctxt, instance, exc: Exception, host: str) -> None:
 
 
 def _tell(cctxt, instance, exc: Exception) -> None:
-    """Log and send what is told of a server that is put into cell0."""
+    """Log, and notify, that a server was put into cell0."""
     LOG.log(logging.INFO if cell0.found_no_host(exc) else logging.WARNING,
             'The server is back in cell0: %s', exc, instance=instance)
     notifications.send_update_with_states(

@@ -20,7 +20,7 @@ def instance_get_all_by_filters_sort(context, filters, limit=None, marker=None,
         sort_dirs=sort_dirs)
     if pending.HIDDEN_COLUMN in (sort_keys or ()):
         # The lists of several cells are merged by the sort keys. A record is a
-        # dict of the columns that are stored, and lacks this column.
+        # dict of stored columns, and lacks this column.
         for record in records:
             record[pending.HIDDEN_COLUMN] = pending.as_error(
                 record['vm_state'])

@@ -12,9 +12,9 @@ released = nova_pending.released(__name__)
 
 
 def drop_held_room(context, instance_uuid):
-    """Give back what is held for a server that is not to be built there now.
+    """Give back the room that is held for a server.
 
-    A failure is logged only: whoever has written the hold can delete it.
+    A failure is only logged: the service that wrote the hold can delete it.
 
     :returns: True if nothing is held for the server any more
     """

@@ -17,10 +17,10 @@ class AdminActionsController:
         answer = released.AdminActionsController._reset_state(
             self, req=req, id=id, body=body)
         context = req.environ['nova.context']
-        # The server does not wait any more, so no room is held for it. The
-        # look-up of the server has targeted the context at its cell. A server
-        # in another cell has hardly ever room that is held: whoever holds such
-        # room gives it back.
+        # The server no longer waits, so its hold is given back. The look-up of
+        # the server has targeted the context at its cell. A server in another
+        # cell hardly ever has a hold: the service that wrote such a hold gives
+        # it back.
         if context.cell_uuid == objects.CellMapping.CELL0_UUID:
             report.drop_held_room(context, id)
         return answer

@@ -17,16 +17,16 @@ from nova import exception
 from nova.i18n import _
 from nova.policies import server_pending as policies
 
-# Servers without which a host is judged. Their IDs fit into the URL that
-# servers of WSGI take.
+# The most servers without which a host is judged. Their IDs fit into the
+# longest URL that WSGI servers take.
 _MAX_WITHOUT = 80
 
 
 class ViewBuilder(common.ViewBuilder):
 
     def _get_next_link(self, request, identifier, collection_name):
-        # The base class keeps one of several values of a parameter. A page
-        # is that of all hosts that were named.
+        # The base class keeps only one of several values of a parameter. The
+        # next page needs all named hosts.
         link, _mark, _query = super()._get_next_link(
             request, identifier, collection_name).partition('?')
         params = [(name, value) for name, value in request.params.items()
@@ -115,7 +115,7 @@ class ServerPendingController(wsgi.Controller):
                 expected_attrs=list(pending_reason.EXPECTED_ATTRS)
                 if page else [])
         except exception.NovaException:
-            # Its cell does not answer; what is not found is an HTTP error.
+            # The cell does not answer. A missing server is an HTTP error.
             raise _unreachable()
 
 

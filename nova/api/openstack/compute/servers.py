@@ -21,7 +21,7 @@ import nova_pending
 
 released = nova_pending.released(__name__)
 
-# What is raised where the database that has the server cannot be reached.
+# The exceptions if the database that has the server cannot be reached.
 _UNREACHABLE = (rebuild_in_cell0.CellUnreachable, db_exc.DBConnectionError)
 
 
@@ -81,13 +81,13 @@ class ServersController:
     def _get_server(self, context, req, instance_uuid, is_detail=False,
                     *args, **kwargs):
         asked = context.rebuild
-        # With details it is asked for to be shown.
+        # With details, the server is read to be shown in the answer.
         if is_detail and asked is not None and asked.taken_out is not None:
             return asked.taken_out
         instance = released.ServersController._get_server(
             self, context, req, instance_uuid, is_detail, *args, **kwargs)
         if asked is not None and not is_detail:
-            # The server of a rebuild, of which nothing was checked yet.
+            # A rebuild reads its server here, before it checks anything.
             asked.correction = self._find_correction(
                 context, instance, asked.body)
         return instance
@@ -119,8 +119,8 @@ class ServersController:
                 raise webob.exc.HTTPBadRequest(
                     explanation=error.format_message())
             target['availability_zone'] = zone
-        # What the owner may not create, or resize a server to, a rebuild is
-        # not to give the owner either.
+        # A rebuild must not give the owner what the owner may not create, or
+        # resize a server to.
         context.can(server_policies.SERVERS % 'create', target=target)
         if flavor_id is not None:
             context.can(server_policies.SERVERS % 'resize', target=target)
@@ -161,7 +161,7 @@ class ServersController:
             return released.ServersController._rebuild(
                 self, req=req, id=id, body=body)
         except webob.exc.HTTPConflict as error:
-            # Up to 2.104 the words say nothing of that rebuild.
+            # Up to 2.104 the words do not mention that rebuild.
             refusal = error.__context__
             if (not asked_for and
                     context.supports_api_version(pending.API_VERSION) and
@@ -173,7 +173,7 @@ class ServersController:
                 ) % rebuild_in_cell0.API_VERSION
             raise
         except (webob.exc.HTTPInternalServerError, *_UNREACHABLE) as error:
-            # The rebuild answers 500 to all that it does not expect.
+            # The rebuild answers an unexpected exception with 500.
             cause = error.__context__ if isinstance(
                 error, webob.exc.HTTPInternalServerError) else error
             if not (asked_for and isinstance(cause, _UNREACHABLE)):

@@ -63,8 +63,8 @@ show_response = {
                 'message': {'type': 'string'},
                 'advice': {'type': 'string'},
                 'asked_to_wait': {'type': 'boolean'},
-                # The following are shown to administrators and services
-                # alone. What could not be found out is null.
+                # Only administrators and services see the following. What
+                # could not be found out is null.
                 'rebuild_forbidden': {'type': 'string'},
                 'requests': {
                     'type': ['array', 'null'],
