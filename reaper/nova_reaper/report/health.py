@@ -68,10 +68,12 @@ class Metrics:
         self.pending = gauge(
             'pending', 'Servers that wait', state=(), reason=())
         self.pending_age = histogram(
-            'pending_age_seconds', 'How long servers that run had waited',
-            AGES, state=STATES)
+            'pending_age_seconds',
+            'How long servers waited until they were built', AGES,
+            state=STATES)
         self.oldest_pending = gauge(
-            'oldest_pending_seconds', 'How long the oldest has waited',
+            'oldest_pending_seconds',
+            'How long the server has waited that has waited longest',
             state=())
         self.decisions = counter(
             'decisions', 'Decisions', verdict=model.Verdict,
@@ -93,7 +95,8 @@ class Metrics:
         self.victims = counter(
             'victims', 'Preemptible servers ended', action=model.Action)
         self.needless_victims = counter(
-            'needless_victims', 'Of those, for a server that did not run')
+            'needless_victims',
+            'Preemptible servers ended for a server that was not built')
         self.victims_stuck = counter(
             'victims_stuck', 'Preemptible servers that did not end')
         self.repeated_victims = counter(
@@ -109,7 +112,7 @@ class Metrics:
         self.holds_swept = counter(
             'holds_swept', 'Holds that no server needed any more')
         self.conflicts = counter(
-            'conflicts', 'Answers 409: somebody else was faster',
+            'conflicts', 'Answers 409: another client was faster',
             step=('hold', 'notice', 'swap', 'end', 'rebuild'))
         self.active = gauge('active', '1 for the reaper that acts')
         self.mode = gauge('mode', '1 for the mode in force', mode=())
@@ -124,9 +127,10 @@ class Metrics:
         self.events = counter(
             'events', 'Notifications understood', event=bus.Kind)
         self.last_event = gauge(
-            'last_event_timestamp_seconds', 'When the last one came')
+            'last_event_timestamp_seconds',
+            'When the last notification came')
         self.poll_only_finds = counter(
-            'poll_only_finds', 'What only a list has found',
+            'poll_only_finds', 'Changes that only a list has shown',
             what=('waits', 'ended', 'host'))
         self.last_list = gauge(
             'last_list_timestamp_seconds', 'When a list was read', list=())
