@@ -263,8 +263,10 @@ class Request:
         self.instance.availability_zone = self.request_spec.availability_zone
         # A host that gives up deletes a volume that is to go with the server,
         # and marks its mapping as deleted. No user can detach a volume from a
-        # server that was never launched.
-        with utils.temporary_mutation(self.context, read_deleted='yes'):
+        # server that was never launched. No host has had a server of cell0.
+        is_in_cell0 = self.context.cell_uuid == objects.CellMapping.CELL0_UUID
+        with utils.temporary_mutation(
+                self.context, read_deleted='no' if is_in_cell0 else 'yes'):
             stored = sorted(
                 objects.BlockDeviceMappingList.get_by_instance_uuid(
                     self.context, self.record.uuid), key=lambda bdm: bdm.id)
