@@ -339,52 +339,56 @@ class ProbePending(command.ShowOne):
         return zip(*client.probe(**asked).items())
 
 
-class ListNotice(command.Lister):
+class _ListOfReaper(command.Lister):
+    """Lists servers that nova-reaper ends.
+
+    :cvar columns: the headers, by the keys of the answer
+    :cvar admin_columns: those of --all-projects as well
+    """
+
+    columns: dict[str, str]
+    admin_columns: dict[str, str]
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--all-projects', action='store_true', default=False,
+            help=_('Include all projects (admin only)'))
+        return parser
+
+    def take_action(self, parsed_args):
+        client = client_of_reaper(self, _('no server is ended'))
+        columns = self.columns | (
+            self.admin_columns if parsed_args.all_projects else {})
+        return tuple(columns.values()), [
+            tuple(server.get(name) for name in columns)
+            for server in self.servers(client, parsed_args.all_projects)]
+
+
+class ListNotice(_ListOfReaper):
     _description = _(
         'List preemptible servers that are under notice: nova-reaper ends '
         'them to make room.')
+    columns = {'server': 'ID', 'name': 'Name', 'action': 'Action',
+               'terminate_at': 'Ends At'}
+    admin_columns = {'for': 'For', 'host': 'Host', 'project_id': 'Project ID'}
 
-    def get_parser(self, prog_name):
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--all-projects', action='store_true', default=False,
-            help=_('Include all projects (admin only)'))
-        return parser
-
-    def take_action(self, parsed_args):
-        client = client_of_reaper(self, _('no server is ended'))
-        names = ('server', 'name', 'action', 'terminate_at')
-        headers = ('ID', 'Name', 'Action', 'Ends At')
-        if parsed_args.all_projects:
-            names += ('for', 'host', 'project_id')
-            headers += ('For', 'Host', 'Project ID')
-        return headers, [
-            tuple(notice.get(name) for name in names)
-            for notice in client.notices(parsed_args.all_projects)]
+    @staticmethod
+    def servers(client, all_projects):
+        return client.notices(all_projects)
 
 
-class ListEndable(command.Lister):
+class ListEndable(_ListOfReaper):
     _description = _(
         'List servers that nova-reaper may end: to make room, or when their '
         'run time is over.')
+    columns = {'server': 'ID', 'name': 'Name', 'preemptible': 'Preemptible',
+               'action': 'Action', 'ends_at': 'Ends At'}
+    admin_columns = {'host': 'Host', 'project_id': 'Project ID'}
 
-    def get_parser(self, prog_name):
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--all-projects', action='store_true', default=False,
-            help=_('Include all projects (admin only)'))
-        return parser
-
-    def take_action(self, parsed_args):
-        client = client_of_reaper(self, _('no server is ended'))
-        names = ('server', 'name', 'preemptible', 'action', 'ends_at')
-        headers = ('ID', 'Name', 'Preemptible', 'Action', 'Ends At')
-        if parsed_args.all_projects:
-            names += ('host', 'project_id')
-            headers += ('Host', 'Project ID')
-        return headers, [
-            tuple(server.get(name) for name in names)
-            for server in client.endable(parsed_args.all_projects)]
+    @staticmethod
+    def servers(client, all_projects):
+        return client.endable(all_projects)
 
 
 class RehearseServer(command.Command):
