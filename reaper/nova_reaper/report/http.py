@@ -38,7 +38,6 @@ from webob import exc
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
-from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.decide import choose
@@ -334,15 +333,15 @@ class Shown:
         with self._engine.lock:
             known = self._engine.world
             waiting = known.waiting(server)
-            if waiting is None or known.options.mode is not (
-                    model.Mode.PREEMPT) or (
-                        server in self._engine.attempts.under_way):
+            if waiting is None or server in self._engine.attempts.under_way:
                 return None
-            return self._room_by(known.index, waiting)
+            return self._room_by(waiting)
 
-    def _room_by(self, index: index_module.Index, waiting: model.Waiting
-                 ) -> datetime.datetime | None:
-        at = choose.room_by(index, waiting, timeutils.utcnow(True))
+    def _room_by(self, waiting: model.Waiting) -> datetime.datetime | None:
+        known = self._engine.world
+        if known.options.mode is not model.Mode.PREEMPT:
+            return None
+        at = choose.room_by(known.index, waiting, timeutils.utcnow(True))
         # A guest may take its time to shut down, and a host to end it.
         return at and at + datetime.timedelta(seconds=(
             self._conf.reaper.stop_timeout + self._conf.reaper.end_timeout))
@@ -429,8 +428,7 @@ class Shown:
             for decision in itertools.islice(would, asked['count']):
                 decisions.append(decision)
                 if decision.verdict is model.Verdict.WAIT:
-                    if known.options.mode is model.Mode.PREEMPT:
-                        room_by = self._room_by(known.index, waiting)
+                    room_by = self._room_by(waiting)
                     break
                 if time.perf_counter() > end:
                     break
