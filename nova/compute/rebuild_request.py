@@ -146,7 +146,7 @@ class Request:
         """Make the instance and request_spec of the build; change nothing."""
         self._find_request_spec()
         with rebuild_image.refusals():
-            # It asks every cell, so it is called only once.
+            # This query asks every cell, so it is made only once.
             self.oldest_compute = objects.service.\
                 get_minimum_version_all_cells(self.context, ['nova-compute'])
             self._find_flavor()

@@ -194,7 +194,8 @@ class _Course:
         self.counts = dict.fromkeys((
             'came', 'built', 'ended', 'finished', 'given_up', 'not_asked'), 0)
         self.whole, self.parts = _Part(self.now), [_Part(self.now)]
-        # What happens when: at one time arrivals in the order of the file.
+        # The events by their times. Arrivals at the same time come in the
+        # order of the file.
         self.events: list[tuple[
             datetime.datetime, int, Callable[[], None]]] = []
         self.numbers = itertools.count(len(cloud.arrivals))
@@ -340,7 +341,8 @@ class _Course:
         self.used.subtract(server.amounts)
 
     def _finish(self, server: model.Server) -> None:
-        # It may have been ended for another since, and may run again.
+        # The server may have been ended for another server since, and may run
+        # again.
         if self.running[server.host].get(server.id) is server:
             self._stop(server)
             self.counts['finished'] += 1

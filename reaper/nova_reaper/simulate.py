@@ -821,7 +821,7 @@ _WAITING: Table = {
     'pending_timeout': _or_null(_count(0, model.MAX_SECONDS)),
     'shelved': _flag, 'asked': _flag, 'wait': _or_null(_word(model.Wait)),
     'refused_by': _dict_of(_name)}
-# What is to come of a server.
+# What happens to a server after the time of the cloud.
 _RUN_TIME = _or_null(_count(1, model.MAX_SECONDS))
 _COURSE: Table = {'run_time': _RUN_TIME, 'action': _word(model.Action)}
 _ARRIVALS: Table = {

@@ -10,7 +10,7 @@ from osc_pending.v1 import pending
 _KINDS = ('notice', 'withdrawal', 'end', 'build', 'return', 'given_up',
           'pause', 'resume')
 
-# What stands in the place of the server that got the room.
+# Why a server was ended for which no other server got the room.
 _CAUSES = {'run_time': _('its run time is over'),
            'rehearsal': _('a rehearsal')}
 

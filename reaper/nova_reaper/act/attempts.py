@@ -543,7 +543,7 @@ class Attempts:
         self.under_way[current.id] = current
         self._world.queue.discard(current.id)
         if not current.for_another:
-            # Nobody else has a use for its end.
+            # No other server may choose this server as its victim.
             self._world.avoid(current.host, {current.id}, math.inf)
 
     def go_on(self) -> None:

@@ -135,7 +135,7 @@ class RunTestCase(tests.TestCase):
         given['servers'][0] |= {
             'preemptible': True, 'action': 'shelve', 'run_time': 7200,
             'launched_at': clock('11:00'), 'project': 'p'}
-        # It has an hour left when w ends at 13:00.
+        # The shelved server has an hour left when w ends at 13:00.
         report = run(given)
         self.check(report, [0, 3600, 3600], came=1, built=2, ended=1,
                    finished=2)
@@ -144,7 +144,7 @@ class RunTestCase(tests.TestCase):
             [{'resources': {'VCPU': 4}},
              {'resources': {'VCPU': 4}, 'fill_only': True}],
             [one['shape'] for one in report['waits_by_shape']])
-        # It comes to nothing before w has ended.
+        # The shelved server does not come back before w has ended.
         self.check(run(given, '12:59'), [0] * 3, 1, came=1, built=1, ended=1,
                    waiting=1)
 

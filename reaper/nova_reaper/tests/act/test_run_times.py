@@ -125,7 +125,7 @@ class EndTestCase(RunTimeTestCase):
                          (self.status(server), self.status(waiting)))
 
     def test_nobody_is_ended_for_another_beside_it(self) -> None:
-        # It is no victim while it has notice since its time is over.
+        # A server that has notice for its run time is no victim.
         server = self.add(age=3600, preemptible=True)
         self.turns(5)
         waiting = self.nova.add_server('w', 8)
@@ -333,7 +333,7 @@ class CrashTestCase(RunTimeTestCase):
         self.offset += 20
         self.start()
         self.turns(5)
-        # It goes on with the notice that was given.
+        # The end goes on with the notice that was given.
         self.assertEqual(until, self.terminate_at(server))
         self.assertEqual(Step.GRACE, self.engine.attempts.under_way[
             server].step)

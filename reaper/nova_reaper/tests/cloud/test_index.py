@@ -340,7 +340,7 @@ class SlotsTestCase(tests.TestCase):
             server('a', 3), server('b', 2, preemptible=True),
             server('c', None, preemptible=True), server('d', 1, busy=True),
             server('e', 1, locked=True), server('f', 5), server('g', None)])
-        # Those without the mark are there, and no victims.
+        # Servers without the mark are in the index, and are no victims.
         self.assertEqual(6, len(index.slots))
         self.assertEqual(2, index.slots.endable.sum())
         self.assertEqual([[], ['b'], ['b'], ['b', 'a'], ['b', 'a', 'f']], [

@@ -214,7 +214,8 @@ class ApiTestCase(tests.TestCase):
             find: mock.Mock = self.source.find  # type: ignore
             self.get(path, 405)
             self.get(f'{path}?a=b', 400, **post)
-            # Nobody rehearses servers of others, and none may know of them.
+            # A user rehearses no servers of other projects, and does not learn
+            # that they exist.
             for who in ({'project': 'p2'}, {'roles': 'reader'},
                         {'roles': 'admin', 'project': 'p2'}):
                 self.get(path, 404, **post | who)

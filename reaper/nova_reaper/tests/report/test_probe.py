@@ -103,7 +103,7 @@ class ProbeTestCase(test_engine.EngineTestCase):
         self.assertAlmostEqual(
             3600 + group.stop_timeout + group.end_timeout,
             (by - timeutils.utcnow(True)).total_seconds(), delta=60)
-        # Nobody ends in this mode.
+        # The reaper ends no servers in this mode.
         self.conf.set_override('mode', 'fill', 'reaper')
         self.turns()
         self.assertIsNone(self.probe()['room_by'])
@@ -248,7 +248,7 @@ class ProbeTestCase(test_engine.EngineTestCase):
                      {'flavor': 'small', 'zone': 'z' * 256},
                      {'flavor': 'small', 'colour': 'red'}):
             self.post(400, body)
-        # None of them counts.
+        # No refused probe counts.
         self.assertEqual('now', self.probe()['verdict'])
         self.ask(403, None, flavor='small')
         self.ask(403, roles='', flavor='small')
