@@ -11,6 +11,8 @@ import time
 from keystoneauth1 import exceptions
 import sqlalchemy
 
+import nova_pending
+import nova_pending_releases
 from tools.cloud import configuration
 from tools.cloud import identity
 from tools.cloud import ports
@@ -18,7 +20,8 @@ from tools.cloud import settings
 from tools.crash import crashing
 from tools.crash import faults
 
-_VERSION = '2.106'
+_VERSION = nova_pending_releases.microversions(
+    nova_pending.check_environment())['rebuild']
 
 _TRAIT = 'CUSTOM_CRASH_ROOM'
 _CIDR = '10.0.0.0/16'
