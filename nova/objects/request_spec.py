@@ -82,7 +82,6 @@ class RequestSpec:
         return spec
 
     def save(self):
-        row = api_models.RequestSpec
         with api_db_api.context_manager.writer.using(
                 self._context) as session:
             # An update of a server reads its request spec, changes the zone
@@ -91,12 +90,11 @@ class RequestSpec:
             if (self.rebuild_data is not None and
                     self._changed_fields == {'availability_zone'}):
                 zone = self.availability_zone
-                session.query(row.id).filter_by(
+                row = session.query(api_models.RequestSpec).filter_by(
                     instance_uuid=self.instance_uuid).with_for_update().first()
-                self._from_db_object(
-                    self._context, self, self._get_by_instance_uuid_from_db(
-                        self._context, self.instance_uuid))
-                self.availability_zone = zone
+                if row is not None:
+                    self._from_db_object(self._context, self, row)
+                    self.availability_zone = zone
             released.RequestSpec.save(self)
 
     def _get_update_primitives(self):
