@@ -9,7 +9,7 @@ of them.
 import contextlib
 import sys
 
-from cinder import monkey_patch
+from oslo_service import backend
 
 from tools.cloud.embedded import transactions
 from tools.cloud.embedded import wsgi
@@ -17,16 +17,22 @@ from tools.cloud.embedded import wsgi
 PORT, CONFIG_FILE = sys.argv[1:]
 transactions.prepare()
 # As the other services, and unlike Cinder's own by default.
-monkey_patch.patch(backend='threading')
+backend.init_backend(backend.BackendType.THREADING)
 APPLICATION = wsgi.load('cinder.wsgi.api', '--config-file', CONFIG_FILE)
 
 # flake8: noqa: E402
 from cinder.common import constants
+from cinder import rpc
 from cinder import service
 import os_brick
 from oslo_config import cfg
 
 CONF = cfg.CONF
+
+_get_rpc_server = rpc.messaging.get_rpc_server
+# Cinder of 2026.1 names the executor of eventlet.
+rpc.messaging.get_rpc_server = lambda *args, **kwargs: _get_rpc_server(
+    *args, **dict(kwargs, executor='threading'))
 
 
 class Scheduler(service.Service):
