@@ -87,7 +87,7 @@ _SENTENCES = (
       'would accept.'),
     _('Preemptible servers can make room for it.'),
     _('As many as may be are ended for others first.'),
-    _('As many as may be were ended in the last hour.'),
+    _('More would have to end than may within an hour.'),
     _('Nobody is ended for a server that was shelved for another.'),
     _('Nobody is ended for a server that is in ERROR since its build failed.'),
     _('Nobody is ended for a server that needs more than the host\'s own '

@@ -431,9 +431,13 @@ class Exclusions:
         """What of ends may have a filter accept a host, one after another.
 
         Which servers have the devices that ports ask for is not known: those
-        that have all else that is asked for may have the devices.
+        that have all else that is asked for may have the devices. For a shape
+        without RAM no amount tells Index.needs() that a server has to end.
         """
         remedies = BY_USAGE.get(name, ())
+        if not shape.resources or (
+                Lack.SERVER in remedies and 'MEMORY_MB' not in shape.amounts):
+            return ()
         if shape.devices or Lack.DEVICES not in remedies:
             return remedies
         return [Lack.AMOUNTS]

@@ -524,7 +524,7 @@ class Planner:
         if len(decision.victims) <= self._left(now):
             return decision
         return self._nobody_ends(
-            decision, 'As many as may be were ended in the last hour.',
+            decision, 'More would have to end than may within an hour.',
             model.Hindrance.PROTECTED)
 
     def runner_up(self, waiting: model.Waiting, before: model.Decision,
@@ -712,13 +712,19 @@ class Planner:
         return taken
 
     def ends_left(self, now: datetime.datetime) -> dict[str, int]:
-        """How many servers may still be ended by project, {} for no limit."""
-        most = self._options.max_ends_per_project_hour or model.MAX_INT
-        left = self._left(now)
-        if not self._capped:
+        """How many servers may still be ended by project, {} for no limit.
+
+        What is left for all projects together limits no choice, unless it is
+        nothing: a server of a high priority is not to be ended because the
+        best victims are too many. _bounded() compares what was decided.
+        """
+        most = self._options.max_ends_per_project_hour
+        if not self._left(now):
+            most = 0
+        elif not most:
             return {}
         ended = collections.Counter(end.project for end in self.ends)
-        return {project: min(left, max(0, most - ended[project]))
+        return {project: max(0, most - ended[project])
                 for project in self.index.slots.projects}
 
     @property

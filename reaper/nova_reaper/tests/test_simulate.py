@@ -563,6 +563,43 @@ class SimulateTestCase(tests.TestCase):
         self.assertNotIn('without', [
             victim for one in decisions for victim in one['victims']])
 
+    def test_the_cap_of_the_cloud_makes_no_other_choice(self) -> None:
+        given = document()
+        host = {'inventory': {'VCPU': {'total': 4}}}
+        given['hosts'] = [{'name': 'h1', **host}, {'name': 'h2', **host}]
+        given['waiting'] = [{'id': 'w1', 'resources': {'VCPU': 4}}]
+        given['options']['max_ends_per_hour'] = 1
+        # A server of a high priority is not ended since two others may not.
+        for project in ('p1', 'p2'):
+            given['servers'] = [
+                {'id': name, 'host': host, 'project': owner, 'priority': level,
+                 'resources': {'VCPU': amount}, 'preemptible': True}
+                for name, host, owner, level, amount in (
+                    ('s1', 'h1', 'p1', -1000, 2),
+                    ('s2', 'h1', project, -1000, 2),
+                    ('s3', 'h2', 'p1', 1000, 4))]
+            decision, = decide(given)
+            self.assertEqual(('wait', 'protected'), (
+                decision['verdict'], decision['hindrance']))
+        given['options']['max_ends_per_hour'] = 2
+        self.assertEqual({'s1', 's2'}, {*decide(given)[0]['victims']})
+
+    def test_a_filter_that_no_end_would_satisfy(self) -> None:
+        given = document()
+        given['waiting'][0]['resources'] = {'VCPU': 2, 'MEMORY_MB': 1}
+        given['servers'][0]['resources'] = {'VCPU': 2, 'MEMORY_MB': 1}
+        for name, resources, verdict in (
+                ('NumInstancesFilter', {'VCPU': 2, 'MEMORY_MB': 1}, 'preempt'),
+                # Nothing that it asks for tells that a server has to end.
+                ('NumInstancesFilter', {'VCPU': 2}, 'wait'),
+                ('NUMATopologyFilter', {'VCPU': 2}, 'preempt'),
+                ('NUMATopologyFilter', {}, 'wait')):
+            given['waiting'][0] |= {'resources': resources,
+                                    'refused_by': {'h1': name}}
+            decision, = decide(given)
+            self.assertEqual((verdict, 'refused'), (
+                decision['verdict'], decision['reason']))
+
     def test_one_that_was_placed_is_no_victim(self) -> None:
         given = document()
         given['options']['min_run_time'] = 0
