@@ -440,8 +440,11 @@ def server_from(item: Mapping[str, Any]) -> NovaServer:
 
 
 def is_interrupted(message: str) -> bool:
-    """Whether Nova says that a host or a service died during a build."""
-    return 'interrupted' in message
+    """Whether Nova says that a host or a service died during a build.
+
+    Faults of hosts may speak of interruptions, too, as of a download.
+    """
+    return 'The build of the server was interrupted' in message
 
 
 def _flavor(item: Mapping[str, Any], name: str) -> Flavor:

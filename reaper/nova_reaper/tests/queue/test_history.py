@@ -389,6 +389,21 @@ class FailedTestCase(test_engine.EngineTestCase):
         self.turns(20, 20)
         self.assertEqual('ACTIVE', self.status(waiting))
 
+    def test_a_host_speaks_of_an_interruption(self) -> None:
+        build = self.nova._build
+
+        def fail(server: dict[str, Any]) -> fakes.Answer:
+            answer = build(server)
+            server['fault'] = {'message': 'Build of instance x aborted: The '
+                               'download of the image was interrupted.'}
+            return answer
+
+        setattr(self.nova, '_build', fail)
+        self.nova.add_server('w', 4)
+        self.turns(30)
+        # The host has failed, and has not died: the server backs off.
+        self.assertEqual(['rebuild'] * 2, self.actions())
+
     def test_after_a_restart(self) -> None:
         waiting = self.nova.add_server('w', 4)
         self.turns(20)
