@@ -483,9 +483,10 @@ def load(files: list[str] | None) -> Configuration:
     """
     conf = Configuration()
     log.register_options(conf)
-    # At DEBUG both would write lines for each request and each heartbeat.
+    # At DEBUG the first two would write lines for each request and each
+    # heartbeat; the third writes two at INFO for each look at the journal.
     log.set_defaults(default_log_levels=log.get_default_log_levels() + [
-        'keystoneauth=WARNING', 'tooz=WARNING'])
+        'keystoneauth=WARNING', 'tooz=WARNING', 'alembic=WARNING'])
     conf([], project='nova-reaper', prog='nova-reaper',
          default_config_files=files)
     check(conf)

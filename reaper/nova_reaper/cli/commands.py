@@ -264,13 +264,15 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
 
 def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     """Print records, the oldest first."""
+    if options.limit < 1:
+        return _refuse('--limit has to be a whole number from 1 on.')
     values = {'server': options.server, 'project_id': options.project,
               'kind': options.kind, 'since': options.since,
               'until': options.until}
     try:
         query = http.history_query(
             {name: value for name, value in values.items()
-             if value is not None}, max(1, options.limit))
+             if value is not None}, options.limit)
     except ValueError as error:
         return _refuse(str(error))
     try:
@@ -314,8 +316,9 @@ def _switch(kind: store.Kind, conf: cfg.ConfigOpts,
     """Pause the reapers of this cloud, or have them go on."""
     try:
         book = journal.Journal(conf)
-        book.switch(kind, f'{getpass.getuser()}@{socket.gethostname()}',
-                    options.reason[:http.LONGEST_REASON])
+        found = book.switch(
+            kind, f'{getpass.getuser()}@{socket.gethostname()}',
+            options.reason[:http.LONGEST_REASON])
     except Exception as error:
         if kind is store.Kind.PAUSE:
             _refuse('The reaper is not paused. Without the database each '
@@ -323,7 +326,9 @@ def _switch(kind: store.Kind, conf: cfg.ConfigOpts,
                     '--signal=USR1 nova-reaper), or stopped (systemctl stop '
                     'nova-reaper).')
         return _failed(error)
-    print('The reaper is paused.' if kind is store.Kind.PAUSE
+    # A pause that another user has begun stands as it was.
+    print(f'The reaper is paused since {model.time_text(found.at)} by '
+          f'{found.detail.get("by")}.' if kind is store.Kind.PAUSE
           else 'The reaper is not paused.')
     book.leave()
     return 0

@@ -9,6 +9,8 @@ from unittest import mock
 
 import fixtures
 
+from nova_reaper.cloud import model
+from nova_reaper import conf
 from nova_reaper.report import store
 from nova_reaper.report.store import Kind
 from nova_reaper.report.store import Record
@@ -26,9 +28,9 @@ class JournalTestCase(test_commands.CommandTestCase):
         path = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         self.url = f'sqlite:///{path / "journal"}'
         self.use(self.url)
-        conf = fakes.configuration()
-        conf.set_override('connection', self.url, 'database')
-        self.store = store.Store(conf)
+        made = fakes.configuration()
+        made.set_override('connection', self.url, 'database')
+        self.store = store.Store(made)
         self.end = Record(Kind.END, test_history.VICTIM, 'p1', 'v',
                           test_history.WAITER, 'p2', 'h1', 'delete')
         self.store.add([
@@ -56,15 +58,21 @@ class JournalTestCase(test_commands.CommandTestCase):
             'history', '--server', test_history.VICTIM, '--kind', 'end',
             '--since', '1d', '--json')
         self.assertEqual([self.end.to_dict(True)], json.loads(out)['history'])
-        for wrong in (('--server', 'x'), ('--since', 'x'), ('--kind', 'x')):
+        for wrong in (('--server', 'x'), ('--since', 'x'), ('--kind', 'x'),
+                      ('--limit', '0')):
             code, out, err = self.run_command('history', *wrong)
             self.assertEqual((2, '', 1), (code, out, err.count('\n')))
 
     def test_the_commands_pause_and_resume(self) -> None:
         code, out, _ = self.run_command('pause', '--reason', 'power')
-        self.assertEqual((0, 'The reaper is paused.\n'), (code, out))
         pause = self.store.switch()
-        self.assertEqual('power', pause.detail['why'] if pause else None)
+        assert pause
+        self.assertEqual('power', pause.detail['why'])
+        told = (0, f'The reaper is paused since {model.time_text(pause.at)} '
+                   f'by {pause.detail["by"]}.\n')
+        self.assertEqual(told, (code, out))
+        with mock.patch('getpass.getuser', return_value='another'):
+            self.assertEqual(told, self.run_command('pause')[:2])
         code, out, _ = self.run_command('resume')
         self.assertEqual((0, 'The reaper is not paused.\n'), (code, out))
 
@@ -78,6 +86,10 @@ class JournalTestCase(test_commands.CommandTestCase):
         self.assertEqual(['pause', 'resume'], [
             json.loads(call.kwargs['data'])['kind']
             for call in posts.call_args_list])
+
+    def test_alembic_logs_nothing_of_each_look(self) -> None:
+        known = conf.load([str(self.file)])
+        self.assertIn('alembic=WARNING', known.default_log_levels)
 
     def test_nothing_is_done_once_during_a_pause(self) -> None:
         def build(*given: Any) -> mock.Mock:
