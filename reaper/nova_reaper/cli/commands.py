@@ -265,7 +265,7 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
 def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     """Print records, the oldest first."""
     if options.limit < 1:
-        return _refuse('--limit has to be a whole number from 1 on.')
+        return _refuse('--limit has to be a whole number, 1 or more.')
     values = {'server': options.server, 'project_id': options.project,
               'kind': options.kind, 'since': options.since,
               'until': options.until}

@@ -793,6 +793,19 @@ class PreemptTestCase(EngineTestCase):
         self.assertEqual({}, self.nova.servers[victim]['metadata'])
         self.assertEqual(1, self.value('returned_total', result='active'))
 
+    def test_an_owner_has_no_large_disk_shelved(self) -> None:
+        for most, action in ((40, 'forceDelete'), (41, 'shelve')):
+            self.conf.set_override('owner_shelve_max_gb', most, 'reaper')
+            victim = self.nova.add_server(
+                's', 8, 'h1', preemptible=True,
+                metadata={'reaper:action': 'shelve'})
+            self.nova.servers[victim]['flavor']['disk'] = 41
+            waiting = self.nova.add_server('w', 8)
+            del self.nova.calls[:]
+            self.turns(40)
+            self.assertEqual([action, 'rebuild'], self.actions())
+            self.nova.finish(waiting)
+
     def test_too_many_misses(self) -> None:
         self.conf.set_override('max_misses', 1, 'reaper')
         self.conf.set_override('retry_interval', 1, 'reaper')
