@@ -339,7 +339,8 @@ class Preempt:
 
     def _end(self, current: Attempt) -> Attempt | Outcome:
         """End the victims, and wait until they have left."""
-        lost = self._lost(current) if current.for_another else None
+        lost = (self._lost(current) if current.for_another
+                else self._not_begun(current))
         if lost:
             return lost
         if current.for_another and not self._may_begin(current.victims):
@@ -423,6 +424,12 @@ class Preempt:
         return self._undo(current, why, Result.WITHDRAWN,
                           None) if why else None
 
+    def _not_begun(self, current: Attempt) -> Outcome | None:
+        """As _needless(), until Nova has been asked to end a victim."""
+        return None if any(
+            victim.stage in (Stage.ENDING, Stage.ENDED)
+            for victim in current.victims) else self._needless(current)
+
     def _not_waiting(self, current: Attempt) -> Attempt | Outcome | None:
         """Put off or undo the step of an attempt whose server does not wait.
 
@@ -443,17 +450,19 @@ class Preempt:
                           'the server that waited was deleted', Result.GONE)
 
     def _lost(self, current: Attempt) -> Attempt | Outcome | None:
-        """Put off or undo an end that would serve no server now.
+        """Put off or undo an end that would serve no server, or may not be.
 
         :returns: None if the server still waits, or has the room already
         """
         if not current.swapped:
-            return self._not_waiting(current)
+            return self._not_begun(current) or self._not_waiting(current)
         has = self._placement.consumer(current.id)
         if current.provider not in has.amounts:
             return self._undo(current, 'the hold is gone', Result.GONE)
         # The owner's own build may have the room, or be about to take it.
         server = self._nova.find(current.id) if has.is_hold else None
+        if server and server.waits:
+            return self._not_begun(current)
         if not has.is_hold or server and (
                 server.task_state or server.status != 'ERROR'):
             return None

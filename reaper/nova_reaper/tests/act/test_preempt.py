@@ -745,6 +745,42 @@ class BrakeTestCase(FullHostTestCase):
         self.assertEqual(FOUR, self.room.has(self.victims[1]))
 
 
+class ModeTestCase(FullHostTestCase):
+    """The reaper is paused after the swap."""
+
+    options = {'stop_timeout': 60}
+
+    def test_no_end_has_begun(self) -> None:
+        current = self.at(Step.END, self.start())
+        self.mode = model.Mode.OBSERVE
+        self.assertEqual(Result.WITHDRAWN, self.outcome(current).result)
+        self.assertEqual([], self.actions())
+        self.nobody_was_ended()
+
+    def test_a_guest_shuts_down(self) -> None:
+        current = self.at(Step.END, self.start())
+        current = self.actor.advance(current)  # type: ignore[assignment]
+        self.mode = model.Mode.FILL
+        self.assertEqual(Result.WITHDRAWN, self.outcome(current).result)
+        self.assertEqual(['os-stop', 'os-start'], self.actions())
+        self.nobody_was_ended()
+
+    def test_one_has_ended(self) -> None:
+        current = self.at(Step.END, self.start())
+        while not isinstance(current, Outcome) and not current.ended:
+            current = self.actor.advance(current)  # type: ignore[assignment]
+        self.mode = model.Mode.OBSERVE
+        outcome = self.outcome(current)
+        self.assertEqual((Result.ACTIVE, 2),
+                         (outcome.result, outcome.attempt.ended))
+
+    def test_its_owner_has_the_room(self) -> None:
+        current = self.at(Step.END, self.start())
+        self.nova._build(self.nova.servers[self.waiting])
+        self.mode = model.Mode.OBSERVE
+        self.assertEqual(2, self.outcome(current).attempt.ended)
+
+
 class FailedEndTestCase(FullHostTestCase):
     """Nova shows a server as deleted, and then its delete fails."""
 
