@@ -68,8 +68,8 @@ How far the reaper may go.
 Begin with ``observe`` and read for some days what the reaper says that it
 would do. ``fill`` needs the right to rebuild servers and to write allocations;
 ``preempt`` also the right to stop, delete and shelve servers. A change takes
-effect on SIGHUP: the reaper finishes each attempt that has ended a server, and
-undoes all other attempts.
+effect on SIGHUP: the reaper ends no further server, and undoes each attempt
+that still has servers to end.
 """),
     cfg.StrOpt(
         'wait', default=_CHOICE.wait.value, mutable=True,

@@ -425,10 +425,16 @@ class Preempt:
                           None) if why else None
 
     def _not_begun(self, current: Attempt) -> Outcome | None:
-        """As _needless(), until Nova has been asked to end a victim."""
-        return None if any(
-            victim.stage in (Stage.ENDING, Stage.ENDED)
-            for victim in current.victims) else self._needless(current)
+        """As _needless(), while Nova has not been asked to end all victims.
+
+        Room elsewhere undoes nothing any more once the first end has begun.
+        """
+        begun = [victim.stage in (Stage.ENDING, Stage.ENDED)
+                 for victim in current.victims]
+        if all(begun):
+            return None
+        return self._needless(
+            current.but(needless='') if any(begun) else current)
 
     def _not_waiting(self, current: Attempt) -> Attempt | Outcome | None:
         """Put off or undo the step of an attempt whose server does not wait.

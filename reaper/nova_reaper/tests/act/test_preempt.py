@@ -771,8 +771,16 @@ class ModeTestCase(FullHostTestCase):
             current = self.actor.advance(current)  # type: ignore[assignment]
         self.mode = model.Mode.OBSERVE
         outcome = self.outcome(current)
-        self.assertEqual((Result.ACTIVE, 2),
+        self.assertEqual((Result.WITHDRAWN, 1),
                          (outcome.result, outcome.attempt.ended))
+        self.assertEqual(FOUR, self.room.has(self.victims[1]))
+
+    def test_all_have_ended(self) -> None:
+        current = self.at(Step.END, self.start())
+        while not isinstance(current, Outcome) and current.ended < 2:
+            current = self.actor.advance(current)  # type: ignore[assignment]
+        self.mode = model.Mode.OBSERVE
+        self.assertEqual(Result.ACTIVE, self.outcome(current).result)
 
     def test_its_owner_has_the_room(self) -> None:
         current = self.at(Step.END, self.start())
