@@ -248,6 +248,13 @@ class Reaper:
 
     def start(self) -> None:
         """Begin; nothing has been asked yet when it returns."""
+        if self._conf.coordination.backend_url and (
+                self._conf.database.connection.startswith('sqlite')):
+            LOG.warning(
+                'Reapers that stand by for each other need one journal, and '
+                '[database] connection names a file of this machine: a pause '
+                'holds for this reaper alone, and caps by the hour count its '
+                'own ends only.')
         self._book.start()
         self._thread.start()
 

@@ -507,14 +507,17 @@ class Planner:
             detail=f'Preemptible servers can make room for it. {why}',
             hindrance=hindrance)
 
-    def decide(self, waiting: model.Waiting,
-               now: datetime.datetime) -> model.Decision:
-        """What would be decided for a server; nothing is changed by it."""
+    def decide(self, waiting: model.Waiting, now: datetime.datetime,
+               options: model.Options | None = None) -> model.Decision:
+        """What would be decided for a server; nothing is changed by it.
+
+        :param options: to decide by, those in force if there are none
+        """
         reserved = self._reservation()
         if reserved is not None and reserved[0] == waiting.id:
             reserved = None
         return self._bounded(decide(
-            self.index, waiting, self._options, now,
+            self.index, waiting, options or self._options, now,
             ends_left=self.ends_left(now),
             reserved=reserved[1] if reserved else None), now)
 

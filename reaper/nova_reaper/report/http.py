@@ -361,11 +361,9 @@ class Shown:
             decision = (current.decision if current
                         else self._engine.observed.get(server))
             if decision is None:
-                now = timeutils.utcnow(True)
-                decision = choose.decide(
-                    known.index, waiting, dataclasses.replace(
-                        known.options, mode=model.Mode.PREEMPT), now,
-                    ends_left=known.planner.ends_left(now))
+                decision = known.planner.decide(
+                    waiting, timeutils.utcnow(True), dataclasses.replace(
+                        known.options, mode=model.Mode.PREEMPT))
             found = [known.index.slots.find(victim)
                      for victim in decision.victims]
         return decision.to_dict() | {'servers': [

@@ -939,6 +939,18 @@ class PreemptTestCase(EngineTestCase):
             answer['servers'])
         self.assertEqual('ACTIVE', self.status(victim))
 
+    def test_dry_run_beyond_the_cap_of_the_cloud(self) -> None:
+        self.conf.set_override('mode', 'fill', 'reaper')
+        self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        for name in 'st':
+            self.nova.add_server(name, 4, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(5)
+        answer = self.shown.dry_run(waiting)
+        assert answer
+        self.assertEqual([], answer['victims'])
+        self.assertIn('within an hour', answer['detail'])
+
     def test_who_is_under_notice(self) -> None:
         self.conf.set_override('grace_period', 600, 'reaper')
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)

@@ -253,6 +253,22 @@ class EndTestCase(tests.TestCase):
             self.addCleanup(reaper.wait)
             self.assertTrue(ended.wait(60))
 
+    def test_a_journal_that_no_other_reaper_can_read(self) -> None:
+        for backend, connection, is_told in (
+                ('', 'sqlite://', False),
+                ('redis://127.0.0.1:1', 'sqlite:////nowhere/a.sqlite', True),
+                ('redis://127.0.0.1:1', 'mysql+pymysql://127.0.0.1:1/a',
+                 False)):
+            conf = fakes.configuration()
+            conf.set_override('backend_url', backend, 'coordination')
+            conf.set_override('connection', connection, 'database')
+            reaper = service.Reaper(conf)
+            log = self.useFixture(fixtures.FakeLogger())
+            with mock.patch.object(reaper, '_book'), mock.patch.object(
+                    reaper, '_thread'):
+                reaper.start()
+            self.assertEqual(is_told, 'need one journal' in log.output)
+
     def test_the_process_lives_until_it_has_stopped(self) -> None:
         code, reaper = self.run_with(signal.SIGTERM)
         self.assertEqual(0, code)
