@@ -312,11 +312,15 @@ def using(hosts: Iterable[model.Host], servers: Sequence[model.Server]
 def to_document(cloud: Snapshot) -> dict[str, Any]:
     """The document that :func:`parse` makes the same cloud of.
 
-    What has its default is left out, and so is what is to come: arrivals, run
-    times, and how a server that waits will be ended. Room that is used on a
-    host by others than the servers (holds, migrations, what Placement alone
-    knows of) becomes a server that is not preemptible.
+    What has its default is left out, and so are arrivals, and how a server that
+    waits will be ended. Room that is used on a host by others than the servers
+    (holds, migrations, what Placement alone knows of) becomes a server that is
+    not preemptible.
     """
+    def course(uuid: str) -> dict[str, int]:
+        return ({'run_time': cloud.run_times[uuid]}
+                if uuid in cloud.run_times else {})
+
     return {
         'now': _written(cloud.now),
         'options': _differing(cloud.options, model.Options()),
@@ -333,7 +337,8 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
         'servers': [{
             'id': server.id, 'host': server.host,
             'resources': dict(server.resources),
-            **_differing(server, model.Server('', '', {}), *_OF_SERVER)}
+            **_differing(server, model.Server('', '', {}), *_OF_SERVER),
+            **course(server.id)}
             for server in map(_of_known, itertools.chain(
                 cloud.servers, _others(cloud)))],
         'waiting': [{
@@ -343,7 +348,8 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
                 '', model.Shape(()), cloud.now), *_OF_WAITING),
             **({'failures': waiting.failures} if waiting.attempts > 1 else {}),
             **({'refused_by': dict(cloud.refusals[waiting.shape])}
-               if cloud.refusals.get(waiting.shape) else {})}
+               if cloud.refusals.get(waiting.shape) else {}),
+            **course(waiting.id)}
             for waiting in cloud.waiting]}
 
 

@@ -252,6 +252,8 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
         by_shape = {answers[server.id].shape: server for server in servers}
         refusals = {shape: forms.refusals(server)
                     for shape, server in by_shape.items()}
+        run_times = {server.id: source.max_run_time(server) for server in (
+            *servers, *source.preemptible.values())}
     return simulate.Snapshot(
         now=timeutils.utcnow(True), options=reaper_conf.options(conf),
         hosts=[view.host for view in views],
@@ -259,7 +261,8 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
         waiting=[shapes.waiting(server, answers[server.id],
                                 source.properties.get(server.project, {}))
                  for server in servers],
-        refusals=refusals)
+        refusals=refusals, run_times={
+            uuid: limit for uuid, limit in run_times.items() if limit})
 
 
 def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:

@@ -83,7 +83,7 @@ class Reader:
         self.properties: Mapping[str, Mapping[str, str]] = {}
         # Servers that were read one by one while a list of all was read.
         self._meanwhile: dict[str, nova.NovaServer | None] = {}
-        self._ended_at: dict[str, datetime.datetime] = {}
+        self._returned_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
         self.shared: frozenset[str] = frozenset()
         # By the UUID of a host's own provider, the UUIDs of the providers
@@ -154,7 +154,7 @@ class Reader:
             self.preemptible, self._meanwhile = found, {}
             # Other threads write to these at the same time.
             kept: dict[str, Any]
-            for kept in (self._ended_at, self._locked, self._avoided):
+            for kept in (self._returned_at, self._locked, self._avoided):
                 for uuid in kept.keys() - found.keys():
                     del kept[uuid]
         return found
@@ -179,13 +179,22 @@ class Reader:
         :param limited: names of the flavors that limit run times now, None for
             those that did when servers were listed
         """
-        limit = shapes.max_run_time(
-            server, self.properties.get(server.project, {}))
-        if limit is None or server.launched_at is None or (
-                shapes.is_limited(server.flavor) and server.flavor.name not in
-                (self._limited if limited is None else limited)):
+        limit = self.max_run_time(server, limited)
+        if limit is None or server.launched_at is None:
             return None
         return server.launched_at + datetime.timedelta(seconds=limit)
+
+    def max_run_time(self, server: nova.NovaServer,
+                     limited: Collection[str] | None = None) -> int | None:
+        """Seconds that a server may run, None if that is not limited.
+
+        :param limited: as of :meth:`ends_at`
+        """
+        if shapes.is_limited(server.flavor) and server.flavor.name not in (
+                self._limited if limited is None else limited):
+            return None
+        return shapes.max_run_time(
+            server, self.properties.get(server.project, {}))
 
     def read_changed(self, since: datetime.datetime
                      ) -> dict[str, nova.NovaServer]:
@@ -221,7 +230,7 @@ class Reader:
     def has_returned(self, uuid: str, at: datetime.datetime) -> None:
         """One that was ended runs again: it is protected for a while."""
         with self._lock:
-            self._ended_at[uuid] = at
+            self._returned_at[uuid] = at
 
     def _counts(self, server: nova.NovaServer) -> bool:
         """Whether a server may be ended, or was shelved for another."""
@@ -453,7 +462,7 @@ class Reader:
             preemptible=self.is_preemptible(server),
             priority=shapes.priority(server.flavor, properties),
             launched_at=server.launched_at,
-            last_ended_at=self._ended_at.get(server.id),
+            last_ended_at=self._returned_at.get(server.id),
             ends_at=self.ends_at(server),
             action=self.action(server),
             locked=(time.monotonic() < self._avoided.get(server.id, 0) or

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from concurrent import futures
+import datetime
 import itertools
 import logging
 import time
@@ -23,6 +24,7 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud import world
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
+from nova_reaper import planning
 from nova_reaper.report import health
 from nova_reaper.report import http
 from nova_reaper.report import journal
@@ -988,6 +990,38 @@ class OnceTestCase(EngineTestCase):
         self.assertEqual([victim], [server.id for server in cloud.servers])
         self.assertEqual({'h2': 'AFilter'},
                          cloud.refusals[cloud.waiting[0].shape])
+
+    def test_run_times_end_in_the_simulation(self) -> None:
+        self.conf.set_override('concurrency', 1, 'placement')
+        identity: Any = self.services.keystone
+        identity.project_properties.return_value = {
+            'p': {'reaper:max_run_time': '1800'}}
+        limit: dict[str, str] = {'reaper:max_run_time': '3600'}
+        servers: list[str] = []
+        for name, others in (
+                ('flavor', limit), ('owner', {**limit, 'metadata': {
+                    'reaper:max_run_time': '900'}}),
+                ('project', {'project': 'p'}), ('none', {'metadata': limit})):
+            self.nova.add_host(name, len(servers) + 2)
+            servers.append(self.nova.add_server(
+                name, len(servers) + 2, name, **others))
+            self.nova.servers[servers[-1]]['OS-SRV-USG:launched_at'] = fakes.NOW
+        waiting = self.nova.add_server('w', 5, project='p')
+        self.offset += 60
+        cloud = commands.take_snapshot(self.conf, self.services)
+        document = simulate.to_document(cloud)
+        self.assertEqual(
+            {servers[0]: 3600, servers[1]: 900, servers[2]: 1800,
+             waiting: 1800},
+            {item['id']: item['run_time'] for item
+             in document['servers'] + document['waiting']
+             if 'run_time' in item})
+        for seconds, finished in ((800, 0), (900, 1), (1800, 2), (3600, 3)):
+            report = planning.run(
+                simulate.parse(document, cloud.now),
+                timeutils.parse_isotime(fakes.NOW) +
+                datetime.timedelta(seconds=seconds))
+            self.assertEqual(finished, report['servers']['finished'], seconds)
 
 
 class NonsenseTestCase(EngineTestCase):

@@ -543,12 +543,12 @@ class ReaderTestCase(tests.TestCase):
                     returns.join(0.2)
                 return known
 
-        self.reader._ended_at = Kept()
+        self.reader._returned_at = Kept()
         self.reader.read_preemptible()
         returns.join(60)
-        self.assertEqual({'x': now}, self.reader._ended_at)
+        self.assertEqual({'x': now}, self.reader._returned_at)
         self.reader.read_preemptible()
-        self.assertEqual({'x': now}, self.reader._ended_at)
+        self.assertEqual({'x': now}, self.reader._returned_at)
 
     def test_another_asks_who_has_locked_a_server(self) -> None:
         self.nova.servers.return_value = [self.server('x')]
