@@ -83,6 +83,20 @@ class Notice:
 
 
 @dataclasses.dataclass
+class Endable:
+    """A server that nova-reaper may end, as the table shows it.
+
+    :ivar ends_at: when its run time is over, None if that is not limited
+    """
+
+    id: str
+    name: str
+    preemptible: bool
+    action: str
+    ends_at: str | None
+
+
+@dataclasses.dataclass
 class Record:
     """What nova-reaper has done to a server, as the table shows it.
 
@@ -254,6 +268,41 @@ def list_notices(request, all_projects=False):
                notice['project_id'], notice['action'],
                notice['terminate_at'], notice.get('for'))
         for notice in answer.json()['notices']]
+
+
+def list_endable(request, all_projects=False, **query):
+    """Return the Endables, the first end first, None without a reaper.
+
+    :param all_projects: whether those of all projects are wanted, which only
+        administrators may
+    :param query: more of GET /v1/servers
+    """
+    answer = _ask_reaper(request, '/v1/servers', **_of(all_projects), **query)
+    return answer and sorted((
+        Endable(server['server'], server['name'] or server['server'],
+                server['preemptible'], server['action'], server['ends_at'])
+        for server in answer.json()['servers']), key=lambda server: (
+            server.ends_at is None, server.ends_at, server.name))
+
+
+def show_endable(request, server_id):
+    """Return the Endable of an ID, None if nova-reaper does not end it."""
+    # Its list goes on after a marker, which need not be a whole ID.
+    for server in list_endable(request, marker=server_id[:-1], limit=16) or ():
+        if server.id == server_id:
+            return server
+    return None
+
+
+def rehearse(request, server_id):
+    """Have nova-reaper rehearse the end of a server.
+
+    :raises: keystoneauth1's exceptions, ServiceCatalogException
+    """
+    _nova.computeclient(request).session.post(
+        '%s/v1/servers/%s/rehearsal' % (
+            base.url_for(request, REAPER).rstrip('/'), server_id),
+        timeout=_REAPER_TIMEOUT)
 
 
 def list_history(request, all_projects=False):

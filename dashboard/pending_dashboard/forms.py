@@ -85,6 +85,25 @@ class ProbeForm(forms.SelfHandlingForm):
         return True
 
 
+class RehearseForm(forms.SelfHandlingForm):
+    """Rehearses the end of a preemptible server."""
+
+    def handle(self, request, data):
+        """Ask nova-reaper for the rehearsal; returns whether it does it."""
+        try:
+            api.rehearse(request, self.initial['server'])
+        except ksa_exceptions.HttpError as error:
+            # What nova-reaper says tells the owner why there is none.
+            self.api_error(sentences.translate(str(error)))
+            return False
+        except Exception:
+            exceptions.handle(request, _('Unable to rehearse the end of the '
+                                         'server.'))
+            return False
+        messages.success(request, _('The rehearsal has begun.'))
+        return True
+
+
 class RebuildForm(forms.SelfHandlingForm):
     """Rebuilds a server that waits, with its own flavor or another one."""
 

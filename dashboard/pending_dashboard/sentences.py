@@ -122,6 +122,17 @@ _SENTENCES = (
     _('A project may ask %(number)s times a minute.'),
     _('Others ask as well.'),
     _('Ask again in %(seconds)s s.'),
+    # nova-reaper: why it does not rehearse the end of a server.
+    _('There is no server %(server)s in your project, or you lack the role '
+      'member there.'),
+    _('The server is not preemptible.'),
+    _('The server does not run, or has a task.'),
+    _('The server has notice, or is about to have notice.'),
+    _('The server has had a rehearsal within the last hour.'),
+    _('The reaper ends no servers at the moment.'),
+    _('Too many rehearsals are under way. Ask again.'),
+    _('The reaper does not know all servers yet. Ask again.'),
+    _('Nova does not answer. Ask again.'),
     # nova-reaper: the advice to the owner.
     _('Nothing has to be done.'),
     _('With a smaller flavor it may run sooner.'),

@@ -4,6 +4,7 @@
 
 from urllib import parse
 
+from django.template import defaultfilters as template_filters
 from django import urls
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
@@ -92,6 +93,19 @@ class RebuildServer(tables.LinkAction):
     classes = ('ajax-modal',)
     url = 'horizon:project:waiting_servers:rebuild'
     policy_rules = (('compute', 'os_compute_api:servers:rebuild'),)
+
+
+class RehearseServer(tables.LinkAction):
+    """Opens the dialog that says what a rehearsal does."""
+
+    name = 'rehearse'
+    verbose_name = _('Rehearse')
+    icon = 'hourglass-half'
+    classes = ('ajax-modal',)
+    url = 'horizon:project:waiting_servers:rehearse'
+
+    def allowed(self, request, server=None):
+        return server is None or server.preemptible
 
 
 class AdminRebuildServer(RebuildServer):
@@ -261,11 +275,31 @@ class AdminHistoryTable(HistoryTable):
         multi_select = False
 
 
+ACTIONS = (('delete', _('Deleted')), ('shelve', _('Shelved')))
+
+
+class EndableTable(tables.DataTable):
+    name = tables.WrappingColumn('name', link=_link, verbose_name=_('Name'))
+    ends_at = tables.Column(
+        'ends_at', verbose_name=_('Run time ends'),
+        filters=(filters.parse_isotime,))
+    preemptible = tables.Column(
+        'preemptible', verbose_name=_('Preemptible'),
+        filters=(template_filters.yesno, template_filters.capfirst))
+    action = tables.Column(
+        'action', verbose_name=_('What happens'), display_choices=ACTIONS)
+
+    class Meta:
+        name = 'endable'
+        verbose_name = _('Servers That nova-reaper May End')
+        multi_select = False
+        row_actions = (RehearseServer,)
+
+
 class NoticesTable(tables.DataTable):
     name = tables.WrappingColumn('name', link=_link, verbose_name=_('Name'))
     action = tables.Column(
-        'action', verbose_name=_('What happens'), display_choices=(
-            ('delete', _('Deleted')), ('shelve', _('Shelved'))))
+        'action', verbose_name=_('What happens'), display_choices=ACTIONS)
     terminate_at = tables.Column(
         'terminate_at', verbose_name=_('Not before'),
         filters=(filters.parse_isotime,))

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What Horizon's page of a server has more if the server waits."""
+"""What Horizon's page of a server says of its wait and of its end."""
 
 from django.utils.translation import gettext_lazy as _
 
 from horizon import exceptions
 from horizon import tabs
+from openstack_dashboard.api import base
 
 from pending_dashboard.admin import views as admin_views
 from pending_dashboard import api
@@ -34,6 +35,33 @@ class WaitTab(tabs.Tab):
                 'reason': tables.reason_of(server),
                 'why': tables.why(server),
                 'position': tables.position_of(server)}
+
+
+class EndTab(tabs.Tab):
+    name = _('When it ends')
+    slug = 'when_it_ends'
+    template_name = 'pending_dashboard/end.html'
+    # nova-reaper is asked when somebody looks at the tab.
+    preload = False
+
+    def allowed(self, request):
+        return self.tab_group.kwargs['instance'].status != 'PENDING' and (
+            base.is_service_enabled(request, api.REAPER))
+
+    def get_context_data(self, request):
+        server_id = self.tab_group.kwargs['instance'].id
+        try:
+            server = api.show_endable(request, server_id)
+            notices = api.list_notices(request) or ()
+        except Exception:
+            exceptions.handle(
+                request, _('Unable to retrieve when the server ends.'))
+            return {'failed': True}
+        return {'server': server, 'action': server and dict(
+            tables.ACTIONS).get(server.action, server.action),
+            'notice': next((notice for notice in notices
+                            if notice.id == server_id), None),
+            'rehearse_url': views.RehearseView.link(server_id)}
 
 
 class AdminWaitTab(WaitTab):

@@ -106,21 +106,18 @@ class WaitingMixin(tables.PagedTableMixin):
             server.position is None, server.position))
 
 
-class RebuildView(forms.ModalFormView):
-    """Asks with which flavor a server is to be rebuilt."""
+class _ServerView(forms.ModalFormView):
+    """A dialog about one server."""
 
-    form_class = pending_forms.RebuildForm
-    form_id = 'rebuild_waiting_server'
-    template_name = 'pending_dashboard/rebuild.html'
-    page_title = modal_header = _('Rebuild a Waiting Server')
-    submit_label = _('Rebuild')
+    #: The name of its URL.
+    name = None
     #: of the dashboard, whose URLs begin with it
     dashboard = 'horizon:project:'
 
     @classmethod
     def link(cls, server_id):
         """Return the link of the page of a server, to which it leads back."""
-        return '%s?%s' % (cls._reverse('rebuild', server_id), _FROM_SERVER)
+        return '%s?%s' % (cls._reverse(cls.name, server_id), _FROM_SERVER)
 
     @classmethod
     def _reverse(cls, name, *args):
@@ -145,9 +142,31 @@ class RebuildView(forms.ModalFormView):
         server_id = self.kwargs['server_id']
         context['submit_url'] = (
             self.link(server_id) if self._is_from_server
-            else self._reverse('rebuild', server_id))
+            else self._reverse(self.name, server_id))
         context['cancel_url'] = self.get_success_url()
         return context
+
+
+class RebuildView(_ServerView):
+    """Asks with which flavor a server is to be rebuilt."""
+
+    name = 'rebuild'
+    form_class = pending_forms.RebuildForm
+    form_id = 'rebuild_waiting_server'
+    template_name = 'pending_dashboard/rebuild.html'
+    page_title = modal_header = _('Rebuild a Waiting Server')
+    submit_label = _('Rebuild')
+
+
+class RehearseView(_ServerView):
+    """Asks whether the end of a server is to be rehearsed."""
+
+    name = 'rehearse'
+    form_class = pending_forms.RehearseForm
+    form_id = 'rehearse_end_of_server'
+    template_name = 'pending_dashboard/rehearse.html'
+    page_title = modal_header = _('Rehearse the End of a Server')
+    submit_label = _('Rehearse')
 
 
 class ProbeView(forms.ModalFormView):

@@ -312,10 +312,10 @@ def using(hosts: Iterable[model.Host], servers: Sequence[model.Server]
 def to_document(cloud: Snapshot) -> dict[str, Any]:
     """The document that :func:`parse` makes the same cloud of.
 
-    What has its default is left out, and so are arrivals, and how a server that
-    waits will be ended. Room that is used on a host by others than the servers
-    (holds, migrations, what Placement alone knows of) becomes a server that is
-    not preemptible.
+    What has its default is left out, and so are arrivals, and how a server
+    that waits will be ended. Room that is used on a host by others than the
+    servers (holds, migrations, what Placement alone knows of) becomes a server
+    that is not preemptible.
     """
     def course(uuid: str) -> dict[str, int]:
         return ({'run_time': cloud.run_times[uuid]}

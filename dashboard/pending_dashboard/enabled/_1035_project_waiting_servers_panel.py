@@ -13,7 +13,8 @@ ADD_INSTALLED_APPS = ['pending_dashboard']
 # Tabs that are added to Horizon's pages of a server.
 EXTRA_TABS = {
     'openstack_dashboard.dashboards.project.instances.tabs.'
-    'InstanceDetailTabs': ('pending_dashboard.tabs.WaitTab',),
+    'InstanceDetailTabs': ('pending_dashboard.tabs.WaitTab',
+                           'pending_dashboard.tabs.EndTab'),
     'openstack_dashboard.dashboards.admin.instances.tabs.'
     'AdminInstanceDetailTabs': ('pending_dashboard.tabs.AdminWaitTab',),
 }

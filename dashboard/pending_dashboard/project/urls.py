@@ -10,4 +10,6 @@ urlpatterns = [
     re_path(r'^probe$', pending_views.ProbeView.as_view(), name='probe'),
     re_path(r'^(?P<server_id>[^/]+)/rebuild$',
             pending_views.RebuildView.as_view(), name='rebuild'),
+    re_path(r'^(?P<server_id>[^/]+)/rehearse$',
+            pending_views.RehearseView.as_view(), name='rehearse'),
 ]

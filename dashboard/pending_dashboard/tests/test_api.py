@@ -317,6 +317,47 @@ class APITestCase(helpers.TestCase):
         self.assertRaises(exceptions.HttpError, api.probe, self.request,
                           flavor='small')
 
+    def endable(self, number, **values):
+        return {'server': SERVERS[number], 'name': 'server-%d' % number,
+                'project_id': 'p', 'preemptible': True, 'action': 'shelve',
+                'launched_at': None, 'ends_at': None, **values}
+
+    def test_who_ends_and_when(self):
+        self.assertIsNone(api.list_endable(self.request))
+        self.reaper = REAPER + '/'
+        ends_at = '2026-11-23T11:56:00Z'
+        self.http.get(REAPER + '/v1/servers', json={'servers': [
+            self.endable(0, name=''), self.endable(1, ends_at=ends_at),
+            self.endable(2, ends_at='2026-11-22T11:56:00Z',
+                         preemptible=False)]})
+        found = api.list_endable(self.request)
+        self.assertEqual([SERVERS[2], SERVERS[1], SERVERS[0]],
+                         [server.id for server in found])
+        self.assertEqual(api.Endable(
+            SERVERS[1], 'server-1', True, 'shelve', ends_at), found[1])
+        self.assertEqual(SERVERS[0], found[2].name)
+
+    def test_when_one_ends(self):
+        self.assertIsNone(api.show_endable(self.request, SERVERS[1]))
+        self.reaper = REAPER
+        asked = self.http.get(REAPER + '/v1/servers', json={
+            'servers': [self.endable(0), self.endable(1)]})
+        self.assertEqual('server-1', api.show_endable(
+            self.request, SERVERS[1]).name)
+        # Its own ID would be left out.
+        self.assertLess(asked.last_request.qs['marker'][0], SERVERS[1])
+        self.assertIsNone(api.show_endable(self.request, SERVERS[2]))
+
+    def test_rehearsal(self):
+        self.reaper = REAPER + '/'
+        url = '%s/v1/servers/%s/rehearsal' % (REAPER, SERVERS[0])
+        asked = self.http.post(url, json={})
+        api.rehearse(self.request, SERVERS[0])
+        self.assertEqual(1, asked.call_count)
+        self.http.post(url, status_code=409, json={})
+        self.assertRaises(exceptions.Conflict, api.rehearse, self.request,
+                          SERVERS[0])
+
     def test_zones(self):
         self.http.get(self.nova + '/os-availability-zone', json={
             'availabilityZoneInfo': [

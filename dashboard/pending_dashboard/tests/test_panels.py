@@ -109,6 +109,34 @@ class ProjectTestCase(helpers.TestCase):
         self.assertMessageCount(answer, error=1)
         self.assertNotContains(answer, 'Under Notice')
 
+    @mock.patch.object(api, 'list_endable')
+    @mock.patch.object(api, 'list_servers')
+    def test_when_servers_end(self, listed, endable):
+        listed.return_value = [], False
+        endable.return_value = [
+            api.Endable('e', 'gpu', False, 'shelve', '2026-11-23T11:56:00Z'),
+            api.Endable('v', 'batch', True, 'delete', None)]
+        answer = self.client.get(PROJECT)
+        for text in ('Servers That nova-reaper May End', 'gpu', 'Nov. 23',
+                     'Shelved', 'Yes', urls.reverse(
+                         'horizon:project:waiting_servers:rehearse',
+                         args=['v'])):
+            self.assertContains(answer, text)
+        # The end of a server that is not preemptible cannot be rehearsed.
+        self.assertNotContains(answer, urls.reverse(
+            'horizon:project:waiting_servers:rehearse', args=['e']))
+        endable.assert_called_once_with(mock.ANY, False)
+
+    @mock.patch.object(api, 'list_endable')
+    @mock.patch.object(api, 'list_servers')
+    def test_when_servers_end_is_not_known(self, listed, endable):
+        listed.return_value = [waiting()], False
+        endable.side_effect = ValueError('no JSON')
+        answer = self.client.get(PROJECT)
+        self.assertContains(answer, 'web-0')
+        self.assertMessageCount(answer, error=1)
+        self.assertNotContains(answer, 'May End')
+
     @mock.patch.object(api, 'list_servers')
     def test_cloud_without_waiting_servers(self, listed):
         listed.side_effect = api.NotSupported()
@@ -266,6 +294,41 @@ class RebuildTestCase(helpers.TestCase):
         rebuild.side_effect = api.NotSupported()
         answer = self.client.post(self.url, {'flavor': 'small-id'})
         self.assertContains(answer, 'with its own flavor only')
+
+
+@mock.patch.object(api, 'rehearse')
+class RehearseTestCase(helpers.TestCase):
+
+    url = urls.reverse('horizon:project:waiting_servers:rehearse',
+                       args=['id-0'])
+
+    def test_it_is_confirmed(self, rehearse):
+        self.assertContains(self.client.get(self.url), 'has not saved')
+        rehearse.assert_not_called()
+        self.assertRedirectsNoFollow(self.client.post(self.url), PROJECT)
+        rehearse.assert_called_once_with(mock.ANY, 'id-0')
+        self.assertMessageCount(success=1)
+
+    def test_from_the_page_of_a_server(self, rehearse):
+        url = self.url + '?from=server'
+        self.assertContains(self.client.get(url), 'action="%s"' % url)
+        self.assertRedirectsNoFollow(
+            self.client.post(url),
+            urls.reverse('horizon:project:instances:detail', args=['id-0']))
+
+    def test_refused(self, rehearse):
+        class Refusal(exceptions.Conflict):
+            """One whose text Horizon's test data do not replace."""
+
+            def __str__(self):
+                return 'The reaper ends no servers at the moment.'
+
+        rehearse.side_effect = Refusal()
+        self.assertContains(self.client.post(self.url), 'ends no servers')
+
+    def test_it_fails(self, rehearse):
+        rehearse.side_effect = ValueError
+        self.assertMessageCount(self.client.post(self.url), error=1)
 
 
 @mock.patch.object(image_utils, 'get_available_images', return_value=[

@@ -3,6 +3,7 @@
 from unittest import mock
 
 from django import urls
+from openstack_dashboard.api import base
 from openstack_dashboard.dashboards.admin.instances import (
     tabs as admin_tabs)
 from openstack_dashboard.dashboards.project.instances import (
@@ -55,3 +56,59 @@ class WaitTabTestCase(helpers.TestCase):
         self.assertNotIn('<dl', self._tab('PENDING').render())
         handle.assert_called_once_with(
             mock.ANY, 'Unable to retrieve why the server waits.')
+
+
+@mock.patch.object(api, 'list_notices', return_value=None)
+@mock.patch.object(api, 'show_endable')
+class EndTabTestCase(helpers.TestCase):
+
+    url = urls.reverse('horizon:project:waiting_servers:rehearse',
+                       args=['id-0']) + '?from=server'
+
+    def _render(self, there=True, status='ACTIVE'):
+        """Return the tab that is looked at, None if it is not shown."""
+        group = project_tabs.InstanceDetailTabs
+        self.request.GET = {group.param_name: '%s__%s' % (
+            group.slug, tabs.EndTab.slug)}
+        with mock.patch.object(group, 'tabs', ()), mock.patch.object(
+                base, 'is_service_enabled', lambda request, kind: (
+                    kind == api.REAPER and there)):
+            tab = group(self.request, instance=mock.Mock(
+                id='id-0', status=status)).get_tab(tabs.EndTab.slug)
+            return tab and tab.render()
+
+    def test_a_preemptible_server(self, shown, notices):
+        shown.return_value = api.Endable(
+            'id-0', 'batch', True, 'shelve', '2026-11-23T11:56:00Z')
+        notices.return_value = [
+            api.Notice(name, 'batch', '1', 'shelve', at, None)
+            for name, at in (('id-1', '2026-11-21T11:56:00Z'),
+                             ('id-0', '2026-11-22T11:56:00Z'))]
+        text = self._render()
+        for part in ('Nov. 23', 'Nov. 22', 'Shelved', 'Yes', self.url):
+            self.assertIn(part, text)
+        self.assertNotIn('Nov. 21', text)
+        shown.assert_called_once_with(mock.ANY, 'id-0')
+
+    def test_one_with_a_run_time_alone(self, shown, notices):
+        shown.return_value = api.Endable(
+            'id-0', 'gpu', False, 'delete', '2026-11-23T11:56:00Z')
+        text = self._render()
+        self.assertIn('Nov. 23', text)
+        for part in ('Under notice', self.url):
+            self.assertNotIn(part, text)
+
+    def test_other_servers(self, shown, notices):
+        shown.return_value = None
+        self.assertIn('does not end this server', self._render())
+        self.assertIsNone(self._render(status='PENDING'))
+        self.assertIsNone(self._render(there=False))
+
+    @mock.patch.object(exceptions, 'handle')
+    def test_nova_reaper_fails(self, handle, shown, notices):
+        shown.side_effect = ValueError
+        text = self._render()
+        for part in ('<dl', 'does not end'):
+            self.assertNotIn(part, text)
+        handle.assert_called_once_with(
+            mock.ANY, 'Unable to retrieve when the server ends.')

@@ -1005,7 +1005,8 @@ class OnceTestCase(EngineTestCase):
             self.nova.add_host(name, len(servers) + 2)
             servers.append(self.nova.add_server(
                 name, len(servers) + 2, name, **others))
-            self.nova.servers[servers[-1]]['OS-SRV-USG:launched_at'] = fakes.NOW
+            self.nova.servers[servers[-1]].update({
+                'OS-SRV-USG:launched_at': fakes.NOW})
         waiting = self.nova.add_server('w', 5, project='p')
         self.offset += 60
         cloud = commands.take_snapshot(self.conf, self.services)
