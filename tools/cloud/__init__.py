@@ -18,6 +18,7 @@ identity        users, roles and the catalogue in Keystone
 hypervisor      a libvirtd of the cloud's own, and QEMU under it
 guest           what boots there
 libvirt_compute nova-compute above it, without another user's rights
+device_compute  nova-compute with a fake driver that has PCI devices
 l2agent         stand-in for the L2 agents of the compute hosts
 stand_ins       what the released services load: a stand-in for storage
 processes       starts, watches and stops processes

@@ -2,6 +2,7 @@
 
 """The configuration files of the services."""
 
+import json
 import os
 import shutil
 
@@ -19,6 +20,11 @@ ADMIN = 'admin'
 #: What nova's fake driver says that a host has. How much of it there is room
 #: for is a matter of what the host reserves.
 _FAKE_VCPUS = 1000
+
+#: The alias of the PCI devices that hosts have with ``Settings.pci``, and the
+#: devices: those of device_compute.
+DEVICE = 'device'
+_DEVICE = {'vendor_id': '8086', 'product_id': '0442'}
 
 #: The trait of a host with real guests. It keeps servers away that did not
 #: ask for it: the host has no network for them.
@@ -250,6 +256,11 @@ def nova_control(cloud, host=settings.CONTROL):
             # No host is lost between its start and an operator's command.
             'discover_hosts_in_cells_interval': 2,
             'enable_isolated_aggregate_filtering': cloud.libvirt},
+        **({'filter_scheduler': {
+            'enabled_filters': ['ComputeFilter', 'ImagePropertiesFilter',
+                                'PciPassthroughFilter'],
+            'pci_in_placement': cloud.pci == 'placement'}}
+           if cloud.pci else {}),
     }
 
 
@@ -284,6 +295,11 @@ def nova_compute(cloud, host):
         # The fake driver plugs nothing that it could wait for.
         'vif_plugging_is_fatal': False,
         'vif_plugging_timeout': 0})
+    if cloud.pci:
+        sections['DEFAULT']['compute_driver'] = 'fake.FakeDriverWithDevices'
+        sections['pci'].update({
+            'device_spec': json.dumps(_DEVICE),
+            'report_in_placement': cloud.pci == 'placement'})
     return sections
 
 
@@ -345,6 +361,8 @@ def _nova(cloud, host, bus_url):
                    'catalog_info': 'block-storage::publicURL'},
         'service_user': {
             **_auth(cloud, 'nova'), 'send_service_user_token': True},
+        **({'pci': {'alias': json.dumps({'name': DEVICE, **_DEVICE})}}
+           if cloud.pci else {}),
         **_messaging(cloud),
         **reaper.notifications(cloud),
     }

@@ -163,6 +163,10 @@ def _add_choices(parser):
         help='with a third host, whose guests are real ones of QEMU under a '
         'libvirtd of the cloud\'s own, for the profile services')
     parser.add_argument(
+        '--pci', choices=('nova', 'placement'),
+        help='with three PCI devices on each host, of which Nova alone or '
+        'Placement, too, keeps count, for the profile services')
+    parser.add_argument(
         '--no-cinder', dest='cinder', action='store_const', const=False,
         help='without volumes')
     parser.add_argument(
@@ -183,8 +187,8 @@ def _add_choices(parser):
 
 def _choices(args):
     """Return what of settings.Settings was chosen on the command line."""
-    names = ('libvirt', 'cinder', 'dashboard', 'reaper', 'stock', 'in_tree',
-             'workers', 'conductors', 'cells')
+    names = ('libvirt', 'pci', 'cinder', 'dashboard', 'reaper', 'stock',
+             'in_tree', 'workers', 'conductors', 'cells')
     return {name: getattr(args, name) for name in names
             if getattr(args, name, None) is not None}
 

@@ -43,6 +43,8 @@ class Settings:
     :ivar host_vcpus: how many VCPU each of them has room for
     :ivar libvirt: whether there is a host with real guests beside them
     :ivar hypervisor: the hypervisor.Hypervisor of that host
+    :ivar pci: who keeps count of three PCI devices that each compute host
+        has, "nova" or "placement"; None for hosts without devices
     :ivar cinder: whether the cloud has Cinder
     :ivar dashboard: whether there is a Horizon with our panels
     :ivar reaper: whether there is a nova-reaper
@@ -65,6 +67,7 @@ class Settings:
     host_vcpus: int = 2
     libvirt: bool = False
     hypervisor: object = None
+    pci: str = None
     cinder: bool = True
     dashboard: bool = False
     reaper: bool = False

@@ -184,7 +184,9 @@ class StackPlan:
             near = conductors.get(
                 self._cloud.cell_of(host), conductors[settings.CONTROL])
             steps.add(name, functools.partial(
-                run.start, name, 'nova-compute',
+                run.start, name, pathlib.Path(__file__).with_name(
+                    'device_compute.py') if self._cloud.pci
+                else 'nova-compute',
                 self._cloud.nova_file(host)), near, 'neutron')
         if self._cloud.libvirt:
             host = self._cloud.libvirt_host

@@ -24,12 +24,13 @@ _SLACK = 45
 
 
 @functools.cache
-def _cloud():
-    """Bring the cloud up, once for all tests.
+def _cloud(pci):
+    """Bring a cloud up, once for all tests that need such a cloud.
 
+    :param pci: of clouds.Cloud
     :returns: the clouds.Cloud, and None or why it is not up
     """
-    cloud = clouds.Cloud()
+    cloud = clouds.Cloud(pci=pci)
     try:
         cloud.check()
     except errors.ServerMissing as error:
@@ -46,12 +47,20 @@ def _cloud():
     return cloud, None
 
 
+def take_down(pci):
+    """End the cloud that tests with these devices had."""
+    _cloud(pci)[0].down()
+
+
 class CrashTestCase(testtools.TestCase):
     """Tests on the cloud with faults."""
 
+    #: Who keeps count of PCI devices (clouds.Cloud), None without devices.
+    pci = None
+
     def setUp(self):
         super().setUp()
-        self.cloud, error = _cloud()
+        self.cloud, error = _cloud(self.pci)
         if isinstance(error, errors.ServerMissing) and (
                 os.environ.get(_REQUIRE_ALL) != '1'):
             self.skipTest(str(error))

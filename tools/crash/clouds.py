@@ -34,6 +34,8 @@ class Cloud:
 
     :param cloud: the crashing.Stack, which is not up yet; one by the
         variables of the environment if not given
+    :param pci: the choice of that one of settings.Settings; the name of its
+        directory ends with this word
     """
 
     #: Of the flavor. A host has room for as many servers as there are.
@@ -41,12 +43,13 @@ class Cloud:
     #: Of the flavor.
     vcpus = 1
 
-    def __init__(self, cloud=None):
+    def __init__(self, cloud=None, pci=None):
+        state = os.environ.get('CRASH_STATE_DIR')
         self._stack = cloud or crashing.Stack(
             os.environ.get('CLOUD_DATABASE_URL', settings.DATABASE_URL),
             os.environ.get('CLOUD_BUS_URL', settings.BUS_URL),
-            os.environ.get('CRASH_STATE_DIR'),
-            keep='CRASH_STATE_DIR' in os.environ, reaper=True)
+            '%s-%s' % (state, pci) if state and pci else state,
+            keep=bool(state), reaper=True, pci=pci)
         self._numbers = iter(range(10, 60000))
         self.check = self._stack.check
         self.down = self._stack.down

@@ -68,7 +68,8 @@ class Stack(stack.Stack):
                 raise errors.BadArgument(
                     '--%s is for the profile services: the services of an '
                     'embedded Nova share one process and one bus.' % name)
-        if self._choices.get('libvirt'):
-            raise errors.BadArgument(
-                '--libvirt is for the profile services: the driver of an '
-                'embedded Nova is the fake one.')
+        for name in ('libvirt', 'pci'):
+            if self._choices.get(name):
+                raise errors.BadArgument(
+                    '--%s is for the profile services: the driver of an '
+                    'embedded Nova is the fake one.' % name)
