@@ -66,7 +66,8 @@ class NovaTestCase(reaping.ReaperTestCase):
         self.cloud.wait_for('nova-reaper', lambda: reaper.is_ready(
             self.cloud.settings))
         self.cloud.wait_for('a decision', lambda: self.waits(waiting))
-        self.assertEqual([], self._ask('/v1/notices')['notices'])
+        self.assertEqual([], self._ask(
+            '/v1/notices?all_projects=true')['notices'])
         self.assertEqual([], self.ended(without))
 
     def waits(self, server):
