@@ -297,10 +297,13 @@ class BrowserTestCase(testtools.TestCase):
     def wait_for(self, condition):
         return wait.WebDriverWait(self.browser, _PATIENCE).until(condition)
 
-    def row_of(self, server):
-        """Return the row of a server, None if the page has none."""
+    def row_of(self, server, table=''):
+        """Return the row of a server, None if the page has none.
+
+        :param table: the CSS selector of a table, all tables if not given
+        """
         found = self.browser.find_elements(
-            By.CSS_SELECTOR, 'tr[data-object-id="%s"]' % server.id)
+            By.CSS_SELECTOR, '%s tr[data-object-id="%s"]' % (table, server.id))
         return found[0] if found else None
 
     def text_of(self, element):

@@ -46,7 +46,8 @@ class PicturesTestCase(base.BrowserTestCase):
             self.create('web-%d' % number, 'PENDING')
         self.cloud.let_reaper('preempt', grace_period=900)
 
-        self.open_until(pages.PANEL, lambda: self.row_of(batch))
+        self.open_until(pages.PANEL, lambda: self.row_of(
+            batch, '#notices'))
         self.take_picture('waiting-servers')
         self.take_picture('waiting-servers-narrow', base.NARROW, 1000)
         self.speak('de')

@@ -183,13 +183,17 @@ class ReaperTestCase(base.BrowserTestCase):
     def test_owner_sees_notices_and_history(self):
         self.log_in(configuration.OWNER)
         self.give_notice()
-        self.open_until(PANEL, lambda: self.row_of(self.spot))
-        notice = self.row_of(self.spot).text
+        self.open_until(PANEL, self.find_notice)
+        notice = self.find_notice().text
         for text in ('spot', 'Shelved'):
             self.assertIn(text, notice)
         for text in ('Under notice', 'web'):
             self.assertIn(text, self.text_of('history'))
         self.assert_names()
+
+    def find_notice(self):
+        """Return the row of the preemptible server that is under notice."""
+        return self.row_of(self.spot, '#notices')
 
     def assert_names(self):
         """Check that nobody who is there is shown as an ID."""
@@ -203,14 +207,14 @@ class ReaperTestCase(base.BrowserTestCase):
                         lambda: '1 of 1' in self.row_of(self.web).text)
         self.assertIn('Waiting Servers', self.browser.title)
         self.assertIn('observe', self.text_of('pending-reaper'))
-        self.assertIsNone(self.row_of(self.spot))
+        self.assertIsNone(self.find_notice())
         self.give_notice()
-        self.open_until(ADMIN_PANEL, lambda: self.row_of(self.spot))
+        self.open_until(ADMIN_PANEL, self.find_notice)
         shown = self.text_of('pending-reaper')
         for text in ('Health', 'preempt', 'Holds'):
             self.assertIn(text, shown)
         self.assertNotIn('configured', shown)
-        notice = self.row_of(self.spot).text
+        notice = self.find_notice().text
         for text in (configuration.OWNER, 'spot', 'Shelved', 'web'):
             self.assertIn(text, notice)
         self.assertRegex(self.text_of('pending-by-reason'),
@@ -257,7 +261,7 @@ class ReaperTestCase(base.BrowserTestCase):
                                        ADMIN_DETAIL % self.web.id))):
             self.browser.delete_all_cookies()
             self.log_in(user)
-            self.open_until(pages[0], lambda: self.row_of(self.spot))
+            self.open_until(pages[0], self.find_notice)
             for page in pages:
                 self.open(page)
                 self.check_narrow()
@@ -273,7 +277,7 @@ class ReaperTestCase(base.BrowserTestCase):
                 (configuration.ADMIN, ADMIN_PANEL, ADMIN_DETAIL)):
             self.browser.delete_all_cookies()
             self.log_in(user)
-            self.open_until(panel, lambda: self.row_of(self.spot))
+            self.open_until(panel, self.find_notice)
             for page, part in ((panel, 'content_body'),
                                (detail % self.web.id,
                                 'instance_details__why_it_waits')):
