@@ -7,6 +7,7 @@ import stat
 from unittest import mock
 
 from oslo_config import cfg
+from oslo_serialization import jsonutils
 import yaml
 
 import nova.conf
@@ -83,6 +84,22 @@ class ConfigurationTestCase(base.CloudTestCase):
             'compute1,compute2',
             self.read('neutron/neutron.conf')['l2agent']['hosts'])
 
+    def test_hosts_with_pci_devices(self):
+        configuration.write(self.cloud)
+        self.assertNotIn('pci', self.read('compute1/nova.conf'))
+        for counts, in_placement in (('nova', 'false'), ('placement', 'true')):
+            self.cloud = dataclasses.replace(self.cloud, pci=counts)
+            configuration.write(self.cloud)
+            host = self.read('compute1/nova.conf')
+            self.assertEqual(in_placement, host['pci']['report_in_placement'])
+            control = self.read('nova/nova.conf')
+            self.assertEqual(
+                {'name': configuration.DEVICE,
+                 **jsonutils.loads(host['pci']['device_spec'])},
+                jsonutils.loads(control['pci']['alias']))
+            self.assertEqual(
+                in_placement, control['filter_scheduler']['pci_in_placement'])
+
     def add_libvirt(self):
         self.cloud = dataclasses.replace(
             self.cloud, libvirt=True,
@@ -90,13 +107,15 @@ class ConfigurationTestCase(base.CloudTestCase):
 
     def test_every_option_of_nova_is_one_that_nova_has(self):
         self.add_libvirt()
+        self.cloud = dataclasses.replace(self.cloud, pci='placement')
         configuration.write(self.cloud)
         for path in ('nova/nova.conf', 'compute1/nova.conf',
                      'compute3/nova.conf'):
             for section, options in self.read(path).items():
                 if section in ('DEFAULT', 'api', 'conductor', 'scheduler',
                                'vnc', 'glance', 'api_database', 'database',
-                               'compute', 'libvirt'):
+                               'compute', 'libvirt', 'pci',
+                               'filter_scheduler'):
                     group = (nova.conf.CONF if section == 'DEFAULT'
                              else nova.conf.CONF[section])
                     for option in options.keys() - LIBRARIES:
