@@ -938,8 +938,14 @@ class Index:
 
     def totals(self) -> dict[str, int]:
         """The capacity of all hosts, by resource class."""
-        return {name: int(np.maximum(self.capacity[column], 0).sum())
-                for name, column in self.classes.items()}
+        totals = {name: int(np.maximum(self.capacity[column], 0).sum())
+                  for name, column in self.classes.items()}
+        for share in self._shares.values():
+            # What several hosts share is there once.
+            more = max(int(share.rows.sum()) - 1, 0)
+            for name, item in share.provider.inventory.items():
+                totals[name] -= more * max(item.capacity, 0)
+        return totals
 
     def _fits(self, shape: model.Shape, rows: slice) -> Bools:
         fits = self.known[rows].copy()
