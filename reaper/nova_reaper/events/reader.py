@@ -294,7 +294,7 @@ class Reader:
             # This Placement does not know the trait of sharing providers.
             found = []
         sharing: dict[str, list[model.Provider]] = {}
-        for one, hosts in found:
+        for one, hosts in sorted(found, key=lambda item: item[0].uuid):
             made = model.Provider(one.uuid, one.inventory, {}, one.traits,
                                   True, one.aggregates)
             for host in hosts:
