@@ -193,9 +193,9 @@ class Placement:
         tree = [dataclasses.replace(self.provider(one),
                                     traits=self.traits(one))
                 for one in (uuid, *sorted(below - {uuid}))]
-        aggregates = frozenset().union(*(
-            self._aggregates(one.uuid) for one in tree)
-            ) if self.sharing else frozenset()
+        # Nova takes a hold only if the host's own provider is in an aggregate
+        # of the provider that shares.
+        aggregates = self._aggregates(uuid) if self.sharing else ()
         shares = self.providers(
             required=SHARES, member_of='in:' + ','.join(sorted(aggregates))
             ) if aggregates else set()

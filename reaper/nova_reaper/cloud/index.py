@@ -685,6 +685,9 @@ class Index:
         # share, which stand by their names.
         self._nodes: dict[int, list[ways.Node]] = {}
         self._shares: dict[str, _Share] = {}
+        # A number that hosts share whose providers are alike when empty.
+        self._kind_of = np.zeros(_ROWS, np.int64)
+        self._kinds: dict[object, int] = {}
         self._plans_of: dict[str, dict[str, Plan]] = {}
         self._members: dict[tuple[str, str], Bools] = {}
         # What fits() found, until a host changes otherwise than in its room;
@@ -882,16 +885,23 @@ class Index:
             for share in self._shares.values() if empty else ():
                 if not ways.admits(shape, share.provider):
                     closer |= share.rows[where]
-            for at in np.flatnonzero(rows & closer):
-                row = first + int(at)
+            # Hosts that are alike when they are empty are looked at once.
+            known: dict[int, bool] = {}
+            for at in np.flatnonzero(rows & closer).tolist():
+                row = first + at
+                kind = int(self._kind_of[row])
+                if empty and kind in known:
+                    rows[at] = known[kind]
+                    continue
                 where = self.slots.segment(row)
                 nodes = self.nodes(row, () if gone is None else [
                     server for server, is_gone in zip(
                         self.slots.servers[where], gone[where])
                     if is_gone and server], empty)
                 steps = iter(range(ways.STEPS))
-                rows[at] = any(True for _ in ways.find(shape, nodes, steps)
-                               ) or empty and not any(True for _ in steps)
+                rows[at] = known[kind] = any(
+                    True for _ in ways.find(shape, nodes, steps)
+                    ) or empty and not any(True for _ in steps)
         return rows
 
     def nodes(self, row: int, gone: Iterable[model.Server] = (),
@@ -987,6 +997,11 @@ class Index:
 
     def _put_fit(self, row: int, host: model.Host) -> None:
         below = host.below
+        self._kind_of[row] = self._kinds.setdefault(tuple(
+            (frozenset(one.inventory.items()), one.traits, one.shared and (
+                one.aggregates)) for one in (
+                    model.Provider('', host.inventory, traits=host.traits),
+                    *host.providers)), len(self._kinds))
         for name, column in self.classes.items():
             items = _all_of(host, name) if name in below else [
                 host.inventory[name]] if name in host.inventory else []
@@ -1128,6 +1143,7 @@ class Index:
             self.known = wider(self.known, 2 * size)
             self.enabled = wider(self.enabled, 2 * size)
             self.single = wider(self.single, 2 * size, True)
+            self._kind_of = wider(self._kind_of, 2 * size)
             for share in self._shares.values():
                 share.rows = wider(share.rows, 2 * size)
             for columns, fill in self._columns:
