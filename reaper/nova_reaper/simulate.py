@@ -380,9 +380,10 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
                else {}),
             'inventory': _of_inventory(host.inventory)}
             for host in cloud.hosts],
-        **({'shared': {name: _of_provider(one) | {'hosts': hosts}
-                       for name, (one, hosts) in sorted(shared.items())}}
-           if shared else {}),
+        **({'shared': {
+            name: _of_provider(one) | {'hosts': hosts}
+            for name, (one, hosts) in sorted(shared.items())}}
+            if shared else {}),
         'servers': [{
             'id': server.id, 'host': server.host,
             'resources': dict(server.resources),

@@ -723,7 +723,8 @@ class Index:
         self.enabled[row] = not host.disabled
         self._put_room(row, servers)
         if host.name in self._plans_of:
-            self._count_shares(host)
+            # The victims of plans may be others by now.
+            self._count_shares()
         return row
 
     def share(self, name: str, used: Mapping[str, int]) -> None:
@@ -1021,10 +1022,9 @@ class Index:
 
     def _put_room_again(self, name: str) -> None:
         row = self.rows.get(name)
-        host = self.hosts[row] if row is not None else None
-        if row is not None and host:
+        if row is not None:
             self._put_room(row, self.slots.of_host(row))
-            self._count_shares(host)
+        self._count_shares()
 
     def _put_room(self, row: int, servers: Collection[model.Server]) -> None:
         host = self.hosts[row]
@@ -1097,10 +1097,9 @@ class Index:
                     share.provider = one
                     self._count_share(share)
 
-    def _count_shares(self, host: model.Host) -> None:
-        for one in host.providers:
-            if one.shared:
-                self._count_share(self._shares[one.name])
+    def _count_shares(self) -> None:
+        for share in self._shares.values():
+            self._count_share(share)
 
     def _count_share(self, share: _Share) -> None:
         """Find out again what is left of a provider that shares."""

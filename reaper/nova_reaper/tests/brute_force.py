@@ -405,9 +405,11 @@ def with_shares(rand: random.Random, cloud: World) -> World:
                     **has.get(gives[name], {}), name: amount}
                 used[gives[name]][name] = used[gives[name]].get(
                     name, 0) + amount
-            servers[at] = dataclasses.replace(server, providers=has, resources={
+            resources = {
                 name: amount for name, amount in server.resources.items()
-                if name in own or name not in gives})
+                if name in own or name not in gives}
+            servers[at] = dataclasses.replace(
+                server, providers=has, resources=resources)
         hosts.append(dataclasses.replace(
             host, inventory=own, used={
                 name: amount for name, amount in host.used.items()
