@@ -443,8 +443,8 @@ def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
     """The same document, with hashes for IDs and names.
 
     IDs and names of servers, projects, users, flavors, hosts, providers and
-    aggregates are replaced, each by the same hash wherever it stands. Traits and resource
-    classes stay.
+    aggregates are replaced, each by the same hash wherever it stands. Traits
+    and resource classes stay.
 
     :param document: of :func:`to_document`
     :param key: a secret without which a hash cannot be guessed; files that
