@@ -90,8 +90,8 @@ _SENTENCES = (
     _('More would have to end than may within an hour.'),
     _('Nobody is ended for a server that was shelved for another.'),
     _('Nobody is ended for a server that is in ERROR since its build failed.'),
-    _('Nobody is ended for a server that needs more than the host\'s own '
-      'provider.'),
+    _('Nobody is ended for a server that asks for what only Placement can '
+      'judge.'),
     _('The hosts that seem to have room are looked at again.'),
     _('A host has room, as far as it is its own; %(names)s would come from '
       'other providers, of which Placement knows.'),

@@ -10,6 +10,7 @@ arrival, an end, a deadline, or the end of a protection or of a back-off.
 import collections
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import datetime
 import functools
@@ -179,6 +180,9 @@ class _Course:
         self.index, self.queue = self.planner.index, self.planner.queue
         self.classes = {name for host in cloud.hosts for name in host.below}
         self.hosts = {host.name: host for host in cloud.hosts}
+        # What is used of providers that share.
+        self.shared: dict[str, collections.Counter[str]] = (
+            collections.defaultdict(collections.Counter))
         # By host the servers on it, and the filter that refuses each shape.
         self.running: dict[str, dict[str, model.Server]] = {
             name: {} for name in self.hosts}
@@ -329,6 +333,8 @@ class _Course:
         self.changed[server.host] = None
         self.running[server.host][server.id] = server
         self.used.update(server.amounts)
+        for name, amounts in self._of_shared(server).items():
+            self.shared[name].update(amounts)
         if server.id in self.left:
             self._at((server.launched_at or self.now) + datetime.timedelta(
                 seconds=self.left[server.id]),
@@ -339,6 +345,14 @@ class _Course:
         self.changed[server.host] = None
         del self.running[server.host][server.id]
         self.used.subtract(server.amounts)
+        for name, amounts in self._of_shared(server).items():
+            self.shared[name].subtract(amounts)
+
+    def _of_shared(self, server: model.Server
+                   ) -> dict[str, Mapping[str, int]]:
+        """What a server has of the providers that share with its host."""
+        return {one.name: server.of(one.name) for one
+                in self.hosts[server.host].providers if one.shared}
 
     def _finish(self, server: model.Server) -> None:
         # The server may have been ended for another server since, and may run
@@ -353,12 +367,15 @@ class _Course:
         self.counts['ended'] += 1
         if server.action is not model.Action.SHELVE:
             return
+        shared = self._of_shared(server)
         before = (
             self.last[server.id].waiting.shape if server.id in self.last
             else simulate.shape_of(
-                server.resources, self.classes, server.devices, groups=[
+                model.total(server.resources, *shared.values()), self.classes,
+                server.devices, groups=[
                     model.Group.of(amounts)
-                    for amounts in server.providers.values()]))
+                    for name, amounts in server.providers.items()
+                    if name not in shared]))
         shape = dataclasses.replace(before, fill_only=True)
         for host, by_shape in self.refused.items():
             if before in by_shape and shape not in by_shape:
@@ -379,12 +396,17 @@ class _Course:
             servers = list(self.running[name].values())
             host, = simulate.using([self.hosts[name]], servers)
             row = self.index.put(host, servers)
+            for one in host.providers:
+                if one.shared:
+                    self.index.share(one.name, dict(self.shared[one.name]))
             for plan in self.index.planned(name):
                 self.index.drop_plan(plan.server)
             for shape, refusal in self.refused.get(name, {}).items():
                 self.index.exclusions.refuse(shape, {name: refusal})
             self.queue.host_changed(self.index, row)
         self.changed.clear()
+        if self.index.grown:
+            self.queue.wake_short(self.index.take_grown())
 
     def _report(self) -> dict[str, Any]:
         capacity = {name: amount for name, amount

@@ -244,10 +244,12 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
     given = _object(document, '', {
         'now': time_of, 'options': _options,
         'hosts': _list_of(_made(model.Host, _HOST)),
+        'shared': _dict_of(_shared),
         'servers': _list_of(_server), 'waiting': _list_of(_waiting),
         'arrivals': _list_of(_arrivals)})
     now, hosts = given.get('now', now), given.get('hosts', [])
     names = _unique('hosts', 'name', [host.name for host in hosts], {})
+    hosts = _with_shares(hosts, given.get('shared', {}))
     below = {host.name: {one.name for one in host.providers} for host in hosts}
     servers: list[model.Server] = []
     run_times: dict[str, int] = {}
@@ -302,11 +304,55 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
 def using(hosts: Iterable[model.Host], servers: Sequence[model.Server]
           ) -> list[model.Host]:
     """The same hosts, on which nobody but these servers uses anything."""
-    used = _usage(servers)
+    hosts, used = list(hosts), _usage(servers)
+    shared = _of_shared(hosts, used)
     return [dataclasses.replace(
         host, used=used[host.name][model.OWN], providers=tuple(
-            dataclasses.replace(one, used=used[host.name][one.name])
+            dataclasses.replace(one, used=shared[one.name] if one.shared
+                                else used[host.name][one.name])
             for one in host.providers)) for host in hosts]
+
+
+def _of_shared(hosts: Iterable[model.Host],
+               used: Mapping[str, Mapping[str, collections.Counter[str]]]
+               ) -> dict[str, collections.Counter[str]]:
+    """What the servers of all hosts use of providers that share.
+
+    :param used: by host and provider
+    """
+    found: dict[str, collections.Counter[str]] = collections.defaultdict(
+        collections.Counter)
+    for host in hosts:
+        for one in host.providers:
+            if one.shared:
+                found[one.name].update(used[host.name][one.name])
+    return found
+
+
+def _with_shares(hosts: Iterable[model.Host],
+                 shared: Mapping[str, Mapping[str, Any]]) -> list[model.Host]:
+    """Hosts with the providers that share with them.
+
+    :param shared: the values of each provider, by its name
+    :raises BadInput: if there is no such host, or if it has another provider
+        of the name
+    """
+    found = {host.name: host for host in hosts}
+    for name, values in shared.items():
+        provider = model.Provider(name, shared=True, **{
+            key: value for key, value in values.items() if key != 'hosts'})
+        for at, with_whom in enumerate(values['hosts']):
+            host = found.get(with_whom)
+            if host is None:
+                raise BadInput(f'shared.{name}.hosts[{at}]',
+                               f'there is no host "{with_whom}"')
+            if any(one.name == name for one in host.providers):
+                raise BadInput(f'shared.{name}.hosts[{at}]', f'the host '
+                               f'"{with_whom}" has a provider "{name}" '
+                               'already')
+            found[with_whom] = dataclasses.replace(
+                host, providers=(*host.providers, provider))
+    return list(found.values())
 
 
 def to_document(cloud: Snapshot) -> dict[str, Any]:
@@ -321,6 +367,11 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
         return ({'run_time': cloud.run_times[uuid]}
                 if uuid in cloud.run_times else {})
 
+    shared: dict[str, tuple[model.Provider, list[str]]] = {}
+    for host in cloud.hosts:
+        for one in host.providers:
+            if one.shared:
+                shared.setdefault(one.name, (one, []))[1].append(host.name)
     return {
         'now': _written(cloud.now),
         'options': _differing(cloud.options, model.Options()),
@@ -328,12 +379,15 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
             'name': host.name,
             **_differing(host, model.Host(host.name, {}),
                          'aggregates', 'traits', 'disabled'),
-            **({'providers': {one.name: {
-                **_differing(one, model.Provider('', {}), 'traits'),
-                'inventory': _of_inventory(one.inventory)}
-                for one in host.providers}} if host.providers else {}),
+            **({'providers': {one.name: _of_provider(one) for one in below}}
+               if (below := [one for one in host.providers if not one.shared])
+               else {}),
             'inventory': _of_inventory(host.inventory)}
             for host in cloud.hosts],
+        **({'shared': {
+            name: _of_provider(one) | {'hosts': hosts}
+            for name, (one, hosts) in sorted(shared.items())}}
+            if shared else {}),
         'servers': [{
             'id': server.id, 'host': server.host,
             'resources': dict(server.resources),
@@ -351,6 +405,11 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
                if cloud.refusals.get(waiting.shape) else {}),
             **course(waiting.id)}
             for waiting in cloud.waiting]}
+
+
+def _of_provider(one: model.Provider) -> dict[str, Any]:
+    return {**_differing(one, model.Provider('', {}), 'traits', 'aggregates'),
+            'inventory': _of_inventory(one.inventory)}
 
 
 def _of_inventory(inventory: Mapping[str, model.Inventory]) -> dict[str, Any]:
@@ -389,9 +448,9 @@ def of_shape(shape: model.Shape) -> dict[str, Any]:
 def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
     """The same document, with hashes for IDs and names.
 
-    IDs and names of servers, projects, users, flavors, hosts and aggregates
-    are replaced, each by the same hash wherever it stands. Traits and resource
-    classes stay.
+    IDs and names of servers, projects, users, flavors, hosts, providers and
+    aggregates are replaced, each by the same hash wherever it stands. Traits
+    and resource classes stay.
 
     :param document: of :func:`to_document`
     :param key: a secret without which a hash cannot be guessed; files that
@@ -417,7 +476,12 @@ def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
             other(name): value for name, value in by_name.items()},
         'refused_by': lambda by_host: {
             other(host): name for host, name in by_host.items()}}
-    return document | {
+    shared = {other(name): value | {
+        'hosts': list(map(other, value['hosts'])),
+        **({'aggregates': sorted(map(other, value['aggregates']))}
+           if 'aggregates' in value else {})}
+        for name, value in document.get('shared', {}).items()}
+    return document | ({'shared': shared} if shared else {}) | {
         items: [{name: hide[name](value) if name in hide else value
                  for name, value in item.items()} for item in document[items]]
         for items in ('hosts', 'servers', 'waiting')}
@@ -440,10 +504,18 @@ def _written(value: Any) -> Any:
 
 
 def _others(cloud: Snapshot) -> list[model.Server]:
-    """For each host a server with what the others on it do not explain."""
+    """For each host a server with what other servers do not explain."""
     result = []
     explained = _usage(cloud.servers)
+    # One host stands for all that a provider shares with.
+    of_shared = _of_shared(cloud.hosts, explained)
+    seen: set[str] = set()
     for host in cloud.hosts:
+        for one in host.providers:
+            if one.shared:
+                explained[host.name][one.name] = collections.Counter(
+                    one.used if one.name in seen else of_shared[one.name])
+                seen.add(one.name)
         rest = {name: left for name, used in (
             (model.OWN, host.used),
             *((one.name, one.used) for one in host.providers))
@@ -699,6 +771,10 @@ def _providers(value: Any, path: str) -> tuple[model.Provider, ...]:
             value, path).items())
 
 
+def _shared(value: Any, path: str) -> dict[str, Any]:
+    return _object(value, path, _SHARED, ('inventory', 'hosts'))
+
+
 def _group(value: Any, path: str) -> model.Group:
     group = model.Group.of(**_object(value, path, _GROUP, ('resources',)))
     if not group.resources:
@@ -803,6 +879,8 @@ _INVENTORY: Table = {
     'total': _count(), 'reserved': _count(), 'allocation_ratio': _ratio,
     'min_unit': _count(1), 'max_unit': _count(1), 'step_size': _count(1)}
 _PROVIDER: Table = {'inventory': _dict_of(_inventory), 'traits': _NAMES}
+_SHARED: Table = {**_PROVIDER, 'aggregates': _NAMES,
+                  'hosts': _list_of(_name)}
 _HOST: Table = {
     'name': _name, **_PROVIDER, 'aggregates': _NAMES, 'disabled': _flag,
     'providers': _providers}

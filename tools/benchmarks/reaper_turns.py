@@ -170,9 +170,9 @@ class Placement:
         self._count()
         return set()
 
-    def shared(self, hosts):
+    def read_sharing(self, hosts):
         self._count()
-        return set()
+        return []
 
     def consumer(self, uuid):
         self._count()

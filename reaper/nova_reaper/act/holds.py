@@ -34,7 +34,10 @@ def allocation(server: nova.NovaServer, provider: str,
         this one had of it is taken out
     """
     amounts = {provider: shapes.resources(server)}
-    for name, amount in shapes.scarce(server.flavor).items():
+    own = taken.get(provider, {})
+    others = {name: amount for name, amount in amounts[provider].items()
+              if name not in own}
+    for name, amount in (others | shapes.scarce(server.flavor)).items():
         for uuid, left in taken.items():
             part = min(amount, left.get(name, 0))
             if uuid != provider and part:
@@ -82,7 +85,7 @@ def place(request: model.Shape, tree: Sequence[placement.Provider],
           ) -> placement.Amounts | None:
     """What each provider of a host gives for a request.
 
-    :param tree: the host's own provider and those below
+    :param tree: the host's own provider, those below and those that share
     :param victims: IDs of the servers that count as gone
     :param held: the amounts that are held for the request already
     :returns: None if there is not room enough
@@ -92,8 +95,8 @@ def place(request: model.Shape, tree: Sequence[placement.Provider],
         one.uuid, one.inventory, model.total(
             one.free, held.get(one.uuid, {}), *(
                 one.consumers[uuid].resources for uuid in gone
-                if uuid in one.consumers)), one.traits)
-        for one in tree]), None)
+                if uuid in one.consumers)), one.traits, one.shared,
+        one.aggregates) for one in tree]), None)
     return None if way is None else ways.by_provider(way)
 
 

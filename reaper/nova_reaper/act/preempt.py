@@ -116,7 +116,7 @@ class Preempt:
         """The providers that may give something, the host's own first."""
         if current.waiting.shape.spread is None:
             return [self._placement.provider(current.provider)]
-        return self._placement.tree(current.provider)
+        return self._placement.tree(current.provider, _ids(current.left))
 
     def _needed(self, current: Attempt, tree: Sequence[placement.Provider],
                 request: model.Shape) -> tuple[Victim, ...] | None:

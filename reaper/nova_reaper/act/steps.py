@@ -120,10 +120,13 @@ class Actor(preempt.Preempt):
             # The part that was held before the victims ended is in the way.
             self._holds.release(current.id, current.provider)
             current = current.but(held=None)
+        shape = current.waiting.shape
         for request in current.requests:
             try:
                 amounts = self._placement.candidate(
-                    request, current.provider, current.waiting.shape.elsewhere)
+                    request, current.provider,
+                    shape.elsewhere | self._placement.shared.intersection(
+                        shape.amounts))
             except rest.BadRequest as error:
                 LOG.warning('Placement refuses what server %s asks for: %s',
                             current.id, error)

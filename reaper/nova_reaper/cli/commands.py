@@ -5,6 +5,7 @@
 import argparse
 from collections.abc import Sequence
 from concurrent import futures
+import dataclasses
 import functools
 import getpass
 import json
@@ -256,7 +257,10 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
             *servers, *source.preemptible.values())}
     return simulate.Snapshot(
         now=timeutils.utcnow(True), options=reaper_conf.options(conf),
-        hosts=[view.host for view in views],
+        hosts=[dataclasses.replace(view.host, providers=tuple(
+            dataclasses.replace(one, used=source.used_of(one.name))
+            if one.shared else one for one in view.host.providers))
+            for view in views],
         servers=[server for view in views for server in view.servers],
         waiting=[shapes.waiting(server, answers[server.id],
                                 source.properties.get(server.project, {}))

@@ -70,13 +70,21 @@ class Share:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider: what it has, and who has what of it."""
+    """A provider: what it has, and who has what of it.
+
+    :ivar consumers: by their IDs; of a provider that shares some, and as ''
+        all others together
+    :ivar shared: whether it shares with hosts
+    :ivar aggregates: those that a provider that shares is in
+    """
 
     uuid: str
     generation: int
     inventory: Mapping[str, model.Inventory]
     consumers: Mapping[str, Share]
     traits: frozenset[str] = frozenset()
+    shared: bool = False
+    aggregates: frozenset[str] = frozenset()
 
     @property
     def used(self) -> dict[str, int]:
@@ -101,10 +109,25 @@ class Client(rest.Client):
 
 
 class Placement:
-    """Placement, as far as the reaper needs it."""
+    """Placement, as far as the reaper needs it.
+
+    :ivar sharing: UUIDs of the providers that share, as of the last time that
+        all were read
+    :ivar shared: the resource classes of these
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.sharing: frozenset[str] = frozenset()
+        self.shared: frozenset[str] = frozenset()
+
+    def _inventory(self, uuid: str) -> dict[str, model.Inventory]:
+        answer = self.client.request(
+            'GET', f'/resource_providers/{uuid}/inventories')
+        fields = [field.name for field in dataclasses.fields(model.Inventory)]
+        return {name: model.Inventory(**{field: item[field]
+                                         for field in fields})
+                for name, item in answer['inventories'].items()}
 
     def provider(self, uuid: str, inventory: Mapping[str, model.Inventory] |
                  None = None) -> Provider:
@@ -113,15 +136,10 @@ class Placement:
         :param inventory: what is known of it and not asked for again
         :raises: rest.NotFound if it is gone
         """
+        if uuid in self.sharing:
+            return self._shared(uuid)
         if inventory is None:
-            answer = self.client.request(
-                'GET', f'/resource_providers/{uuid}/inventories')
-            fields = [field.name
-                      for field in dataclasses.fields(model.Inventory)]
-            inventory = {
-                name: model.Inventory(**{field: item[field]
-                                         for field in fields})
-                for name, item in answer['inventories'].items()}
+            inventory = self._inventory(uuid)
         allocations = self.client.request(
             'GET', f'/resource_providers/{uuid}/allocations')
         return Provider(
@@ -130,17 +148,59 @@ class Placement:
                              item.get('consumer_generation'))
              for consumer, item in allocations['allocations'].items()})
 
-    def tree(self, uuid: str) -> list[Provider]:
-        """A host's own provider and those below, with their traits.
+    def used(self, uuid: str) -> dict[str, int]:
+        """What all consumers of a provider have together.
 
+        :raises: rest.NotFound if it is gone
+        """
+        return dict(self.client.request(
+            'GET', f'/resource_providers/{uuid}/usages')['usages'])
+
+    def _aggregates(self, uuid: str) -> frozenset[str]:
+        return frozenset(self.client.request(
+            'GET', f'/resource_providers/{uuid}/aggregates')['aggregates'])
+
+    def _shared(self, uuid: str, consumers: Iterable[str] = ()) -> Provider:
+        """A provider that shares, without a list of its many consumers.
+
+        :param consumers: IDs of the consumers of which it is to say what they
+            have
+        """
+        usages = self.client.request(
+            'GET', f'/resource_providers/{uuid}/usages')
+        shares = {consumer: Share(resources, None) for consumer in consumers
+                  if (resources := self.consumer(consumer).amounts.get(uuid))}
+        rest = collections.Counter[str](usages['usages'])
+        for share in shares.values():
+            rest.subtract(share.resources)
+        return Provider(
+            uuid, usages['resource_provider_generation'],
+            self._inventory(uuid), {**shares, '': Share(dict(rest), None)},
+            self.traits(uuid), True, self._aggregates(uuid))
+
+    def tree(self, uuid: str, consumers: Collection[str] = ()
+             ) -> list[Provider]:
+        """A host's own provider, those below and those that share with it.
+
+        :param consumers: IDs of those of which it is to be known what they
+            have of providers that share
+        :returns: the host's own first, all with their traits
         :raises: rest.NotFound if one of them is gone
         """
         answer = self.client.request('GET', rest.with_query(
             '/resource_providers', in_tree=uuid))
         below = {item['uuid'] for item in answer['resource_providers']}
-        return [dataclasses.replace(self.provider(one),
+        tree = [dataclasses.replace(self.provider(one),
                                     traits=self.traits(one))
                 for one in (uuid, *sorted(below - {uuid}))]
+        # Nova takes a hold only if the host's own provider is in an aggregate
+        # of the provider that shares.
+        aggregates = self._aggregates(uuid) if self.sharing else ()
+        shares = self.providers(
+            required=SHARES, member_of='in:' + ','.join(sorted(aggregates))
+            ) if aggregates else set()
+        return tree + [self._shared(one, consumers)
+                       for one in sorted(self.sharing & shares - below)]
 
     def traits(self, uuid: str) -> frozenset[str]:
         """The traits of a provider."""
@@ -180,19 +240,34 @@ class Placement:
                         INSTANCE if kind == 'unknown' else kind,
                         answer['consumer_generation'])
 
-    def shared(self, hosts: Collection[str]) -> set[str]:
-        """The resource classes that sharing providers have.
+    def read_sharing(self, hosts: Collection[str]
+                     ) -> list[tuple[Provider, set[str]]]:
+        """The providers that share what they have.
 
         :param hosts: UUIDs of the providers of hosts, which do not count
+        :returns: each with the UUIDs of the hosts that it shares with
         """
-        found: set[str] = set()
-        for uuid in self.providers(required=SHARES) - set(hosts):
+        found = []
+        for item in self.client.request('GET', rest.with_query(
+                '/resource_providers', required=SHARES))['resource_providers']:
+            if item['uuid'] in hosts:
+                continue
             try:
-                found |= self.client.request(
-                    'GET', f'/resource_providers/{uuid}/inventories')[
-                        'inventories'].keys()
+                one = self._shared(item['uuid'])
             except rest.NotFound:
                 continue
+            # A host that has the provider in its own tree does not know what
+            # other hosts use of it.
+            with_whom = self.client.request('GET', rest.with_query(
+                '/resource_providers', member_of='in:' + ','.join(
+                    sorted(one.aggregates))))['resource_providers'] if (
+                one.aggregates and
+                item['root_provider_uuid'] not in hosts) else []
+            found.append((one, {other['root_provider_uuid']
+                                for other in with_whom}.intersection(hosts)))
+        self.sharing = frozenset(one.uuid for one, some in found if some)
+        self.shared = frozenset().union(*(
+            one.inventory for one, some in found if some))
         return found
 
     def candidate(self, query: str, provider: str,

@@ -604,14 +604,30 @@ class Need:
         return np.maximum(self.amount - self.free, 0)
 
 
+@dataclasses.dataclass(slots=True)
+class _Share:
+    """A provider that shares what it has with hosts.
+
+    :ivar used: what all its consumers have
+    :ivar node: the provider with what is left of it, plans counted
+    :ivar rows: whether it shares with the host of a row
+    """
+
+    provider: model.Provider
+    used: Mapping[str, int]
+    node: ways.Node
+    rows: Bools
+
+
 class Index:
     """Hosts, their room and their preemptible servers.
 
     A host has what its own provider has. Of what a shape may get elsewhere a
     host that has none is no worse than another: only Placement knows. Of a
-    class that providers below the host have, too, the arrays have the sum: no
-    host has more room for a shape than that. Whether a single provider has
-    enough is looked at only where the sums are enough.
+    class that providers below the host, or providers that share with it, have,
+    too, the arrays have the sum: no host has more room for a shape than that.
+    Whether a single provider has enough is looked at only where the sums are
+    enough and several providers have one class.
 
     Arrays have one element for each row; a row is a host, or empty.
 
@@ -619,6 +635,10 @@ class Index:
     :ivar version: grows with every change
     :ivar changed: the version at which each host changed last
     :ivar known: whether there is a host
+    :ivar single: whether no class is that of two providers of the host, so
+        that the sums say all of the room
+    :ivar grown: by resource class, the least that a provider that shares had
+        left before it got more, until somebody takes note
     :ivar capacity: by resource class, Placement's; NONE without inventory
     :ivar free: by resource class, capacity without what is used and planned;
         negative on a host that has more than its capacity
@@ -642,6 +662,8 @@ class Index:
         self.changed = np.zeros(_ROWS, np.int64)
         self.known = np.zeros(_ROWS, np.bool_)
         self.enabled = np.zeros(_ROWS, np.bool_)
+        self.single = np.ones(_ROWS, np.bool_)
+        self.grown: dict[str, int] = {}
         self.capacity: list[Ints] = []
         self.free: list[Ints] = []
         self.endable: list[Ints] = []
@@ -650,15 +672,22 @@ class Index:
         self._least: list[Ints] = []
         self._most: list[Ints] = []
         self._step: list[Ints] = []
+        # How many providers of a host have a class.
+        self._owners: list[Ints] = []
         # Lists of one array for each resource class, and the value that an
         # array has in empty rows.
         self._columns = (
             (self.capacity, NONE), (self.free, NONE), (self.endable, 0),
             (self.largest, 0), (self._least, 1), (self._most, model.MAX_INT),
-            (self._step, 1))
+            (self._step, 1), (self._owners, 0))
         self._empty_rows = list(range(_ROWS - 1, -1, -1))
-        # By row the providers of hosts that have some below their own.
+        # By row the providers of hosts that have several, without those that
+        # share, which stand by their names.
         self._nodes: dict[int, list[ways.Node]] = {}
+        self._shares: dict[str, _Share] = {}
+        # A number that hosts share whose providers are alike when empty.
+        self._kind_of = np.zeros(_ROWS, np.int64)
+        self._kinds: dict[object, int] = {}
         self._plans_of: dict[str, dict[str, Plan]] = {}
         self._members: dict[tuple[str, str], Bools] = {}
         # What fits() found, until a host changes otherwise than in its room;
@@ -688,11 +717,25 @@ class Index:
         before = self.hosts[row]
         self.hosts[row] = host
         self.exclusions.put(row, before, host)
+        self._put_shares(row, before, host)
         if before is None or _when_empty(before) != _when_empty(host):
             self._put_fit(row, host)
         self.enabled[row] = not host.disabled
         self._put_room(row, servers)
+        if host.name in self._plans_of:
+            # The victims of plans may be others by now.
+            self._count_shares()
         return row
+
+    def share(self, name: str, used: Mapping[str, int]) -> None:
+        """Say anew what is used of a provider that shares with hosts.
+
+        Until then that is what the first of its hosts has said.
+        """
+        share = self._shares.get(name)
+        if share is not None and share.used != used:
+            share.used = used
+            self._count_share(share)
 
     def remove(self, name: str) -> None:
         """Forget a host, if it is known."""
@@ -829,21 +872,37 @@ class Index:
                  gone: Bools | None = None, empty: bool = False) -> Bools:
         """Those of some rows where single providers have room for a shape.
 
-        :param rows: whether the sums are enough, from the first row on
+        :param rows: whether the sums are enough, from the first row on, and
+            whether the hosts could take the shape if they were empty
         :param gone: of the slots, whether their servers count as gone
-        :param empty: whether all servers do
+        :param empty: whether all servers do; then it does not matter whether
+            the hosts could take the shape
         """
         if shape.spread is not None:
-            for at in np.flatnonzero(rows):
-                row = first + int(at)
+            where = slice(first, first + len(rows))
+            closer = ~self.single[where]
+            if empty and (shape.groups or shape.spread.required):
+                closer[:] = True
+            for share in self._shares.values() if empty else ():
+                if not ways.admits(shape, share.provider):
+                    closer |= share.rows[where]
+            # Hosts that are alike when they are empty are looked at once.
+            known: dict[int, bool] = {}
+            for at in np.flatnonzero(rows & closer).tolist():
+                row = first + at
+                kind = int(self._kind_of[row])
+                if empty and kind in known:
+                    rows[at] = known[kind]
+                    continue
                 where = self.slots.segment(row)
                 nodes = self.nodes(row, () if gone is None else [
                     server for server, is_gone in zip(
                         self.slots.servers[where], gone[where])
                     if is_gone and server], empty)
                 steps = iter(range(ways.STEPS))
-                rows[at] = any(True for _ in ways.find(shape, nodes, steps)
-                               ) or empty and not any(True for _ in steps)
+                rows[at] = known[kind] = any(
+                    True for _ in ways.find(shape, nodes, steps)
+                    ) or empty and not any(True for _ in steps)
         return rows
 
     def nodes(self, row: int, gone: Iterable[model.Server] = (),
@@ -859,6 +918,8 @@ class Index:
             model.OWN, host.inventory, {
                 name: int(self.free[self.classes[name]][row])
                 for name in host.inventory}, host.traits)]
+        nodes = nodes + [self._shares[one.name].node
+                         for one in host.providers if one.shared]
         if empty:
             return [dataclasses.replace(node, left={
                 name: item.capacity for name, item in node.inventory.items()})
@@ -888,8 +949,14 @@ class Index:
 
     def totals(self) -> dict[str, int]:
         """The capacity of all hosts, by resource class."""
-        return {name: int(np.maximum(self.capacity[column], 0).sum())
-                for name, column in self.classes.items()}
+        totals = {name: int(np.maximum(self.capacity[column], 0).sum())
+                  for name, column in self.classes.items()}
+        for share in self._shares.values():
+            # What several hosts share is there once.
+            more = max(int(share.rows.sum()) - 1, 0)
+            for name, item in share.provider.inventory.items():
+                totals[name] -= more * max(item.capacity, 0)
+        return totals
 
     def _fits(self, shape: model.Shape, rows: slice) -> Bools:
         fits = self.known[rows].copy()
@@ -931,9 +998,16 @@ class Index:
 
     def _put_fit(self, row: int, host: model.Host) -> None:
         below = host.below
+        self._kind_of[row] = self._kinds.setdefault(tuple(
+            (frozenset(one.inventory.items()), one.traits, one.shared and (
+                one.aggregates)) for one in (
+                    model.Provider('', host.inventory, traits=host.traits),
+                    *host.providers)), len(self._kinds))
         for name, column in self.classes.items():
-            inventory = (_all_of(host, name) if name in below
-                         else host.inventory.get(name))
+            items = _all_of(host, name) if name in below else [
+                host.inventory[name]] if name in host.inventory else []
+            inventory = _as_one(items)
+            self._owners[column][row] = len(items)
             self.capacity[column][row] = (
                 NONE if inventory is None
                 else min(inventory.capacity, _MOST))
@@ -950,6 +1024,7 @@ class Index:
         row = self.rows.get(name)
         if row is not None:
             self._put_room(row, self.slots.of_host(row))
+        self._count_shares()
 
     def _put_room(self, row: int, servers: Collection[model.Server]) -> None:
         host = self.hosts[row]
@@ -961,6 +1036,7 @@ class Index:
         used = _used(model.OWN, host.used, plans, going)
         where = self.slots.segment(row)
         self._nodes.pop(row, None)
+        self.single[row] = _is_single(host, servers)
         sums = self._put_nodes(
             row, host, used, plans, going) if host.providers else {}
         for name, column in self.classes.items():
@@ -980,20 +1056,82 @@ class Index:
     def _put_nodes(self, row: int, host: model.Host, own: Mapping[str, int],
                    plans: Collection[Plan], going: Sequence[model.Server]
                    ) -> dict[str, int]:
-        """Say what providers have left of a host with some below its own.
+        """Say what providers have left of a host with several.
 
         :param own: what is used of the host's own provider
         :returns: the sums of what they have left of the classes that
-            providers below have; one that is overcommitted has nothing left
+            others than its own have; of several providers that have a class
+            one that is overcommitted has nothing left
         """
         self._nodes[row] = nodes = [_node(
             model.OWN, host.inventory, own, host.traits)]
         for one in host.providers:
-            nodes.append(_node(
-                one.name, one.inventory,
-                _used(one.name, one.used, plans, going), one.traits))
-        return {name: sum(max(node.left.get(name, 0), 0) for node in nodes)
-                for node in nodes[1:] for name in node.inventory}
+            if not one.shared:
+                nodes.append(_node(
+                    one.name, one.inventory,
+                    _used(one.name, one.used, plans, going), one.traits))
+        left: dict[str, list[int]] = {}
+        below = host.below
+        for node in self.nodes(row):
+            for name, amount in node.left.items():
+                left.setdefault(name, []).append(amount)
+        return {name: amounts[0] if len(amounts) == 1 else
+                sum(max(amount, 0) for amount in amounts)
+                for name, amounts in left.items() if name in below}
+
+    def _put_shares(self, row: int, before: model.Host | None,
+                    host: model.Host) -> None:
+        """Say which providers share with a host."""
+        for one in before.providers if before else ():
+            if one.shared:
+                self._shares[one.name].rows[row] = False
+        for one in host.providers:
+            if one.shared:
+                share = self._shares.get(one.name)
+                if share is None:
+                    share = self._shares[one.name] = _Share(
+                        one, one.used, ways.Node(one.name, {}, {}),
+                        np.zeros(len(self.hosts), np.bool_))
+                share.rows[row] = True
+                if share.provider != one or not share.node.inventory:
+                    share.provider = one
+                    self._count_share(share)
+
+    def _count_shares(self) -> None:
+        for share in self._shares.values():
+            self._count_share(share)
+
+    def _count_share(self, share: _Share) -> None:
+        """Find out again what is left of a provider that shares."""
+        one, before = share.provider, share.node.left
+        plans = self.plans.values()
+        going = [server for plan in plans for victim in plan.victims
+                 if (server := self.slots.find(victim))]
+        share.node = dataclasses.replace(
+            _node(one.name, one.inventory, _used(
+                one.name, share.used, plans, going), one.traits),
+            shared=True, aggregates=one.aggregates)
+        for name, left in share.node.left.items():
+            # The rooms of hosts are counted with what was left before.
+            old = before.get(name, left)
+            if left == old:
+                continue
+            column = self._column(name)
+            owners, free = self._owners[column], self.free[column]
+            free[share.rows & (owners == 1)] += left - old
+            free[share.rows & (owners > 1)] += max(left, 0) - max(old, 0)
+            self.version += 1
+            if left > old:
+                self.grown[name] = min(self.grown.get(name, old), old)
+
+    def take_grown(self) -> Mapping[str, int]:
+        """What became of providers that share since the last call.
+
+        :returns: by resource class, the least that one of them had left before
+            it got more
+        """
+        grown, self.grown = self.grown, {}
+        return grown
 
     def _add_row(self, name: str) -> int:
         if not self._empty_rows:
@@ -1003,6 +1141,10 @@ class Index:
             self.changed = wider(self.changed, 2 * size)
             self.known = wider(self.known, 2 * size)
             self.enabled = wider(self.enabled, 2 * size)
+            self.single = wider(self.single, 2 * size, True)
+            self._kind_of = wider(self._kind_of, 2 * size)
+            for share in self._shares.values():
+                share.rows = wider(share.rows, 2 * size)
             for columns, fill in self._columns:
                 columns[:] = [wider(array, 2 * size, fill)
                               for array in columns]
@@ -1031,7 +1173,23 @@ class Index:
 def _when_empty(host: model.Host) -> object:
     """All of a host that decides on whether it could take a shape if empty."""
     return (host.inventory, host.traits, host.aggregates, [
-        (one.name, one.inventory, one.traits) for one in host.providers])
+        (one.name, one.inventory, one.traits, one.aggregates)
+        for one in host.providers])
+
+
+def _is_single(host: model.Host, servers: Iterable[model.Server]) -> bool:
+    """Whether each class is that of one provider, where its servers have it.
+    """
+    owner: dict[str, str] = {}
+    for provider in (model.Provider(model.OWN, host.inventory),
+                     *host.providers) if host.providers else ():
+        for name in provider.inventory:
+            if owner.setdefault(name, provider.name) != provider.name:
+                return False
+    return not owner or all(
+        owner.get(name, provider) == provider for server in servers
+        for provider in (model.OWN, *server.providers)
+        for name in server.of(provider))
 
 
 def _used(provider: str, used: Mapping[str, int], plans: Iterable[Plan],
@@ -1051,11 +1209,17 @@ def _node(name: str, inventory: Mapping[str, model.Inventory],
         for key, item in inventory.items()}, traits)
 
 
-def _all_of(host: model.Host, name: str) -> model.Inventory:
-    """What all providers of a host have of a class, as if they were one."""
-    items = [inventory[name] for inventory in (
+def _all_of(host: model.Host, name: str) -> list[model.Inventory]:
+    """What each provider of a host has of a class."""
+    return [inventory[name] for inventory in (
         host.inventory, *(one.inventory for one in host.providers))
         if name in inventory]
+
+
+def _as_one(items: Sequence[model.Inventory]) -> model.Inventory | None:
+    """What several providers have of a class, as if they were one."""
+    if len(items) < 2:
+        return items[0] if items else None
     return model.Inventory(
         sum(max(item.capacity, 0) for item in items),
         min_unit=min(item.min_unit for item in items))

@@ -150,15 +150,21 @@ class Inventory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider below that of a host, such as a GPU.
+    """A provider below that of a host, such as a GPU, or one that shares.
 
-    :ivar name: no other provider below the host has the name
+    :ivar name: no other provider of the host has the name; a provider that
+        shares has the same name on all hosts
+    :ivar shared: whether it shares what it has with several hosts
+    :ivar aggregates: of a provider that shares, what ``member_of`` of a
+        request is compared with
     """
 
     name: str
     inventory: Mapping[str, Inventory]
     used: Mapping[str, int] = dataclasses.field(default_factory=dict)
     traits: frozenset[str] = frozenset()
+    shared: bool = False
+    aggregates: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,7 +177,8 @@ class Host:
     :ivar aggregates: what ``member_of`` of a request is compared with
     :ivar disabled: whether its service is disabled, forced down or not up
     :ivar generation: the provider's, None where there is none
-    :ivar providers: the providers below its own, as far as they are looked at
+    :ivar providers: the providers below its own, as far as they are looked at,
+        and those that share with the host
     """
 
     name: str
@@ -186,7 +193,7 @@ class Host:
 
     @property
     def below(self) -> set[str]:
-        """The resource classes that providers below its own have."""
+        """The resource classes that providers besides its own have."""
         return {name for one in self.providers for name in one.inventory}
 
 
@@ -196,8 +203,8 @@ class Server:
 
     :ivar host: the name of its host
     :ivar resources: what it has allocated there of the host's own provider
-    :ivar providers: what it has of others, by the name of the provider below
-        the host; UNKNOWN where it is not known which
+    :ivar providers: what it has of others, by the name of the provider of the
+        host; UNKNOWN where it is not known which
     :ivar devices: how many PCI devices its flavor asks for, by alias, which
         Placement does not know of
     :ivar preemptible: whether the operator's flavor says that it may be ended

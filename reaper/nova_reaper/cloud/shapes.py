@@ -488,13 +488,16 @@ class Shapes:
 
     def ask(self, server: nova.NovaServer, hosts: Mapping[str, str],
             classes: Collection[str], shared: Collection[str] = (),
-            below: Collection[str] = ()) -> Answer:
+            below: Collection[str] = (), beside: Collection[str] = ()
+            ) -> Answer:
         """Ask Nova for a server's shape.
 
         :param hosts: names of hosts by the UUID of their provider
         :param classes: the resource classes that some host has
-        :param shared: the resource classes that sharing providers have
+        :param shared: the resource classes of sharing providers of which it is
+            not known which hosts they share with
         :param below: the resource classes that providers below hosts' have
+        :param beside: the resource classes of the other sharing providers
         :raises: rest.NotFound, rest.Conflict if it waits no more
         """
         key, asked_at = self.key(server), time.monotonic()
@@ -503,9 +506,11 @@ class Shapes:
             pending = self._nova.pending(server.id, list(hosts.values())[:1])
         # Where the scheduler cannot be asked, the flavor has to do.
         requests = pending and pending.requests or (query(server),)
-        asked = [shape(request, key, hosts, below) for request in requests]
+        asked = [shape(request, key, hosts, {*below, *beside})
+                 for request in requests]
         is_below = any(
-            one.spread or one.amounts.keys() - OWN - {*classes, *shared}
+            one.groups or one.spread and not one.amounts.keys().isdisjoint(
+                below) or one.amounts.keys() - OWN - {*classes, *shared}
             for one in asked)
         others = [elsewhere(one, classes, shared) for one in asked]
         if others != asked and not (
@@ -608,8 +613,10 @@ def answer_for(server: nova.NovaServer, request: str,
 
     :param request: a query for Placement
     :param classes: the resource classes that some host has
-    :param shared: the resource classes that sharing providers have
-    :param below: the resource classes that providers below hosts' have
+    :param shared: the resource classes of sharing providers of which it is
+        not known which hosts they share with
+    :param below: the resource classes that providers below hosts' have, and
+        those of the other sharing providers
     """
     made = elsewhere(shape(request, UNSAVED, {}, below), classes, shared)
     return Answer(dataclasses.replace(made, devices=tuple(sorted(

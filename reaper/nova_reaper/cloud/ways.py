@@ -2,10 +2,12 @@
 
 """Which provider of a host gives what of a request, as Placement decides it.
 
-A host has its own provider and may have others below, such as GPUs. A request
-group takes all that it asks for from a single provider. Of what is asked for
-without a group each resource class may come from another provider; the
-providers that give something of it have to have its traits together.
+A host has its own provider and may have others below, such as GPUs, and
+others that share with the host. A request group takes all that it asks for
+from a single provider. Of what is asked for without a group each resource
+class may come from another provider; the providers that give something of it
+have to have its traits together, and those of them that share have to be in
+its aggregates.
 """
 
 from collections.abc import Iterator
@@ -29,12 +31,16 @@ class Node:
     """A provider of a host.
 
     :ivar left: how much may be allocated of each resource class
+    :ivar shared: whether it shares with other hosts, too
+    :ivar aggregates: those that a provider that shares is in
     """
 
     name: str
     inventory: Mapping[str, model.Inventory]
     left: Mapping[str, int]
     traits: frozenset[str] = frozenset()
+    shared: bool = False
+    aggregates: frozenset[str] = frozenset()
 
 
 def find(shape: model.Shape, nodes: Sequence[Node],
@@ -94,6 +100,7 @@ def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
     for at, _step in zip(range(begin, len(nodes)), steps):
         node = nodes[at]
         if (alone and shape.isolate and at in others or
+                not alone and not admits(shape, node) or
                 not _have([node], part.required)):
             continue
         sums = {(at, name): taken.get((at, name), 0) + amount
@@ -115,10 +122,24 @@ def _gives(node: Node, name: str, amount: int, together: int) -> bool:
         amount >= item.min_unit and amount % item.step_size == 0)
 
 
+def admits(shape: model.Shape, node: Node | model.Provider) -> bool:
+    """Whether a provider may give something of what is in no group.
+
+    The aggregates of a host are those of all providers of its tree. A
+    provider that shares is in no host's tree.
+    """
+    return not node.shared or shape.host is None and _match(
+        node.aggregates, shape.member_of)
+
+
 def _have(nodes: Sequence[Node], required: frozenset[str]) -> bool:
     """Whether nodes have traits together, and none has one of the forbidden.
     """
-    traits = frozenset().union(*(node.traits for node in nodes))
+    return _match(frozenset().union(*(node.traits for node in nodes)),
+                  required)
+
+
+def _match(traits: frozenset[str], required: frozenset[str]) -> bool:
     for expression in required:
         names = expression.removeprefix('!')
         wanted = frozenset(names.removeprefix('in:').split(',')

@@ -229,10 +229,15 @@ class World:
         else:
             self.views[name] = view
             row = self.index.put(view.host, view.servers)
+            for one in view.host.providers:
+                if one.shared:
+                    self.index.share(one.name, self._reader.used_of(one.name))
             changed = not before or (before.host, before.servers) != (
                 view.host, view.servers)
         if changed or wake:
             self.queue.host_changed(self.index, row)
+        if self.index.grown:
+            self.queue.wake_short(self.index.take_grown())
         return changed
 
     def avoid(self, host: str, servers: Collection[str] | None,

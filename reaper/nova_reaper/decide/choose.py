@@ -111,7 +111,7 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
     if shape.fill_only:
         kind = ('was shelved for another' if waiting.shelved else
                 'is in ERROR since its build failed' if waiting.failed else
-                'needs more than the host\'s own provider')
+                'asks for what only Placement can judge')
         return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
                      f'that {kind}.')
     result = victims.find(scorers, demand, allowed & short, ends_left)

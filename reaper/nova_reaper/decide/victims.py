@@ -403,6 +403,10 @@ class Scorers:
         return [SCORERS[name](self, first)[0].tolist()
                 for name in self.options.scorers]
 
+    def order(self, sets: Sets) -> tuple[list[list[int]], int]:
+        """What is said of sets that are equal, and the first host."""
+        return self.cost(sets), int(sets.rows.min())
+
 
 SCORERS: Mapping[str, Callable[[Scorers, Sets], Ints]] = {
     'priority': Scorers.priority,
@@ -439,18 +443,28 @@ def find(scorers: Scorers, demand: model.Demand, rows: Bools,
         which that is limited
     :param rows: the hosts that may be looked at; none of them has room
     """
-    if demand.shape.spread is not None:
-        exact, found = True, None
-        # All of them together have to be enough, by the sums.
-        rows = rows & room_without(scorers.index, demand.shape,
-                                   _may_end(scorers, demand))
-        while found is None and rows.any():
-            index = _Ways(scorers.index, demand.shape, scorers.options, rows)
-            result = index.real(_Search(dataclasses.replace(
-                scorers, index=index), demand, index.known, left).run())
-            rows, found = index.left, result.sets
-            exact &= result.exact
-        return Result(found, exact and not rows.any())
+    if demand.shape.spread is None:
+        return _by_sums(scorers, demand, rows, left)
+    # All of them together have to be enough, by the sums.
+    rows = rows & room_without(scorers.index, demand.shape,
+                               _may_end(scorers, demand))
+    single = scorers.index.single
+    best, exact, found = _by_sums(scorers, demand, rows & single, left
+                                  ), True, None
+    rows &= ~single
+    while found is None and rows.any():
+        index = _Ways(scorers.index, demand.shape, scorers.options, rows)
+        result = index.real(_Search(dataclasses.replace(
+            scorers, index=index), demand, index.known, left).run())
+        rows, found = index.left, result.sets
+        exact &= result.exact
+    return Result(min(filter(None, (best.sets, found)), key=scorers.order,
+                      default=None), best.exact and exact and not rows.any())
+
+
+def _by_sums(scorers: Scorers, demand: model.Demand, rows: Bools,
+             left: Mapping[str, int]) -> Result:
+    """Find sets on hosts of which the sums say all, as find() does."""
     search = _Search(scorers, demand, rows, left)
     return search.run() if search.rows.any() else Result(None)
 
@@ -710,15 +724,12 @@ class _Search:
             chosen = self._chosen(may, rows & (at_least <= size))
             sets = self._of_size(chosen, size)
             if sets is not None and (
-                    found is None or self._cost(sets) < self._cost(found)):
+                    found is None or
+                    self.scorers.order(sets) < self.scorers.order(found)):
                 found = sets
                 if self.by_count:
                     break
         return found
-
-    def _cost(self, sets: Sets) -> tuple[list[list[int]], int]:
-        """What the scorers say of sets that are equal, and the first host."""
-        return self.scorers.cost(sets), int(sets.rows.min())
 
     def _best(self, sets: Sets) -> Sets | None:
         if not self.by_count and len(sets):

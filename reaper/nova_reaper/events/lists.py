@@ -440,7 +440,8 @@ class Lists:
         try:
             return self._shapes.ask(
                 server, self._reader.names_by_provider(), classes,
-                self._reader.shared, self._reader.below)
+                self._reader.shared, self._reader.below,
+                self._reader.beside)
         except (rest.NotFound, rest.Conflict):
             return None
 

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from concurrent import futures
 import dataclasses
 import datetime
@@ -39,6 +40,8 @@ AGAIN = 10.0
 # If a larger part of many hosts than one of so many cannot be read, Placement
 # is taken to have failed.
 SHARE = 10
+# Seconds for which it holds in a list what is used of a provider that shares.
+SHARED_AGE = 1.0
 # So many candidates of Placement's are many.
 MANY = 100
 GONE = ('DELETED', 'SOFT_DELETED')
@@ -85,7 +88,13 @@ class Reader:
         self._meanwhile: dict[str, nova.NovaServer | None] = {}
         self._returned_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
+        # The classes that providers share with no host that is known; by the
+        # UUID of a host the other providers that share with it; the classes
+        # of these; and what is used of them, with the time of the reading.
         self.shared: frozenset[str] = frozenset()
+        self.sharing: Mapping[str, Sequence[model.Provider]] = {}
+        self.beside: frozenset[str] = frozenset()
+        self._used: dict[str, tuple[float, Mapping[str, int]]] = {}
         # By the UUID of a host's own provider, the UUIDs of the providers
         # below, None as long as no server asks for anything below hosts; and
         # the resource classes that the providers below have.
@@ -282,16 +291,47 @@ class Reader:
         return [names[uuid] for uuid in learned if uuid in names]
 
     def read_shared(self, among: Mapping[str, nova.Hypervisor]) -> None:
-        """Which resource classes sharing providers have.
+        """Which providers share what with which hosts.
 
         :param among: all hosts, whose own providers are none
         """
+        read_at = time.monotonic()
         try:
-            self.shared = frozenset(self._placement.shared(
-                {item.uuid for item in among.values()}))
+            found = self._placement.read_sharing(
+                {item.uuid for item in among.values()})
         except rest.BadRequest:
             # This Placement does not know the trait of sharing providers.
-            self.shared = frozenset()
+            found = []
+        sharing: dict[str, list[model.Provider]] = {}
+        for one, hosts in sorted(found, key=lambda item: item[0].uuid):
+            made = model.Provider(one.uuid, one.inventory, {}, one.traits,
+                                  True, one.aggregates)
+            for host in hosts:
+                sharing.setdefault(host, []).append(made)
+        self.shared = frozenset().union(*(
+            one.inventory for one, hosts in found if not hosts))
+        self.sharing = sharing
+        self.beside = frozenset().union(*(
+            one.inventory for one, hosts in found if hosts))
+        self._used = {one.uuid: (read_at, one.used) for one, _ in found}
+
+    def used_of(self, provider: str) -> Mapping[str, int]:
+        """What was used of a provider that shares when it was read last."""
+        return self._used.get(provider, (0.0, {}))[1]
+
+    def _read_used(self, provider: str, before: float) -> None:
+        """Read what is used of a provider that shares.
+
+        :param before: it need not be read if it was read after this time
+        """
+        if self._used.get(provider, (0.0, {}))[0] >= before:
+            return
+        read_at = time.monotonic()
+        try:
+            self._used[provider] = read_at, self._placement.used(provider)
+        except rest.NotFound:
+            # The next list finds that it is gone.
+            self._used[provider] = read_at, self.used_of(provider)
 
     def read_trees(self, wanted: bool) -> None:
         """Which hosts have providers below their own.
@@ -344,6 +384,10 @@ class Reader:
         except rest.NotFound:
             return None
         below = self._read_below(hypervisor.uuid, before)
+        sharing = self.sharing.get(hypervisor.uuid, ())
+        for one in sharing:
+            # A list reads many hosts that share one provider.
+            self._read_used(one.name, read_at - SHARED_AGE * bool(among))
         traits, aggregates = self._having_of(hypervisor.uuid)
         with self._lock:
             there = [(self.preemptible[uuid], share) for uuid, share
@@ -352,16 +396,16 @@ class Reader:
         servers = tuple(
             self._server(server, name, share, {
                 one.uuid: one.consumers[server.id].resources
-                for one in below if server.id in one.consumers})
+                for one in below if server.id in one.consumers}, sharing)
             for server, share in there if server.host == name)
         host = model.Host(
             name=name, inventory=provider.inventory, used=provider.used,
             aggregates=aggregates, traits=traits,
             disabled=not (hypervisor.up and hypervisor.enabled),
             uuid=hypervisor.uuid, generation=provider.generation,
-            providers=tuple(model.Provider(
+            providers=(*(model.Provider(
                 one.uuid, one.inventory, one.used, one.traits)
-                for one in below))
+                for one in below), *sharing))
         consumers = frozenset(provider.consumers).union(
             *(one.consumers for one in below))
         return HostView(host, servers, consumers, read_at,
@@ -448,13 +492,16 @@ class Reader:
 
     def _server(self, server: nova.NovaServer, host: str,
                 share: placement.Share,
-                below: Mapping[str, Mapping[str, int]]) -> model.Server:
+                below: Mapping[str, Mapping[str, int]],
+                sharing: Sequence[model.Provider]) -> model.Server:
         properties = self.properties.get(server.project, {})
         if not below and (scarce := {
                 name: amount for name, amount
                 in shapes.scarce(server.flavor).items()
                 if name not in share.resources}):
             below = {model.UNKNOWN: scarce}
+        if sharing:
+            below = _with_shares(server, share.resources, below, sharing)
         return model.Server(
             id=server.id, host=host, resources=share.resources,
             project=server.project, user=server.user, name=server.name,
@@ -527,6 +574,30 @@ def _names(flavors: Iterable[nova.Flavor],
            mark: Callable[[nova.Flavor], bool]) -> frozenset[str]:
     """The names of the flavors that bear a mark."""
     return frozenset(flavor.name for flavor in flavors if mark(flavor))
+
+
+def _with_shares(server: nova.NovaServer, own: Mapping[str, int],
+                 below: Mapping[str, Mapping[str, int]],
+                 sharing: Iterable[model.Provider]
+                 ) -> dict[str, Mapping[str, int]]:
+    """What a server has of other providers than its host's own.
+
+    Of a provider that shares the server has what its flavor asks for: the
+    provider has too many consumers to ask who they are. The steps of an
+    attempt ask for what the victims have.
+
+    :param own: what it has of the host's own provider
+    :param below: what it has of those below
+    :param sharing: those that share with the host
+    """
+    known = model.total(own, *below.values())
+    found = dict(below)
+    for name, amount in shapes.resources(server).items():
+        having = [one.name for one in sharing if name in one.inventory]
+        if having and name not in known:
+            provider = having[0] if len(having) == 1 else model.UNKNOWN
+            found[provider] = {**found.get(provider, {}), name: amount}
+    return found
 
 
 def classes(views: Iterable[HostView | None]) -> frozenset[str]:

@@ -775,6 +775,15 @@ class Queue:
         if shapes:
             self._wake_those(lambda demand, _sleep: demand.shape in shapes)
 
+    def wake_short(self, left: Mapping[str, int]) -> None:
+        """Look again at demands that more of what is shared could help.
+
+        :param left: by resource class, what was left before there was more
+        """
+        self._wake_those(lambda demand, _sleep: any(
+            left.get(name, amount) < amount
+            for name, amount in demand.shape.resources))
+
     def keep_only(self, demands: Collection[model.Demand]) -> None:
         """Forget demands that nobody waits with any more."""
         self._wake_those(lambda demand, _sleep: demand not in demands)

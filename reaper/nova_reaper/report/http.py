@@ -410,7 +410,7 @@ class Shown:
             classes = [name for name, total in known.index.totals().items()
                        if total]
         answer = shapes.answer_for(server, request, classes, source.shared,
-                                   source.below)
+                                   source.below | source.beside)
         source.read_having(answer.shape.expressions)
         learning = known.learn()
         more = True

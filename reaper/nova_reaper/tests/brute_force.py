@@ -6,6 +6,7 @@ It is written to be seen to be right, shares no code with what it checks but
 the data classes, and is for small clouds only.
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -95,8 +96,9 @@ def places(shape: model.Shape, host: model.Host,
     loose = len(spread.resources)
     for chosen in itertools.product(*([
             name for name, one in known.items()
-            if all(key in one.inventory for key, _ in part)]
-            for part in parts)):
+            if all(key in one.inventory for key, _ in part) and (
+                at >= loose or shares(one, shape))]
+            for at, part in enumerate(parts))):
         sums: dict[tuple[str, str], int] = {}
         units = True
         for name, part in zip(chosen, parts):
@@ -119,14 +121,25 @@ def places(shape: model.Shape, host: model.Host,
     return found
 
 
+def shares(one: model.Host | model.Provider, shape: model.Shape) -> bool:
+    """Whether a provider may give what a shape asks for without a group."""
+    if isinstance(one, model.Host) or not one.shared:
+        return True
+    return shape.host is None and has_all(shape.member_of, one.aggregates)
+
+
 def has_traits(group: model.Group,
                some: Sequence[model.Host | model.Provider]) -> bool:
     """Whether providers have the traits of a group together."""
-    has = set().union(*(one.traits for one in some))
-    for expression in group.required:
+    return has_all(group.required, set().union(*(one.traits for one in some)))
+
+
+def has_all(expressions: Iterable[str], has: Collection[str]) -> bool:
+    """Whether traits or aggregates are those that are asked for."""
+    for expression in expressions:
         names = set(
             expression.removeprefix('!').removeprefix('in:').split(','))
-        if bool(names & has) == expression.startswith('!'):
+        if bool(names & set(has)) == expression.startswith('!'):
             return False
     return True
 
@@ -139,14 +152,8 @@ def could(host: model.Host, shape: model.Shape) -> bool:
             name: {key: item.capacity for key, item in one.inventory.items()}
             for name, one in providers(host).items()}):
         return False
-    for wanted, has in ((shape.required, host.traits),
-                        (shape.member_of, host.aggregates)):
-        for expression in wanted:
-            names = set(
-                expression.removeprefix('!').removeprefix('in:').split(','))
-            if bool(names & has) == expression.startswith('!'):
-                return False
-    return True
+    return (has_all(shape.required, host.traits) and
+            has_all(shape.member_of, host.aggregates))
 
 
 def may_end(server: model.Server, waiting: model.Waiting,
@@ -166,11 +173,12 @@ def cost(host: model.Host, victims: Sequence[model.Server],
     """What the order of preference compares, the smaller the better."""
     leftover = []
     for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
-        left = 0
-        if name in host.inventory:
-            left = (free(host, name) - shape.amounts.get(name, 0) +
-                    sum(server.resources.get(name, 0) for server in victims))
-        leftover.append(left)
+        having = [free(one, name) for one in providers(host).values()
+                  if name in one.inventory]
+        left = having[0] if len(having) == 1 else sum(
+            max(0, one) for one in having)
+        leftover.append(having and left - shape.amounts.get(name, 0) + sum(
+            server.amounts.get(name, 0) for server in victims) or 0)
     asked = dict(shape.devices)
     beyond = sum(max(0, freed(victims, alias) - asked.get(alias, 0))
                  for alias in ALIASES)
@@ -364,6 +372,73 @@ def with_providers(rand: random.Random, cloud: World) -> World:
             dataclasses.replace(one, used=used[name])
             for name, one in below.items())))
     return World(hosts, servers, cloud.refused)
+
+
+def with_shares(rand: random.Random, cloud: World) -> World:
+    """The same cloud with providers that share with some of its hosts."""
+    pools = [model.Provider(
+        f'pool{at}', {name: model.Inventory(
+            rand.choice((-3, 0, 2, 10, 40)),
+            step_size=rand.choice((1, 1, 1, 1, 1, 2)))
+            for name in rand.choice((
+                ['DISK_GB'], ['DISK_GB'], ['DISK_GB', 'CUSTOM_GPU'],
+                ['VGPU']))},
+        traits=frozenset(rand.sample(('CUSTOM_A', 'CUSTOM_B'),
+                                     rand.choice((0, 0, 1)))),
+        aggregates=frozenset(rand.sample(('az1', 'az2'),
+                                         rand.choice((0, 1, 2, 2)))),
+        shared=True) for at in range(rand.choice((1, 1, 1, 2)))]
+    hosts, servers = [], list(cloud.servers)
+    used: dict[str, dict[str, int]] = {one.name: {} for one in pools}
+    for host in cloud.hosts:
+        mine = [one for one in pools if rand.random() < 0.8]
+        gives = {name: one.name for one in mine for name in one.inventory}
+        own = {name: item for name, item in host.inventory.items()
+               if name not in gives or rand.random() < 0.2}
+        for at, server in enumerate(servers):
+            if server.host != host.name:
+                continue
+            has = dict(server.providers)
+            for name in server.resources.keys() & gives.keys() - own.keys():
+                amount = server.resources[name]
+                has[gives[name]] = {
+                    **has.get(gives[name], {}), name: amount}
+                used[gives[name]][name] = used[gives[name]].get(
+                    name, 0) + amount
+            resources = {
+                name: amount for name, amount in server.resources.items()
+                if name in own or name not in gives}
+            servers[at] = dataclasses.replace(
+                server, providers=has, resources=resources)
+        hosts.append(dataclasses.replace(
+            host, inventory=own, used={
+                name: amount for name, amount in host.used.items()
+                if name in own or name not in gives},
+            providers=(*host.providers, *mine)))
+    # So much is left of what they share.
+    full = {one.name: dataclasses.replace(one, used=used[one.name], inventory={
+        name: dataclasses.replace(item, total=max(
+            0, item.total + used[one.name].get(name, 0)))
+        for name, item in one.inventory.items()}) for one in pools}
+    return World([dataclasses.replace(host, providers=tuple(
+        full.get(one.name, one) for one in host.providers))
+        for host in hosts], servers, cloud.refused)
+
+
+def random_shared(rand: random.Random, number: int = 1) -> model.Waiting:
+    """A server that waits for something that hosts may share."""
+    one = random_waiting(rand, number)
+    if rand.random() < 0.3:
+        one = dataclasses.replace(
+            random_groups(rand, number), preemptible=one.preemptible)
+    else:
+        one = dataclasses.replace(one, shape=dataclasses.replace(
+            one.shape, spread=model.Group(one.shape.resources)))
+    return dataclasses.replace(one, shape=dataclasses.replace(
+        one.shape, host='h0' if rand.random() < 0.1 else None,
+        member_of=frozenset([rand.choice((
+            'az1', '!az2', 'in:az1,az2', '!in:az1,az2'))]
+            if rand.random() < 0.3 else [])))
 
 
 def random_groups(rand: random.Random, number: int = 1) -> model.Waiting:

@@ -61,6 +61,24 @@ class RunTestCase(tests.TestCase):
         self.assertEqual(counts, {name: number for name, number
                                   in report['servers'].items() if number})
 
+    def test_disk_that_another_host_frees(self) -> None:
+        # 13:00 s1 ends on one host, and leaves disk to both: w1 is built on
+        # the other, and w2 waits until w1 ends at 13:30.
+        report = run(document(
+            hosts=[{'name': name, 'inventory': {'VCPU': {'total': total}}}
+                   for name, total in (('h1', 4), ('h2', 2))],
+            shared={'pool': {'inventory': {'DISK_GB': {'total': 10}},
+                             'hosts': ['h1', 'h2']}},
+            servers=[{'id': 's1', 'host': 'h1', 'resources': {'VCPU': 2},
+                      'providers': {'pool': {'DISK_GB': 8}},
+                      'run_time': 3600},
+                     {'id': 's2', 'host': 'h1', 'resources': {'VCPU': 2}}],
+            waiting=[{'id': name, 'run_time': 1800, 'created_at': clock(
+                '12:00'), 'resources': {'VCPU': 1, 'DISK_GB': 6}}
+                for name in ('w1', 'w2')]))
+        self.check(report, [3600, 5400, 5400], came=2, built=2, finished=3)
+        self.assertEqual({'DISK_GB': 10, 'VCPU': 6}, report['capacity'])
+
     def test_waits_and_utilisation(self) -> None:
         # 12:00 s1 has all; 13:00 it ends: w and b-1; 13:30 w ends, b-2
         # comes; 14:30 b-1 ends; 15:00 b-2 ends.

@@ -722,12 +722,14 @@ class SnapshotTestCase(tests.TestCase):
             self.assertRegex(server[key], '^[0-9a-f]{16}$')
             self.assertEqual(server[key], waiting[key])
 
-    @hypothesis.settings(max_examples=50)
-    @hypothesis.given(SEEDS)
-    def test_providers(self, seed: int) -> None:
+    @hypothesis.settings(max_examples=100)
+    @hypothesis.given(SEEDS, strategies.booleans())
+    def test_providers(self, seed: int, shared: bool) -> None:
         rand = random.Random(seed)
         world = brute_force.with_providers(rand, brute_force.random_world(
             rand, 3, 5))
+        if shared:
+            world = brute_force.with_shares(rand, world)
         cloud = simulate.Snapshot(
             NOW, model.Options(mode=model.Mode.PREEMPT), world.hosts,
             world.servers, [one for number in range(5) if (
@@ -745,11 +747,64 @@ class SnapshotTestCase(tests.TestCase):
         decisions = simulate.simulate(cloud)
         self.assertEqual(decisions, simulate.simulate(again))
         hashed = simulate.hashed(document, b'secret')
-        self.assertNotRegex(json.dumps(hashed), '"g[0-9]"')
+        self.assertNotRegex(json.dumps(hashed), '"(g|pool)[0-9]"')
         self.assertEqual(
             [(one.verdict, len(one.victims)) for one in decisions],
             [(one.verdict, len(one.victims)) for one in simulate.simulate(
                 simulate.parse(hashed, NOW))])
+
+    def test_shared(self) -> None:
+        given = document()
+        given['hosts'] = [{'name': name, 'inventory': {'VCPU': {'total': 4}}}
+                          for name in ('h1', 'h2')]
+        given['shared'] = {'pool': {
+            'inventory': {'DISK_GB': {'total': 20}}, 'hosts': ['h1', 'h2'],
+            'aggregates': ['a']}}
+        given['servers'] = [
+            {'id': f's{number}', 'host': f'h{number}', 'preemptible': True,
+             'resources': {'VCPU': 4}, 'providers': {'pool': {
+                 'DISK_GB': disk}}} for number, disk in ((1, 3), (2, 9))]
+        given['waiting'] = [{'id': f'w{disk}', 'resources': {
+            'VCPU': 2, 'DISK_GB': disk}} for disk in (17, 9)]
+        cloud = simulate.parse(given, NOW)
+        self.assertEqual([{'DISK_GB': 12}] * 2, [
+            dict(host.providers[0].used) for host in cloud.hosts])
+        # After the first the pool has nothing left for the second, though the
+        # host has two VCPUs.
+        self.assertEqual([('h2', ('s2',)), (None, ())], [
+            (one.host, one.victims) for one in simulate.simulate(cloud)])
+        written = simulate.to_document(cloud)
+        self.assertEqual(given['shared'], written['shared'])
+        self.assertEqual({}, written['hosts'][0].get('providers', {}))
+        for path, change in (
+                ('shared.pool.hosts[1]', {'hosts': ['h1', 'h3']}),
+                ('shared.pool.hosts[1]', {'hosts': ['h1', 'h1']}),
+                ('shared.pool.hosts', {'hosts': 'h1'}),
+                ('shared.pool.inventory.DISK_GB.total', {
+                    'inventory': {'DISK_GB': {'total': -1}}})):
+            error = self.assertRaises(
+                simulate.BadInput, simulate.parse, given | {'shared': {
+                    'pool': given['shared']['pool'] | change}}, NOW)
+            self.assertEqual(path, error.path)
+        error = self.assertRaises(
+            simulate.BadInput, simulate.parse, given | {'shared': {
+                'pool': given['shared']['pool'] | {'hosts': ['h1']}}}, NOW)
+        self.assertEqual('servers[1].providers.pool', error.path)
+
+    def test_what_others_use_of_a_provider_that_shares(self) -> None:
+        pool = model.Provider('pool', {'DISK_GB': model.Inventory(20)},
+                              {'DISK_GB': 12}, shared=True)
+        hosts = [model.Host(name, {'VCPU': model.Inventory(4)},
+                            providers=(pool,)) for name in ('h1', 'h2')]
+        server = model.Server('s1', 'h2', {}, providers={
+            'pool': {'DISK_GB': 5}})
+        written = simulate.to_document(simulate.Snapshot(
+            NOW, hosts=hosts, servers=[server]))
+        self.assertEqual([{'pool': {'DISK_GB': 5}}, {'pool': {'DISK_GB': 7}}],
+                         [one['providers'] for one in written['servers']])
+        self.assertEqual([{'DISK_GB': 12}] * 2, [
+            dict(host.providers[0].used)
+            for host in simulate.parse(written, NOW).hosts])
 
     def test_others_and_refusals(self) -> None:
         host = model.Host('h1', {'VCPU': model.Inventory(8)}, {'VCPU': 5})

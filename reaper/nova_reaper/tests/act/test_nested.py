@@ -103,6 +103,23 @@ class NestedTestCase(NestedBase):
         self.assertEqual([True] * 3, self.left(*running))
         self.assertIn('would free enough', self.detail(waiting))
 
+    def test_groups_in_one_subtree(self) -> None:
+        self.nova.asks_also = ('&resources_A=VGPU:1&resources_B=VGPU:1'
+                               '&same_subtree=_A,_B&group_policy=none')
+        running = [self.add({gpu: 2}) for gpu in self.gpus]
+        waiting = self.wait()
+        self.turns(40)
+        self.assertEqual([], self.actions())
+        self.assertEqual([True, True], self.left(*running))
+        self.assertIn('Nobody is ended for a server that asks for what only '
+                      'Placement can judge.', self.detail(waiting))
+        # It gets what is free.
+        self.nova.delete(running[0])
+        self.hint(bus.Kind.HOST, host='h1')
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual({'VGPU': 2}, self.amounts(waiting)[self.gpus[0]])
+
     def test_traits(self) -> None:
         self.nova.asks_also = '&resources1=VGPU:1&required1=CUSTOM_A'
         self.room.set_traits(self.gpus[1], 'CUSTOM_A')

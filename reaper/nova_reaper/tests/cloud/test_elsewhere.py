@@ -185,8 +185,15 @@ class CandidateTestCase(tests.TestCase):
             'resources=VCPU:1,DISK_GB:5', most=1))
 
     def test_what_is_shared(self) -> None:
-        self.assertEqual({'DISK_GB'}, self.room.placement.shared(self.hosts))
-        self.assertEqual(set(), self.room.placement.shared([self.shares]))
+        room = self.room.placement
+        for hosts, expected in ((self.hosts, set(self.hosts[:2])),
+                                (self.hosts[1:], {self.hosts[1]}),
+                                (self.hosts[2:], set())):
+            [(one, found)] = room.read_sharing(hosts)
+            self.assertEqual((self.shares, 20, expected), (
+                one.uuid, one.inventory['DISK_GB'].total, found))
+            self.assertEqual({'DISK_GB'} if expected else set(), room.shared)
+        self.assertEqual([], room.read_sharing([self.shares]))
 
 
 class ElsewhereTestCase(test_engine.EngineTestCase):

@@ -185,9 +185,12 @@ class IndexTestCase(tests.TestCase):
             self.assertEqual({}, said.crowded(shape))
 
     def test_what_has_to_come_from_servers(self) -> None:
-        row = self.put('h1', used=2)
+        row = self.index.put(model.Host('h1', {
+            'VCPU': model.Inventory(8), 'MEMORY_MB': model.Inventory(8)},
+            {'VCPU': 2}), ())
         plain = model.Shape.of({'VCPU': 2})
         both = dataclasses.replace(plain, devices=(('gpu', 2),))
+        whole = model.Shape.of({'VCPU': 2, 'MEMORY_MB': 1})
         amounts, devices, server = index_module.Lack
         numa, pci = 'NUMATopologyFilter', 'PciPassthroughFilter'
         for shape, steps in (
@@ -200,9 +203,12 @@ class IndexTestCase(tests.TestCase):
                 # have such devices.
                 (plain, [(pci, {amounts}), (pci, None)]),
                 (plain, [(numa, {amounts}), (numa, None)]),
-                (both, [('NumInstancesFilter', {server}),
-                        (pci, {server, devices}),
-                        ('NumInstancesFilter', None)]),
+                (dataclasses.replace(whole, devices=both.devices), [
+                    ('NumInstancesFilter', {server}),
+                    (pci, {server, devices}),
+                    ('NumInstancesFilter', None)]),
+                # The RAM of servers tells that some server has to end.
+                (plain, [('NumInstancesFilter', None)]),
                 (both, [('SimpleCIDRAffinityFilter', None)])):
             lacks, said = frozenset[index_module.Lack](), self.index.exclusions
             for name, expected in steps:
@@ -264,6 +270,116 @@ class IndexTestCase(tests.TestCase):
         self.assertEqual(5, self.free())
         self.assertEqual(3, self.index.endable[self.index.classes['VCPU']][
             self.index.rows['h1']])
+
+
+class SharedTestCase(tests.TestCase):
+    """Providers that share what they have with hosts."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.index = index_module.Index(OPTIONS)
+        self.pool = model.Provider('pool', {'DISK_GB': model.Inventory(20)},
+                                   {'DISK_GB': 8}, shared=True)
+        self.server = model.Server(
+            's1', 'h1', {'VCPU': 1}, preemptible=True,
+            providers={'pool': {'DISK_GB': 5}})
+        for name in ('h1', 'h2', 'h3'):
+            self.index.put(model.Host(
+                name, {'VCPU': model.Inventory(4)},
+                providers=(self.pool,) * (name != 'h3')),
+                [self.server] if name == 'h1' else [])
+
+    def left(self) -> list[int]:
+        return [self.index.free_of('DISK_GB', self.index.rows[name])
+                for name in ('h1', 'h2', 'h3')]
+
+    def test_what_is_left_is_that_of_all_hosts(self) -> None:
+        self.assertEqual([12, 12, index_module.NONE], self.left())
+        self.index.share('pool', {'DISK_GB': 21})
+        self.assertEqual([-1, -1], self.left()[:2])
+        self.assertEqual({}, self.index.take_grown())
+        self.index.plan(index_module.Plan(
+            'w1', 'h1', {'pool': {'DISK_GB': 2}}, ['s1']))
+        self.assertEqual([2, 2], self.left()[:2])
+        self.index.drop_plan('w1')
+        self.assertEqual([-1, -1], self.left()[:2])
+        self.index.share('pool', {'DISK_GB': 3})
+        self.assertEqual([17, 17], self.left()[:2])
+        # From there on there was more.
+        self.assertEqual({'DISK_GB': -1}, self.index.take_grown())
+        self.assertEqual({}, self.index.take_grown())
+        self.index.share('unknown', {'DISK_GB': 3})
+
+    def test_it_is_there_once(self) -> None:
+        self.assertEqual(20, self.index.totals()['DISK_GB'])
+        self.index.remove('h1')
+        self.assertEqual(20, self.index.totals()['DISK_GB'])
+        self.index.remove('h2')
+        self.assertEqual(0, self.index.totals()['DISK_GB'])
+
+    def test_a_server_that_has_it_elsewhere(self) -> None:
+        row = self.index.rows['h1']
+        for providers, single in (
+                ({'pool': {'DISK_GB': 1}}, True), ({}, True),
+                ({'?': {'DISK_GB': 1}}, False), ({'?': {'VGPU': 1}}, True)):
+            self.index.put(model.Host(
+                'h1', {'VCPU': model.Inventory(4)}, providers=(self.pool,)),
+                [dataclasses.replace(self.server, providers=providers)])
+            self.assertEqual(single, self.index.single[row])
+
+    @hypothesis.settings(max_examples=100)
+    @hypothesis.given(strategies.integers(0, 2 ** 32))
+    def test_as_if_everything_was_put_anew(self, seed: int) -> None:
+        rand = random.Random(seed)
+        world = brute_force.with_shares(rand, brute_force.with_providers(
+            rand, brute_force.random_world(rand, 3, 4)))
+        index = world.index(OPTIONS)
+        hosts = {host.name: host for host in world.hosts}
+        pools = {one.name: one for host in world.hosts
+                 for one in host.providers if one.shared}
+        used = {name: one.used for name, one in pools.items()}
+        for _ in range(12):
+            host = hosts[rand.choice(list(hosts))]
+            mine = [one for one in world.servers if one.host == host.name]
+            what = rand.randint(0, 4)
+            if what == 0:
+                index.remove(host.name)
+                hosts[host.name] = dataclasses.replace(host, providers=(
+                    *(one for one in host.providers if not one.shared),
+                    *(one for one in pools.values() if rand.random() < 0.7)))
+            elif what == 1 and used:
+                name = rand.choice(list(used))
+                used[name] = {'DISK_GB': rand.randint(0, 50)}
+                index.share(name, used[name])
+            elif what == 2:
+                index.plan(index_module.Plan(
+                    f'w{rand.randint(0, 3)}', host.name, {
+                        name: {'DISK_GB': rand.randint(0, 5)}
+                        for name in ('', *(
+                            one.name for one in host.providers
+                            if one.shared))},
+                    [one.id for one in mine if rand.random() < 0.3]))
+            elif what == 3:
+                index.drop_plan(f'w{rand.randint(0, 3)}')
+            index.put(hosts[host.name], mine)
+        fresh = index_module.Index(OPTIONS)
+        for name, host in hosts.items():
+            fresh.put(host, [one for one in world.servers
+                             if one.host == name])
+        for name, amounts in used.items():
+            fresh.share(name, amounts)
+        for plan in index.plans.values():
+            fresh.plan(plan)
+        for name in hosts:
+            row, other = index.rows[name], fresh.rows[name]
+            self.assertEqual(index.single[row], fresh.single[other])
+            for key in fresh.classes:
+                self.assertEqual(fresh.free_of(key, other),
+                                 index.free_of(key, row), (name, key))
+        self.assertEqual({key: total for key, total in fresh.totals().items()
+                          if total},
+                         {key: total for key, total in index.totals().items()
+                          if total})
 
 
 class SlotsTestCase(tests.TestCase):

@@ -6,10 +6,12 @@ import random
 from urllib import parse
 
 from nova_reaper.act import holds
+from nova_reaper.clients import placement
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
 from nova_reaper.cloud import ways
 from nova_reaper import tests
+from nova_reaper.tests import brute_force
 from nova_reaper.tests import fakes
 
 TRAITS = ('CUSTOM_A', 'CUSTOM_B')
@@ -99,6 +101,95 @@ class PlacementTestCase(tests.TestCase):
                 place = holds.place(shape, tree, (), {})
                 self.assertEqual(bool(expected), place is not None)
         self.assertGreater(found, 20)
+
+
+class SharedTestCase(PlacementTestCase):
+    """A real Placement with providers that share with hosts."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.zones = [fakes.new_id() for _ in range(2)]
+
+    def add_shared(self, rand: random.Random, number: int) -> str:
+        one = self.room.add_host(f'pool{number}')
+        self.room.set_inventory(one, **rand.choice((
+            {'DISK_GB': 8}, {'DISK_GB': 4, 'CUSTOM_X': 2})))
+        self.room.set_traits(one, placement.SHARES, *rand.sample(
+            TRAITS, rand.choice((0, 0, 1))))
+        if rand.random() < 0.5:
+            self.room.allocate(fakes.new_id(), one, 'x', DISK_GB=3)
+        return one
+
+    def query(self, rand: random.Random) -> str:
+        pairs = [('resources', rand.choice((
+            'VCPU:2,DISK_GB:2', 'VCPU:2,DISK_GB:5',
+            'VCPU:1,CUSTOM_X:1,DISK_GB:1')))]
+        if rand.random() < 0.3:
+            pairs += [('resources1', rand.choice((
+                'DISK_GB:1', 'CUSTOM_X:1', 'VCPU:1'))),
+                ('group_policy', rand.choice(('none', 'isolate')))]
+        if rand.random() < 0.4:
+            pairs.append(('required', rand.choice((
+                'CUSTOM_A', '!CUSTOM_B', 'in:CUSTOM_A,CUSTOM_B'))))
+        if rand.random() < 0.4:
+            pairs.append(('member_of', rand.choice((
+                self.zones[0], f'!{self.zones[1]}',
+                f'in:{",".join(self.zones)}'))))
+        return parse.urlencode(pairs)
+
+    def test_as_placement(self) -> None:
+        rand = random.Random(32)
+        pools = [self.add_shared(rand, number) for number in range(2)]
+        of_pools = [fakes.new_id() for _ in pools]
+        aggregates = {}
+        for pool, aggregate in zip(pools, of_pools):
+            aggregates[pool] = [aggregate, *rand.sample(
+                self.zones, rand.randint(1, 2))]
+        hosts = []
+        for number in range(6):
+            host = self.room.add_host(f'h{number}')
+            self.room.set_inventory(host, VCPU=4, **rand.choice((
+                {}, {}, {'DISK_GB': 6})))
+            self.room.set_traits(host, *rand.sample(
+                TRAITS, rand.choice((0, 0, 1))))
+            aggregates[host] = [*rand.sample(of_pools, rand.randint(1, 2)),
+                                *rand.sample(self.zones, rand.randint(0, 2))]
+            hosts.append(host)
+        for uuid, some in aggregates.items():
+            self.room._put(uuid, 'aggregates', some)
+        self.room.placement.read_sharing(hosts)
+        nodes = {host: [ways.Node(
+            one.uuid, one.inventory, one.free, one.traits, one.shared,
+            one.aggregates) for one in self.room.placement.tree(host)]
+            for host in hosts}
+        found = 0
+        for _ in range(30):
+            query = self.query(rand)
+            answer = self.room.client.request(
+                'GET', f'/allocation_candidates?{query}')
+            expected = {frozenset(
+                (uuid, name, amount) for uuid, item
+                in request['allocations'].items()
+                for name, amount in item['resources'].items())
+                for request in answer['allocation_requests']}
+            shape = shapes.shape(query, '', {}, ['DISK_GB', 'CUSTOM_X'])
+            mine = set()
+            for host in hosts:
+                # The index compares the aggregates of the host's own.
+                if brute_force.has_all(shape.member_of, aggregates[host]):
+                    mine |= {frozenset(
+                        (provider, name, amount)
+                        for (provider, name), amount in way.items())
+                        for way in ways.find(shape, nodes[host])}
+            right = {one for one in expected if sum(
+                amount for _, _, amount in one) == sum(
+                    shape.amounts.values())}
+            self.assertLessEqual(right, mine, query)
+            self.assertEqual(bool(expected), bool(mine), query)
+            if right == expected:
+                self.assertEqual(expected, mine, query)
+            found += len(right)
+        self.assertGreater(found, 50)
 
 
 class ManyTestCase(tests.TestCase):

@@ -451,13 +451,17 @@ class BruteForceTestCase(tests.TestCase):
     """Whatever the cloud is, nothing better can be found."""
 
     def check(self, seed: int, options: model.Options = PREEMPT,
-              below: bool = False) -> None:
+              below: bool = False, shared: bool = False) -> None:
         rand = random.Random(seed)
-        world = brute_force.random_world(rand, *((3, 5) if below else ()))
+        world = brute_force.random_world(
+            rand, *((3, 5) if below or shared else ()))
         waiting = brute_force.random_waiting(rand)
         if below:
             world = brute_force.with_providers(rand, world)
             waiting = brute_force.random_groups(rand)
+        if shared:
+            world = brute_force.with_shares(rand, world)
+            waiting = brute_force.random_shared(rand)
         ends_left = {} if rand.random() < 0.6 else {'a': rand.randint(0, 2)}
         decision = decide(world, waiting, options, ends_left)
         best = brute_force.decide(world, waiting, options, ends_left)
@@ -495,6 +499,16 @@ class BruteForceTestCase(tests.TestCase):
         self.check(seed, rand.choice((PREEMPT, dataclasses.replace(
             PREEMPT, scorers=tuple(rand.sample(
                 list(victims.SCORERS), rand.randint(0, 6)))))), below=True)
+
+    @hypothesis.settings(max_examples=300)
+    @hypothesis.given(SEEDS)
+    def test_as_brute_force_with_providers_that_share(self, seed: int
+                                                      ) -> None:
+        rand = random.Random(seed)
+        self.check(seed, rand.choice((PREEMPT, dataclasses.replace(
+            PREEMPT, scorers=tuple(rand.sample(
+                list(victims.SCORERS), rand.randint(0, 6)))))),
+            below=rand.random() < 0.3, shared=True)
 
     @hypothesis.settings(max_examples=200)
     @hypothesis.given(SEEDS, strategies.booleans())

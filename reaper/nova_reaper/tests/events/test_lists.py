@@ -93,6 +93,7 @@ class ManyKindsTestCase(tests.TestCase):
         self.source = mock.Mock(spec=reader.Reader)
         self.source.nova, self.source.hypervisors = self.nova, {}
         self.source.shared = self.source.below = frozenset()
+        self.source.beside = frozenset()
         self.source.shelved.return_value = []
         self.source.names_by_provider.return_value = {}
         self.source.at_once.side_effect = map

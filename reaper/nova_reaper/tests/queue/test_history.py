@@ -252,7 +252,7 @@ class MissedTestCase(test_engine.EngineTestCase):
         decision = self.engine.world.told.last[self.waiting].decision
         self.assertIn('did not run within the hour', decision.detail)
         self.assertIn('No valid host was found', decision.detail)
-        self.assertNotIn('own provider', decision.detail)
+        self.assertNotIn('only Placement', decision.detail)
         setattr(self.nova, '_build', build)
         self.nova.builds = 'ACTIVE'
         self.offset += 3600
