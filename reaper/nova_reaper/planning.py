@@ -290,7 +290,6 @@ class _Course:
             waiting.flavor, waiting.preemptible, waiting.priority,
             action=action or (model.Action.SHELVE if waiting.shelved
                               else model.Action.DELETE),
-            last_ended_at=waiting.created_at if waiting.shelved else None,
             devices=dict(waiting.shape.devices)))
         self.waits.append(wait)
         self.queue.put(waiting, self.now)
@@ -325,7 +324,8 @@ class _Course:
         amounts = dict(self.index.plans[waiting.id].amounts)
         self._start(dataclasses.replace(
             wait.server, host=host, resources=amounts.pop(model.OWN, {}),
-            providers=amounts, launched_at=self.now))
+            providers=amounts, launched_at=self.now,
+            last_ended_at=self.now if waiting.shelved else None))
         self.counts['built'] += 1
 
     def _start(self, server: model.Server) -> None:
@@ -387,8 +387,7 @@ class _Course:
         self._come(model.Waiting(
             server.id, shape, self.now, server.project, server.user,
             server.name, server.flavor, server.preemptible, server.priority,
-            shelved=True), server.action,
-            dataclasses.replace(server, last_ended_at=self.now))
+            shelved=True), server.action, server)
 
     def _read(self) -> None:
         """Read the hosts that have changed, and wake whom they could help."""

@@ -218,11 +218,11 @@ class RunTestCase(tests.TestCase):
                        'at': clock('12:40'), 'run_time': 1800}])
         given['servers'][0] |= {'preemptible': True, 'action': 'shelve',
                                 'run_time': 36000}
-        # It was ended at 12:00, came back at 12:30, and is ended at 13:00.
-        self.check(run(given, '12:59'), [0, 1800, 1800], 1, came=2, built=2,
+        # It was ended at 12:00, came back at 12:30, and is ended at 13:30.
+        self.check(run(given, '13:29'), [0, 1800, 1800], 1, came=2, built=2,
                    ended=1, finished=1, waiting=1)
         # The waits are those of w, of a, and of s1 from 12:00 on.
-        self.check(run(given, '13:00'), [1200, 1800, 1800], 1, came=2,
+        self.check(run(given, '13:30'), [1800, 3000, 3000], 1, came=2,
                    built=3, ended=2, finished=1, waiting=1)
 
     def test_so_many_ends_in_an_hour(self) -> None:
