@@ -2,7 +2,7 @@
 
 """The loop: hints wake it, lists heal it, decisions become attempts.
 
-One thread owns what is known (cloud/world.py) and what is under way; it asks
+One thread owns what is known (world.py) and what is under way; it asks
 nobody. Everything that asks Nova or Placement is done by a pool of threads,
 and what those find comes back as a call that the one thread makes.
 
@@ -32,13 +32,13 @@ from nova_reaper.act import steps
 from nova_reaper.clients import nova
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
-from nova_reaper.cloud import world
 from nova_reaper import conf as reaper_conf
 from nova_reaper.events import bus
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import health
 from nova_reaper.report import journal
+from nova_reaper import world
 
 LOG = log.getLogger(__name__)
 # Names of jobs; seconds until the journal is read again after an error, and

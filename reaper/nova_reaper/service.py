@@ -33,7 +33,6 @@ from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import shapes
-from nova_reaper.cloud import world
 from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
@@ -41,6 +40,7 @@ from nova_reaper.events import reader
 from nova_reaper.report import health
 from nova_reaper.report import http
 from nova_reaper.report import journal
+from nova_reaper import world
 
 LOG = log.getLogger(__name__)
 # Seconds between two tries to find Nova, Placement and Keystone.

@@ -53,12 +53,12 @@ from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud import shapes
-from nova_reaper.cloud import world
 from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import health
+from nova_reaper import world
 from tools.benchmarks import output
 from tools.benchmarks import reaper_decision
 

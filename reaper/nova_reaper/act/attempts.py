@@ -37,7 +37,6 @@ from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud.model import Stage
 from nova_reaper.cloud import shapes
-from nova_reaper.cloud import world
 from nova_reaper.decide import choose
 from nova_reaper.events import reader
 from nova_reaper.queue import queue
@@ -45,6 +44,7 @@ from nova_reaper.report import answers
 from nova_reaper.report import health
 from nova_reaper.report import journal
 from nova_reaper.report import store
+from nova_reaper import world
 
 LOG = log.getLogger(__name__)
 # The name of a job that gives a server up begins so; the server's ID follows.

@@ -24,8 +24,8 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud import shapes
-from nova_reaper.cloud import world
 from nova_reaper.report import store
+from nova_reaper import world
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at a server that a host builds, the first ones

@@ -21,7 +21,6 @@ from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
-from nova_reaper.cloud import world
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper import planning
@@ -32,6 +31,7 @@ from nova_reaper import service
 from nova_reaper import simulate
 from nova_reaper import tests
 from nova_reaper.tests import fakes
+from nova_reaper import world
 
 
 class Immediate(futures.Executor):

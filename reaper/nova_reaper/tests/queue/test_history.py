@@ -10,11 +10,11 @@ from oslo_utils import timeutils
 
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
-from nova_reaper.cloud import world
 from nova_reaper.events import bus
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
+from nova_reaper import world
 
 NOW: datetime.datetime = timeutils.utcnow(True)
 INTERRUPTED = 'The build of the server was interrupted. It can be rebuilt.'
