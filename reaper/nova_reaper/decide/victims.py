@@ -640,10 +640,10 @@ def _at_least(index: index_module.Index, column: int,
     for together in index.largest[column][:-1]:
         result += together < need
     # The next ones are no larger than the last that was counted.
-    rest = need - most
-    return np.where(
-        rest > 0,
-        index_module.TOP - (-rest // np.maximum(most - before, 1)), result)
+    far = np.flatnonzero(need > most)
+    result[far] = index_module.TOP - (
+        (most - need)[far] // np.maximum(most - before, 1)[far])
+    return result
 
 
 class _Search:
@@ -740,15 +740,28 @@ class _Search:
                 ) -> Ints:
         return np.flatnonzero(may & rows[self.table.host_of])
 
+    def _large_enough(self, chosen: Ints, size: int) -> Ints:
+        """Those of some slots that may be of a set of a size.
+
+        With the largest servers of its host each has to be enough.
+        """
+        index = self.scorers.index
+        for need, column in zip(self.problem.need, self.problem.columns):
+            others = (0 if size == 1 else index.largest[column][size - 2]
+                      if size - 2 < index_module.TOP
+                      else index.endable[column])
+            chosen = chosen[self.table.amounts[column][chosen] >=
+                            (need - others)[self.table.host_of[chosen]]]
+        return chosen
+
     def _of_size(self, chosen: Ints,
                  size: int) -> Sets | None:
         """The best of all sets of a size that make room."""
         if size == 1:
-            for need, column in zip(self.problem.need, self.problem.columns):
-                chosen = chosen[self.table.amounts[column][chosen] >=
-                                need[self.table.host_of[chosen]]]
+            chosen = self._large_enough(chosen, 1)
             rows = self.table.host_of[chosen].astype(np.int64)
             return self._best(Sets(rows, chosen[:, np.newaxis]))
+        chosen = self._large_enough(chosen, size)
         if len(chosen) < size:
             return None
         field = Field(self.problem, chosen, size)
