@@ -365,7 +365,7 @@ class Engine:
             self._unread.add(server)
             return
         self.jobs.line_up(f'server {server}', functools.partial(
-            self._lists.read_one, server, self.world.classes()),
+            self._lists.read_one, server, self.world.index.on_hosts()),
             lambda found: self._read.append(self._put_server(server, found)))
 
     def _put_server(self, server: str,

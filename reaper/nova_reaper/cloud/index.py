@@ -948,6 +948,11 @@ class Index:
         rows: list[int] = np.flatnonzero(self.changed > version).tolist()
         return rows
 
+    def on_hosts(self) -> frozenset[str]:
+        """The resource classes that some host has, of its own or below."""
+        return frozenset(name for name, column in self.classes.items()
+                         if self.capacity[column].max() > NONE)
+
     def totals(self) -> dict[str, int]:
         """The capacity of all hosts, by resource class."""
         totals = {name: int(np.maximum(self.capacity[column], 0).sum())
