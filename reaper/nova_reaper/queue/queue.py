@@ -453,8 +453,8 @@ class Queue:
         self._slept: dict[model.Demand, Sleep] = {}
         # Hosts that could help demands which sleep until their turn, by row.
         self._helpers: dict[int, _Help] = {}
-        # The order of the demands that were put off, None if it is to be made.
-        # A demand that was put off twice may be there twice.
+        # The order of the demands that were put off, None if a demand was put
+        # off after that order was made.
         self._put_off: _Ranking | None = None
         # How many servers may have moved forward.
         self._moved = 0
@@ -636,6 +636,15 @@ class Queue:
             bisect.insort(self._stand(item, waiting).parked, item.place)
         return True
 
+    def hide(self, demand: model.Demand) -> None:
+        """Do not look for the servers of a demand while the demand sleeps.
+
+        Otherwise one pop() meets the lines of all demands that sleep.
+        """
+        if demand in self._sleeping.sleeps:
+            for line in list(self._lines.get(demand, {}).values()):
+                self._show(line, None)
+
     def put_off(self, waiting: model.Waiting, decision: model.Decision,
                 index: index_module.Index, seen: int, now: datetime.datetime
                 ) -> None:
@@ -646,13 +655,7 @@ class Queue:
         if self.sleep(waiting, decision, index, seen, now, complete=False):
             column = self._sleeping.sleeps[waiting.demand].column
             self._sleeping.put_off[column] = True
-            # To rank all of them again may take a long time.
-            ranking, rank = self._put_off, self._rank_of(column)
-            if ranking and rank and (
-                    len(ranking.demands) < 2 * len(self._sleeping.sleeps)):
-                heapq.heappush(ranking.demands, (rank, column))
-            else:
-                self._put_off = None
+            self._put_off = None
 
     def wake_put_off(self) -> bool:
         """Wake the first of the demands that were put off.
@@ -740,8 +743,8 @@ class Queue:
         :returns: the column of the demand, None if there is none
         """
         if ranking.moved != self._moved:
-            again = self._ranking({
-                column for _rank, column in ranking.demands if could[column]})
+            again = self._ranking([
+                column for _rank, column in ranking.demands if could[column]])
             ranking.demands, ranking.moved = again.demands, again.moved
         while ranking.demands and could.any():
             before, column = heapq.heappop(ranking.demands)
