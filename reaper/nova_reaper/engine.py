@@ -139,9 +139,9 @@ class Engine:
 
     @property
     def loading(self) -> bool:
-        """Whether everything is read, or taken, for the first time."""
-        return not self.listed and (
-            lists.FULL in self.jobs or bool(self._lists_read))
+        """Whether a list is read, or taken."""
+        return bool(self._lists_read or lists.FULL in self.jobs or
+                    lists.CHANGES in self.jobs)
 
     def turn(self, longest: float = 1.0) -> None:
         """One turn: wait for something, then do what is to be done."""
@@ -365,7 +365,7 @@ class Engine:
             self._unread.add(server)
             return
         self.jobs.line_up(f'server {server}', functools.partial(
-            self._lists.read_one, server, self.world.classes()),
+            self._lists.read_one, server, self.world.index.on_hosts()),
             lambda found: self._read.append(self._put_server(server, found)))
 
     def _put_server(self, server: str,

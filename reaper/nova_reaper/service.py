@@ -216,6 +216,17 @@ class Coordinator:
                      type(error).__name__)
 
 
+def spare(engine: engine_module.Engine) -> None:
+    """Have no garbage collection look at what lists have read.
+
+    What was read stays: a collection that looks at all of it holds everything
+    up for seconds. Garbage of the moment is collected before.
+    """
+    if engine.loading:
+        gc.collect(1)
+        gc.freeze()
+
+
 class Reaper:
     """The service.
 
@@ -277,17 +288,12 @@ class Reaper:
         self._shown.show(engine)
         # Keystone has answered by now.
         self._again = 0.0
-        listed = 0
         while not self._stopping.is_set():
             try:
                 self._serve()
                 self._take_part(engine)
                 engine.turn()
-                if engine.loading or listed != engine.listed:
-                    # What was read stays: a garbage collection that looks at
-                    # all of it holds everything up for seconds.
-                    listed = engine.listed
-                    gc.freeze()
+                spare(engine)
             except Exception:
                 # One server or host that confuses it must not stop the rest.
                 LOG.exception('The engine goes on with the next turn.')

@@ -279,10 +279,6 @@ class World:
             self.index.drop_plan(plan.server)
         self.index.remove(name)
 
-    def classes(self) -> frozenset[str]:
-        """The resource classes that hosts have."""
-        return reader.classes(self.views.values())
-
     def put_server(self, server: nova.NovaServer, answer: shapes.Answer,
                    busy: bool = False) -> bool:
         """Keep a server that waits; returns whether the server is new.

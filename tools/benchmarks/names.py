@@ -38,6 +38,10 @@ def urgent_id(number):
     return '%08x-0000-4000-8000-000000000005' % number
 
 
+def new_id(number):
+    return '%08x-0000-4000-8000-000000000006' % number
+
+
 def _flavor(name, amounts, **specs):
     return {'original_name': name, 'name': name, 'id': name,
             'vcpus': amounts['VCPU'], 'ram': amounts['MEMORY_MB'],

@@ -3,6 +3,7 @@
 
 import datetime
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -141,6 +142,11 @@ class Reaper:
                 raise RuntimeError('No %s: see %s' % (name, self._log.name))
             time.sleep(0.05)
         return time.monotonic() - begun
+
+    def decided(self):
+        """The IDs of the servers whose decision its log has."""
+        with open(self._log.name) as file:
+            return set(re.findall(r' Server (\S{36}) \(', file.read()))
 
     def memory(self):
         """The MiB of memory that it has."""

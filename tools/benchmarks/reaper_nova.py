@@ -5,8 +5,10 @@
 
 It answers what nova-reaper asks of Nova and of Keystone in the form of the
 real ones, from memory, and moves allocations in a real Placement as Nova does.
-For each demand its filters refuse another tenth of the hosts, and a verdict
-takes as long as one of nova-scheduler (tools/benchmarks/pending_verdict.py).
+For each demand one of its filters refuses another tenth of the hosts, by
+aggregate, capabilities, affinity, NUMA or usage; the last two accept a host
+without servers that are to end. A verdict takes as long as that of
+nova-scheduler (tools/benchmarks/pending_verdict.py).
 What its servers do it tells on a real bus. The paths below /bench are for the
 benchmark: which servers are to wait, and when a rebuild of each was asked for.
 """
@@ -32,14 +34,20 @@ BUILD = 0.5
 END = 0.2
 # Seconds that a verdict takes, for each question and for each of its hosts.
 QUESTION, OF_HOST = 0.01, 0.00068
+# Which of these refuses a tenth of the hosts depends on the demand.
+FILTERS = ('AggregateInstanceExtraSpecsFilter', 'ComputeCapabilitiesFilter',
+           'ServerGroupAntiAffinityFilter', 'NUMATopologyFilter',
+           'NumInstancesFilter')
+BY_USAGE = FILTERS[-2:]
 _THREADS = 32
 _LAUNCHED = '2026-01-01T00:00:00Z'
 
 
-def _verdict(host, demand):
+def _verdict(host, demand, without):
+    name = FILTERS[demand // 10 % len(FILTERS)]
     return {'host': names.host_name(host), 'uuid': names.provider_id(host),
-            'refused_by': 'AggregateInstanceExtraSpecsFilter'
-            if host % 10 == demand % 10 else None}
+            'refused_by': name if host % 10 == demand % 10 and not (
+                without and name in BY_USAGE) else None}
 
 
 class Nova:
@@ -99,7 +107,9 @@ class Nova:
 
     def _demand(self, uuid):
         """The number that tells servers of different demands apart."""
-        return int(uuid[:8], 16) % self._facts['demands']
+        number = int(uuid[:8], 16)
+        return (number if uuid == names.new_id(number)
+                else number % self._facts['demands'])
 
     # Requests.
 
@@ -118,7 +128,8 @@ class Nova:
         if len(found) > at + PAGE:
             answer['servers_links'] = [{'rel': 'next', 'href': (
                 'http://nova/servers/detail?' + parse.urlencode(
-                    {**query, 'hosts': '', 'marker': page[-1]}))}]
+                    {key: value for key, value in query.items() if value} |
+                    {'marker': page[-1]}))}]
         return answer
 
     def get_server(self, query, uuid):
@@ -146,7 +157,8 @@ class Nova:
             'advice': 'Wait.', 'requests': [parse.urlencode({
                 'resources': 'DISK_GB:%(disk)d,MEMORY_MB:%(ram)d,'
                              'VCPU:%(vcpus)d' % flavor})],
-            'hosts': [_verdict(host, self._demand(uuid)) for host in found],
+            'hosts': [_verdict(host, self._demand(uuid), query['without'])
+                      for host in found],
             'hosts_links': links}}
 
     def get_microversions(self, query):
@@ -263,8 +275,9 @@ class Nova:
 
     def post_wait(self, body):
         for number in range(body['count']):
-            uuid = names.urgent_id(number)
-            self._add(uuid, 'PENDING', 'urgent', 0, created=timeutils.utcnow())
+            uuid = (names.new_id if body['new'] else names.urgent_id)(number)
+            self._add(uuid, 'PENDING', 'urgent', number % body['projects'],
+                      created=timeutils.utcnow())
             self._notifier.tell_waits(uuid)
         return {}
 
@@ -309,7 +322,8 @@ def application(nova):
         if method == 'GET':
             query = parse.parse_qs(environ['QUERY_STRING'])
             given = [{key: values[-1] for key, values in query.items()} | {
-                'hosts': query.get('host')}]
+                'hosts': query.get('host'),
+                'without': query.get('without')}]
         elif method == 'POST':
             given = [json.loads(environ['wsgi.input'].read(
                 int(environ['CONTENT_LENGTH'])))]

@@ -14,6 +14,8 @@ events    so many a second, of which a part frees room for one that waits: from
 standby   the active one is killed: until the other decides
 thrash    100 servers wait for which others have to end, while somebody creates
           servers of the same shape all the time
+new       1,000 servers begin to wait, each of a demand of its own and of 200
+          projects; others have to end for them: until each has been decided
 
 Nothing is asserted.
 """
@@ -236,8 +238,7 @@ class Benchmark:
         for rival in rivals:
             rival.start()
         begun = time.monotonic()
-        self._http.post(self._nova_url + '/bench/wait', json={
-            'count': self._args.urgent})
+        self._wait(self._args.urgent)
         while (running := self._log()['running']) < self._args.urgent and (
                 time.monotonic() - begun < 600):
             time.sleep(0.5)
@@ -253,6 +254,35 @@ class Benchmark:
                          self._log()['ended'] - ended,
                          int(after.get(needless, 0) - before.get(needless, 0)))
         output.print_row('  tried by the other, taken', len(tried), len(taken))
+
+    def _wait(self, count, projects=1, new=False):
+        """Have servers wait for others to end.
+
+        :param new: whether each is of a demand of its own
+        """
+        self._http.post(self._nova_url + '/bench/wait', json={
+            'count': count, 'projects': projects, 'new': new})
+
+    def new(self, reaper):
+        """Let servers wait, each of a demand that nobody knows."""
+        before, begun = reaper.metrics(), time.monotonic()
+        spent = self._processor(reaper)
+        missing = set(map(names.new_id, range(self._args.new)))
+        self._wait(self._args.new, 200, new=True)
+        while missing and time.monotonic() - begun < 600:
+            time.sleep(0.5)
+            missing -= reaper.decided()
+        output.print_row('New: decided of %d demands, s' % self._args.new,
+                         self._args.new - len(missing),
+                         '%.1f' % (time.monotonic() - begun))
+        for service, count in reaper_cloud.requests_of(
+                before, reaper.metrics()).items():
+            output.print_row('  requests to ' + service, count)
+        output.print_row('  processor of reaper and Placement, s', *(
+            '%.1f' % (now - then) for now, then in zip(
+                self._processor(reaper), spent)))
+        output.print_row('  landed by then', self._log()['running'] -
+                         self._args.urgent)
 
     def _be_in_the_way(self, stop, tried, taken):
         """Create servers as a scheduler does, all the time."""
@@ -288,6 +318,8 @@ def _parse(argv):
     parser.add_argument('--urgent', type=int, default=100,
                         help='servers that wait for others to end '
                         '(%(default)s)')
+    parser.add_argument('--new', type=int, default=1000,
+                        help='servers of demands of their own (%(default)s)')
     parser.add_argument('--rate', type=float, default=50,
                         help='events a second (%(default)s)')
     parser.add_argument('--share', type=float, default=0.1,
@@ -333,6 +365,7 @@ def main(argv=None):
             benchmark.take_over(reaper, second)
             reaper = second
         benchmark.thrash(reaper)
+        benchmark.new(reaper)
         output.print_row('Load of the machine', *('%.1f' % load
                                                   for load in os.getloadavg()))
     output.print_row('All of it, s', '%.0f' % (time.monotonic() - begun))

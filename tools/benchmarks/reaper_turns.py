@@ -58,6 +58,7 @@ from nova_reaper import engine as engine_module
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import health
+from nova_reaper import service
 from nova_reaper import world
 from tools.benchmarks import output
 from tools.benchmarks import reaper_decision
@@ -236,9 +237,7 @@ def run_start(args):
     while not engine.recovered:
         started = time.thread_time()
         engine.turn()
-        if engine.loading:
-            # As service.py does.
-            gc.freeze()
+        service.spare(engine)
         times.append(time.thread_time() - started)
         if engine.attempts.under_way and not told:
             told = True
@@ -313,6 +312,7 @@ class Bench:
         started = time.thread_time()
         begin()
         self.engine.turn(0.0)
+        service.spare(self.engine)
         self.times.append(time.thread_time() - started)
 
     def until(self, done):
@@ -367,8 +367,6 @@ class Bench:
                 self.waiting_list(), NOW, 0.0)))
         while engine._lists_read:
             self.turn()
-            # As service.py does.
-            gc.freeze()
         self.show('list')
         engine.recovered = True
         queue = engine.world.queue

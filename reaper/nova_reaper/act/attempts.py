@@ -911,12 +911,13 @@ class Attempts:
                 continue
             told = self._world.told.last.get(server)
             reason = told.decision.reason if told else None
-            known = waiting.asleep(item.demand)
-            if told and reason and known and timeout and (
-                    reason in model.NEVER and reason == known.reason and
+            if told and reason and timeout and (
+                    reason in model.NEVER and
                     (now - told.since).total_seconds() >= timeout and
                     not (item.shelved or item.failed)):
-                found.append((item, reason.value))
+                known = waiting.asleep(item.demand)
+                if known and known.reason == reason:
+                    found.append((item, reason.value))
         self._asked_at.update((item.id, then) for item, _ in found)
         return found
 

@@ -204,7 +204,8 @@ class Slots:
             size = len(servers) + max(2, len(servers) // 4)
             start, self._end = self._end, self._end + size
             if self._end > len(self.servers):
-                self._resize(max(1024, 2 * len(self.servers), self._end))
+                # A decision reads all of it: little of it is empty.
+                self._resize(max(1024, self._end + self._end // 8))
             self.host_of[start:self._end] = row
         self.servers[start:start + size] = [None] * size
         self._segments[row] = start, len(servers), size
@@ -947,6 +948,11 @@ class Index:
         rows: list[int] = np.flatnonzero(self.changed > version).tolist()
         return rows
 
+    def on_hosts(self) -> frozenset[str]:
+        """The resource classes that some host has, of its own or below."""
+        return frozenset(name for name, column in self.classes.items()
+                         if self.capacity[column].max() > NONE)
+
     def totals(self) -> dict[str, int]:
         """The capacity of all hosts, by resource class."""
         totals = {name: int(np.maximum(self.capacity[column], 0).sum())
@@ -1135,19 +1141,19 @@ class Index:
 
     def _add_row(self, name: str) -> int:
         if not self._empty_rows:
-            size = len(self.hosts)
-            self._empty_rows = list(range(2 * size - 1, size - 1, -1))
-            self.hosts.extend([None] * size)
-            self.changed = wider(self.changed, 2 * size)
-            self.known = wider(self.known, 2 * size)
-            self.enabled = wider(self.enabled, 2 * size)
-            self.single = wider(self.single, 2 * size, True)
-            self._kind_of = wider(self._kind_of, 2 * size)
+            before = len(self.hosts)
+            size = before + max(_ROWS, before // 8)
+            self._empty_rows = list(range(size - 1, before - 1, -1))
+            self.hosts.extend([None] * (size - before))
+            self.changed = wider(self.changed, size)
+            self.known = wider(self.known, size)
+            self.enabled = wider(self.enabled, size)
+            self.single = wider(self.single, size, True)
+            self._kind_of = wider(self._kind_of, size)
             for share in self._shares.values():
-                share.rows = wider(share.rows, 2 * size)
+                share.rows = wider(share.rows, size)
             for columns, fill in self._columns:
-                columns[:] = [wider(array, 2 * size, fill)
-                              for array in columns]
+                columns[:] = [wider(array, size, fill) for array in columns]
         row = self._empty_rows.pop()
         self.rows[name] = row
         self.known[row] = True

@@ -496,6 +496,8 @@ class Planner:
             self._wait(waiting, decision, seen, now)
         else:
             self._plan(waiting, decision, now)
+        if not everybody:
+            self.queue.hide(demand)
         return waiting, decision
 
     @staticmethod

@@ -115,28 +115,28 @@ class Field:
         self.problem = problem
         # Of a project that may lose fewer than a set has, which ones are
         # taken matters: they are a kind of their own.
-        projects = table.project[chosen]
+        projects = table.project.take(chosen)
         capped = problem.left[projects] < size
         self.capped = bool(capped.any())
         project = np.where(capped, projects, -1)
         if self.capped:
             chosen = chosen[np.lexsort((project, table.kind[chosen],
                                         table.host_of[chosen]))]
-            projects = table.project[chosen]
+            projects = table.project.take(chosen)
             project = np.where(problem.left[projects] < size, projects, -1)
         self.slot = chosen
         self.project = projects
-        row = table.host_of[chosen]
+        row = table.host_of.take(chosen)
         self.row = row
         changes = np.ones(len(chosen), np.bool_)
         changes[1:] = row[1:] != row[:-1]
         self.rank = np.cumsum(changes) - 1
         self.begins = np.flatnonzero(changes)
         self.end = np.append(self.begins[1:], len(chosen))[self.rank]
-        self.amounts = [table.amounts[column][chosen].astype(np.int64)
+        self.amounts = [table.amounts[column].take(chosen).astype(np.int64)
                         for column in problem.columns]
-        self.need = [need[row] for need in problem.need]
-        kind = table.kind[chosen]
+        self.need = [need.take(row) for need in problem.need]
+        kind = table.kind.take(chosen)
         self.first = changes
         self.first[1:] |= ((kind[1:] != kind[:-1]) |
                            (project[1:] != project[:-1]))
@@ -202,11 +202,11 @@ class Field:
         last_start = self.next_start[self.end - 1]
         at = self.starts
         paths = at[:, np.newaxis]
-        sums = [amounts[at] for amounts in self.amounts]
+        sums = [amounts.take(at) for amounts in self.amounts]
         for missing in range(size - 1, -1, -1):
             keep = self.end[at] - at > missing
             for total, later, need in zip(sums, after, self.need):
-                keep &= total + missing * later[at] >= need[at]
+                keep &= total + missing * later.take(at) >= need.take(at)
             if self.capped:
                 mine = self.project[paths]
                 count = (mine == mine[:, -1:]).sum(axis=1)
@@ -218,7 +218,7 @@ class Field:
             if smaller_do:
                 short = np.zeros(len(at), np.bool_)
                 for total, need in zip(sums, self.need):
-                    short |= total < need[at]
+                    short |= total < need.take(at)
                 at, paths = at[short], paths[short]
                 sums = [total[short] for total in sums]
             # Next comes the next of the same kind, or the first of another.
@@ -232,11 +232,12 @@ class Field:
             nth = np.arange(total_count) - np.repeat(
                 np.cumsum(counts) - counts, counts)
             child = np.concatenate((
-                at[same] + 1, self.starts[self.next_start[at[parent]] + nth]))
+                at[same] + 1, self.starts.take(
+                    self.next_start.take(at.take(parent)) + nth)))
             parent = np.concatenate((same, parent))
             paths = np.concatenate((paths[parent], child[:, np.newaxis]),
                                    axis=1)
-            sums = [total[parent] + amounts[child]
+            sums = [total.take(parent) + amounts.take(child)
                     for total, amounts in zip(sums, self.amounts)]
             at = child
         return Sets(self.row[at].astype(np.int64), self.slot[paths])
@@ -636,14 +637,13 @@ def _at_least(index: index_module.Index, column: int,
               need: Ints) -> Ints:
     """A number of victims below which hosts cannot cover a need."""
     *_, before, most = index.largest[column]
-    result = np.ones_like(need)
-    for together in index.largest[column][:-1]:
-        result += together < need
+    result: Ints = 1 + np.count_nonzero(
+        index.largest[column][:-1] < need, axis=0)
     # The next ones are no larger than the last that was counted.
-    rest = need - most
-    return np.where(
-        rest > 0,
-        index_module.TOP - (-rest // np.maximum(most - before, 1)), result)
+    far = np.flatnonzero(need > most)
+    result[far] = index_module.TOP - (
+        (most - need)[far] // np.maximum(most - before, 1)[far])
+    return result
 
 
 class _Search:
@@ -678,31 +678,35 @@ class _Search:
             may &= self.problem.left[self.table.project] > 0
         levels = sorted(self.table.priorities)
         if not self.by_priority or len(levels) < 2:
-            return Result(self._search(may, self.rows), self.exact)
+            return Result(self._search(self._chosen(may), self.rows),
+                          self.exact)
         # By what all servers up to a level have together the lowest is found
         # that may do; by what may be ended of a project it may be a higher.
-        enough: dict[int, Bools] = {}
+        enough: dict[int, tuple[Ints, Bools]] = {}
         low, level, high = 0, 0, len(levels) - 1
         while low < high:
-            enough[level] = self.rows & room_without(
-                self.scorers.index, self.demand.shape, self._chosen(
-                    may & (self.table.priority <= levels[level]), self.rows))
-            if enough[level].any():
+            chosen = self._chosen(may & (self.table.priority <= levels[level]))
+            rows = self.rows & room_without(
+                self.scorers.index, self.demand.shape, chosen)
+            enough[level] = chosen, rows
+            if rows.any():
                 high = level
             else:
                 low = level + 1
             level = (low + high) // 2
         for level in range(low, len(levels)):
-            rows = enough.get(level, self.rows)
-            sets = self._search(may & (self.table.priority <= levels[level]),
-                                rows)
+            chosen, rows = enough.get(level) or (self._chosen(
+                may & (self.table.priority <= levels[level])), self.rows)
+            sets = self._search(chosen, rows)
             if sets is not None:
                 return Result(sets, self.exact)
         return Result(None, self.exact)
 
-    def _search(self, may: Bools, rows: Bools
-                ) -> Sets | None:
-        """Try sets of one server on some hosts, of two, and so on."""
+    def _search(self, may: Ints, rows: Bools) -> Sets | None:
+        """Try sets of one server on some hosts, of two, and so on.
+
+        :param may: the slots of the servers
+        """
         rows, at_least = rows.copy(), self.at_least.copy()
         # How many may be ended, of the hosts that were looked at closer.
         servers = np.zeros_like(at_least)
@@ -714,14 +718,14 @@ class _Search:
                 # Look closer, and once, at hosts that so few victims might do.
                 near = rows & (at_least <= size) & (servers == 0)
                 at_least[near] = FAR
-                chosen = self._chosen(may, near)
+                chosen = self._on(near, may)
                 if len(chosen):
                     field = Field(self.problem, chosen, FAR)
                     at_least[field.row[field.begins]] = field.at_least()
                     servers += np.bincount(field.row, minlength=len(rows))
                 rows &= (at_least < FAR) & (
                     (servers == 0) | (servers >= size))
-            chosen = self._chosen(may, rows & (at_least <= size))
+            chosen = self._on(rows & (at_least <= size), may)
             sets = self._of_size(chosen, size)
             if sets is not None and (
                     found is None or
@@ -736,19 +740,37 @@ class _Search:
             sets = self.problem.without_needless(sets)
         return self.scorers.best(sets) if len(sets) else None
 
-    def _chosen(self, may: Bools, rows: Bools
-                ) -> Ints:
-        return np.flatnonzero(may & rows[self.table.host_of])
+    def _chosen(self, may: Bools) -> Ints:
+        """The slots that may be chosen on the hosts that are looked at."""
+        return self._on(self.rows, np.flatnonzero(may))
+
+    def _on(self, rows: Bools, slots: Ints) -> Ints:
+        """Those of some slots that are on some hosts."""
+        return slots[rows.take(self.table.host_of.take(slots))]
+
+    def _large_enough(self, chosen: Ints, size: int) -> Ints:
+        """Those of some slots that may be of a set of a size.
+
+        With the largest servers of its host each has to be enough.
+        """
+        index = self.scorers.index
+        for need, column in zip(self.problem.need, self.problem.columns):
+            others = (0 if size == 1 else index.largest[column][size - 2]
+                      if size - 2 < index_module.TOP
+                      else index.endable[column])
+            chosen = chosen[
+                self.table.amounts[column].take(chosen) >=
+                (need - others).take(self.table.host_of.take(chosen))]
+        return chosen
 
     def _of_size(self, chosen: Ints,
                  size: int) -> Sets | None:
         """The best of all sets of a size that make room."""
         if size == 1:
-            for need, column in zip(self.problem.need, self.problem.columns):
-                chosen = chosen[self.table.amounts[column][chosen] >=
-                                need[self.table.host_of[chosen]]]
+            chosen = self._large_enough(chosen, 1)
             rows = self.table.host_of[chosen].astype(np.int64)
             return self._best(Sets(rows, chosen[:, np.newaxis]))
+        chosen = self._large_enough(chosen, size)
         if len(chosen) < size:
             return None
         field = Field(self.problem, chosen, size)

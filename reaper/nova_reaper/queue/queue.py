@@ -636,6 +636,15 @@ class Queue:
             bisect.insort(self._stand(item, waiting).parked, item.place)
         return True
 
+    def hide(self, demand: model.Demand) -> None:
+        """Do not look for the servers of a demand while the demand sleeps.
+
+        Otherwise one pop() meets the lines of all demands that sleep.
+        """
+        if demand in self._sleeping.sleeps:
+            for line in list(self._lines.get(demand, {}).values()):
+                self._show(line, None)
+
     def put_off(self, waiting: model.Waiting, decision: model.Decision,
                 index: index_module.Index, seen: int, now: datetime.datetime
                 ) -> None:

@@ -231,7 +231,8 @@ class FillTestCase(EngineTestCase):
     def test_a_list_that_is_older_than_a_server(self) -> None:
         self.nova.add_host('h1', 2)
         self.turns(5)
-        found = self.engine._lists.read_waiting(self.engine.world.classes())
+        found = self.engine._lists.read_waiting(
+            self.engine.world.index.on_hosts())
         waiting = self.nova.add_server('w', 8)
         self.nova.servers[waiting]['updated'] = '2100-01-01T00:00:00Z'
         self.hint(bus.Kind.WAITS, server=waiting)

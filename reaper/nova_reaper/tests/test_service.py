@@ -108,6 +108,16 @@ class TakePartTestCase(tests.TestCase):
             self.take_part(active, times)
 
 
+class SpareTestCase(tests.TestCase):
+    """What lists have read is hidden from the garbage collector."""
+
+    def test_only_while_a_list_is_read_or_taken(self) -> None:
+        for loading in (False, True):
+            with mock.patch('gc.freeze') as freeze:
+                service.spare(mock.Mock(loading=loading))
+            self.assertEqual(loading, freeze.called)
+
+
 class WrongOptionTestCase(tests.TestCase):
     """What libraries raise for one does not end the thread that does it all.
     """

@@ -10,6 +10,7 @@ from nova_reaper.act.attempts import Step
 from nova_reaper.cloud import model
 from nova_reaper.decide import choose
 from nova_reaper.events import bus
+from nova_reaper.events import lists
 from nova_reaper.report import http
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
@@ -56,6 +57,20 @@ class UnmarkedTestCase(test_engine.EngineTestCase):
         self.turns(15)
         self.assertEqual('ACTIVE', self.status(victim))
         self.assertEqual('PENDING', self.status(waiting))
+
+
+class LoadingTestCase(test_engine.EngineTestCase):
+    """Whether a list is read or taken, the first list or any later list."""
+
+    def test_later_lists(self) -> None:
+        self.turns(5)
+        self.assertEqual((1, False), (self.engine.listed,
+                                      self.engine.loading))
+        for name in (lists.FULL, lists.CHANGES):
+            with mock.patch.object(self.engine.jobs, '_running', {name}):
+                self.assertTrue(self.engine.loading)
+        self.engine._lists_read.append(iter(()))
+        self.assertTrue(self.engine.loading)
 
 
 class TurnsTestCase(test_engine.EngineTestCase):

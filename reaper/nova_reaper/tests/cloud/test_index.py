@@ -93,6 +93,17 @@ class IndexTestCase(tests.TestCase):
         self.assertEqual(8 - 299 % 8, self.free('h299'))
         self.assertEqual(8, self.free('h0'))
 
+    def test_classes_on_hosts(self) -> None:
+        self.put(used=1)
+        self.put('h2', used=1, inventory={'DISK_GB': model.Inventory(0)},
+                 providers=(model.Provider('gpu', {
+                     'VGPU': model.Inventory(1)}),))
+        self.assertEqual({'VCPU', 'DISK_GB', 'VGPU'}, self.index.on_hosts())
+        self.index.remove('h2')
+        self.assertEqual({'VCPU'}, self.index.on_hosts())
+        self.index.remove('h1')
+        self.assertEqual(set(), self.index.on_hosts())
+
     def test_traits_and_aggregates(self) -> None:
         self.put('h1', traits=frozenset('A'), aggregates=frozenset({'az1'}))
         self.put('h2', traits=frozenset('AB'), aggregates=frozenset({'az2'}))

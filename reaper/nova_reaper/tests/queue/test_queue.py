@@ -168,6 +168,19 @@ class QueueTestCase(tests.TestCase):
         self.assertEqual({'large0', 'large1', 'large2'},
                          set(self.pop_all()))
 
+    def test_hidden_while_it_sleeps(self) -> None:
+        servers = [waits(f's{number}', project=f'p{number}',
+                         created_at=NOW - seconds(9 - number))
+                   for number in range(3)]
+        self.put(*servers)
+        self.queue.hide(servers[0].demand)
+        self.assertTrue(self.queue._levels)
+        self.sleep(servers[0])
+        self.queue.hide(servers[0].demand)
+        self.assertEqual({}, self.queue._levels)
+        self.queue.wake(servers[0].demand)
+        self.assertEqual(['s0', 's1', 's2'], self.pop_all())
+
     def test_wakes_for_what_could_be_ended(self) -> None:
         waiting = waits('w1', 8)
         self.put(waiting)
