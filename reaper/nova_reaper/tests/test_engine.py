@@ -993,6 +993,7 @@ class OnceTestCase(EngineTestCase):
                          cloud.refusals[cloud.waiting[0].shape])
 
     def test_run_times_end_in_the_simulation(self) -> None:
+        begun = timeutils.utcnow(True).replace(microsecond=0)
         self.conf.set_override('concurrency', 1, 'placement')
         identity: Any = self.services.keystone
         identity.project_properties.return_value = {
@@ -1007,7 +1008,7 @@ class OnceTestCase(EngineTestCase):
             servers.append(self.nova.add_server(
                 name, len(servers) + 2, name, **others))
             self.nova.servers[servers[-1]].update({
-                'OS-SRV-USG:launched_at': fakes.NOW})
+                'OS-SRV-USG:launched_at': model.time_text(begun)})
         waiting = self.nova.add_server('w', 5, project='p')
         self.offset += 60
         cloud = commands.take_snapshot(self.conf, self.services)
@@ -1021,8 +1022,7 @@ class OnceTestCase(EngineTestCase):
         for seconds, finished in ((800, 0), (900, 1), (1800, 2), (3600, 3)):
             report = planning.run(
                 simulate.parse(document, cloud.now),
-                timeutils.parse_isotime(fakes.NOW) +
-                datetime.timedelta(seconds=seconds))
+                begun + datetime.timedelta(seconds=seconds))
             self.assertEqual(finished, report['servers']['finished'], seconds)
 
 
