@@ -458,8 +458,9 @@ class RefusedTestCase(ExportTestCase):
         '''})
         self.assertRefused('nova/new.py:3: the branch would name nova-pending:'
                            ' # Nova-pending needs it.', archive)
-        put(self.home / 'ours', {'nova/new.py': "KEY = 'NOVA_PENDING_2'\n"})
-        self.assertRefused('nova/new.py:1: ', archive)
+        for text in "KEY = 'NOVA_PENDING_2'\n", '# As nova-reaper does.\n':
+            put(self.home / 'ours', {'nova/new.py': text})
+            self.assertRefused('nova/new.py:1: ', archive)
         put(self.home / 'ours', {'nova/new.py': "KEY = 'NOVA_PENDING'\n"})
         self.export(archive)
 
