@@ -235,8 +235,7 @@ class Tree:
         """Return the tree as it is on a release.
 
         :param release: the series of the release
-        :param words: what is said on releases before the newest in the place
-            of other words, by release
+        :param words: what is said in the place of other words, by release
         """
         made = copy.copy(self)
         made.release, made._words = release, words.get(release, {})

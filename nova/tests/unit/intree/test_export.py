@@ -531,6 +531,14 @@ class SeriesTestCase(testtools.TestCase):
                 path, _, name = entry.partition(':')
                 self.assertIn(name.rpartition('.')[2], tree.read(path))
 
+    def test_code_names_no_other_release(self):
+        series = export.Series(export.read_series())
+        for release in nova_pending.RELEASES:
+            tree = export.Tree().on(release, series.words)
+            for path in tree.code():
+                if not series.is_of_layer(path):
+                    self.assertNotRegex(tree.read(path), r'of Nova \d', path)
+
     def test_parameters_of_the_reference(self):
         """What the reference of GET /servers/{id}/pending names is added."""
         tree = export.Tree()
