@@ -132,10 +132,11 @@ class PendingCommands:
         return 2 if refused else 1 if left or failed else 0
 
     @cmd_common.action_description(
-        _('Write the service version of a Nova that does not know PENDING into '
-          'the records of the services, before services of the next release '
-          'start beside them: the next release may mean something else by the '
-          'version that these services have. Servers that wait go on waiting.'))
+        _('Write the service version of a Nova that does not know PENDING '
+          'into the records of the services, before services of the next '
+          'release start beside them: the next release may mean something '
+          'else by the version that these services have. Servers that wait go '
+          'on waiting.'))
     def lower_service_versions(self):
         """Write the version before PENDING into the records of the services.
 
