@@ -11,7 +11,7 @@ from nova.compute import vm_states
 from nova.conductor.tasks import recover_builds
 import nova.conf
 from nova import context
-from nova.db.main import api as main_db_api
+from nova.db.main import api as db
 from nova.db.main import models
 from nova import exception
 from nova.i18n import _
@@ -132,12 +132,13 @@ class PendingCommands:
         return 2 if refused else 1 if left or failed else 0
 
     @cmd_common.action_description(
-        _('Write the service version of the release into the records of the '
-          'services, before services of the next release start beside them: '
-          'the next release may mean something else by the version that these '
-          'services have now. Servers that wait go on waiting.'))
+        _('Write the service version of a Nova that does not know PENDING '
+          'into the records of the services, before services of the next '
+          'release start beside them: the next release may mean something '
+          'else by the version that these services have. Servers that wait go '
+          'on waiting.'))
     def lower_service_versions(self):
-        """Write the version of the release into the records of the services.
+        """Write the version before PENDING into the records of the services.
 
         Return codes:
 
@@ -203,11 +204,11 @@ class PendingCommands:
         return 1 if failed else 0
 
 
-@main_db_api.pick_context_manager_reader
+@db.pick_context_manager_reader
 def _batch(context, after, last, limit):
     """Return id, uuid and task_state of servers in PENDING, by id."""
     row = models.Instance
-    return main_db_api.model_query(
+    return db.model_query(
         context, row, (row.id, row.uuid, row.task_state)).filter(
         row.vm_state == vm_states.PENDING, row.id > after,
         row.id <= last).order_by(row.id).limit(limit).all()

@@ -71,7 +71,7 @@ class PersonalityUnknown(RequestUnknown):
 
 class OfOtherProject(exception.Forbidden):
     """The requester would own parts of the server, in place of its owner."""
-    # nova-reaper looks for the words "made when it is built".
+    # Clients look for the words "made when it is built".
     msg_fmt = _("Instance %(instance_uuid)s has %(what)s that are made when "
                 "it is built, and they would belong to the project of this "
                 "request: rebuild it with a token of the project that it "

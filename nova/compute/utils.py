@@ -9,5 +9,6 @@ released = nova_pending.released(__name__)
 def may_have_ports_or_volumes(instance):
     # Volumes are reserved for a server as soon as it is requested, and its
     # delete must free them.
-    return (instance.vm_state == vm_states.PENDING or
-            released.may_have_ports_or_volumes(instance))
+    if instance.vm_state == vm_states.PENDING:
+        return True
+    return released.may_have_ports_or_volumes(instance)

@@ -89,7 +89,7 @@ def check_host(context: nova_context.RequestContext,
                instance: 'objects.Instance') -> None:
     """Refuse a server whose host would not undo a re-image that fails.
 
-    A server on no host is for the released checks to refuse.
+    A server on no host is left to the other checks of a rebuild.
 
     :raises: HostTooOld
     """

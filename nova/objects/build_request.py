@@ -197,9 +197,9 @@ class BuildRequest:
 
     @staticmethod
     def _get_by_instance_uuid_from_db(context, instance_uuid):
-        # A conductor that builds the server looks for the build request. If
-        # the released conductor finds none, it destroys the mapping and the
-        # allocations of the server. But the server may be in cell0, or run.
+        # A conductor that builds the server looks for the build request. A
+        # conductor that finds none destroys the mapping and the allocations
+        # of the server. But the server may be in cell0, or run.
         mine = next((build_request for build_request in context.builds
                      if build_request.instance_uuid == instance_uuid), None)
         try:

@@ -235,8 +235,7 @@ class Tree:
         """Return the tree as it is on a release.
 
         :param release: the series of the release
-        :param words: what is said on releases before the newest in the place
-            of other words, by release
+        :param words: what is said in the place of other words, by release
         """
         made = copy.copy(self)
         made.release, made._words = release, words.get(release, {})
@@ -285,7 +284,7 @@ class Tree:
 
 
 def check_names(git, names):
-    """Refuse what is to be committed if it names nova-pending.
+    """Refuse what is to be committed if it names nova-pending or nova-reaper.
 
     :param names: what it may name so, because it is stored
     :raises: ExportError
@@ -296,7 +295,8 @@ def check_names(git, names):
                     '--diff-filter=d').split('\n'):
         text = (git.path / path).read_bytes().decode(errors='replace')
         for number, line in enumerate(text.split('\n'), 1):
-            if re.search(r'nova.?pending', stored.sub('', line), re.I):
+            if re.search(r'nova.?(pending|reaper)', stored.sub('', line),
+                         re.I):
                 raise ExportError(
                     '%s:%d: the branch would name nova-pending: %s' % (
                         path, number, line.strip()))

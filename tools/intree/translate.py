@@ -431,7 +431,8 @@ class _Edit:
         """
         if not isinstance(member, cst.FunctionDef):
             return member
-        later = [d for d in member.decorators if self._comes_later(d)]
+        later = [d for d in member.decorators
+                 if self._comes_later(self._without_end(d))]
         without_end = {syntax.called(d) for d in later} & set(SCHEMAS.values())
         kept = []
         for decorator in member.decorators:
@@ -441,14 +442,22 @@ class _Edit:
                 continue
             if name in without_end:
                 without_end.remove(name)
-                call = decorator.decorator
-                decorator = decorator.with_changes(decorator=call.with_changes(
-                    args=[*call.args[:1], call.args[1].with_changes(
-                        comma=cst.MaybeSentinel.DEFAULT)]))
+                decorator = self._without_end(decorator)
             kept.append(decorator)
         made = member.with_changes(decorators=kept)
         self._lines[made] = self._lines[member]
         return made
+
+    @staticmethod
+    def _without_end(decorator):
+        """Return a schema without the microversion that it ends with."""
+        call = decorator.decorator
+        if syntax.called(decorator) not in SCHEMAS.values() or len(
+                call.args) < 3:
+            return decorator
+        return decorator.with_changes(decorator=call.with_changes(
+            args=[call.args[0], call.args[1].with_changes(
+                comma=cst.MaybeSentinel.DEFAULT)]))
 
     # What released functions are called.
 

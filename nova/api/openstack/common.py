@@ -13,7 +13,8 @@ _STATE_MAP[vm_states.PENDING] = dict(  # noqa: F821
 
 
 def status_from_state(vm_state, task_state='default'):
-    return released.status_from_state(pending.shown(vm_state), task_state)
+    vm_state = pending.shown(vm_state)
+    return released.status_from_state(vm_state, task_state)
 
 
 def task_and_vm_state_from_status(statuses):

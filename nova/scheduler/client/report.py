@@ -47,8 +47,8 @@ class SchedulerReportClient:
                 context, self, build.hold, project_id, user_id)
         if build is not None:
             # Placement refuses the claim if the server has allocations: this
-            # scheduler is late then, and another has placed the server. The
-            # release would add to the allocations.
+            # scheduler is late then, and another has placed the server. With a
+            # generation the claim would add to the allocations.
             alloc_request = dict(alloc_request, consumer_generation=None)
         claimed = released.SchedulerReportClient.claim_resources(
             self, context, consumer_uuid, alloc_request, project_id, user_id,

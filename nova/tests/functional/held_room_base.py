@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Room held for a waiting server as nova-reaper holds it."""
+"""Room held for a waiting server, as a service holds it."""
 
 import contextlib
 from unittest import mock
@@ -33,7 +33,7 @@ class HeldRoomBase(rebuild_base.RebuildInCell0Base):
             version='1.38').body
 
     def hold(self, server=None, allocations=None, generation=None, host=None,
-             project_id='reaper', user_id='reaper', resources=None):
+             project_id='service', user_id='service', resources=None):
         """Write a hold with plain HTTP; return the status of the answer."""
         server = server or self.server
         return self.placement.put(

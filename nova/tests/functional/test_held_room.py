@@ -140,7 +140,7 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
             '/allocations/%s' % self.server['id'], {
                 'allocations': {self.provider(): {'resources': {'VCPU': 3}}},
                 'consumer_generation': None, 'consumer_type': 'INSTANCE',
-                'project_id': 'reaper', 'user_id': 'reaper'},
+                'project_id': 'service', 'user_id': 'service'},
             version='1.38').status)
         self.rebuild(self.server)
         self.is_built()

@@ -32,7 +32,7 @@ class _HeldBase:
             '/allocations/' + server['id'], {
                 'allocations': self.to_hold(server),
                 'consumer_generation': None, 'consumer_type': 'NOVA_PENDING',
-                'project_id': 'reaper', 'user_id': 'reaper'},
+                'project_id': 'service', 'user_id': 'service'},
             version='1.38').status)
         super().rebuild_with(api, server, body)
 

@@ -47,8 +47,8 @@ class _PciBase(test_pci_in_placement.PlacementPCIReportingTests):
         self.assertEqual(204, self.placement.put(
             '/allocations/' + self.waiting['id'], {
                 'allocations': allocations, 'consumer_generation': None,
-                'consumer_type': 'NOVA_PENDING', 'project_id': 'reaper',
-                'user_id': 'reaper'}, version='1.38').status)
+                'consumer_type': 'NOVA_PENDING', 'project_id': 'service',
+                'user_id': 'service'}, version='1.38').status)
 
     def rebuild(self):
         self.api.post_server_action(self.waiting['id'], {'rebuild': {}})

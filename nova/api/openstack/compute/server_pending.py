@@ -42,7 +42,7 @@ class PendingController(wsgi.Controller):
     @validation.query_schema(schema.index_query)
     @validation.response_body_schema(schema.index_response)
     def index(self, req):
-        """Say which microversions this release has for waiting servers.
+        """Say which microversions this Nova has for waiting servers.
 
         The numbers differ from release to release. A client asks at the
         microversion "latest" before it relies on a number.

@@ -458,8 +458,9 @@ class RefusedTestCase(ExportTestCase):
         '''})
         self.assertRefused('nova/new.py:3: the branch would name nova-pending:'
                            ' # Nova-pending needs it.', archive)
-        put(self.home / 'ours', {'nova/new.py': "KEY = 'NOVA_PENDING_2'\n"})
-        self.assertRefused('nova/new.py:1: ', archive)
+        for text in "KEY = 'NOVA_PENDING_2'\n", '# As nova-reaper does.\n':
+            put(self.home / 'ours', {'nova/new.py': text})
+            self.assertRefused('nova/new.py:1: ', archive)
         put(self.home / 'ours', {'nova/new.py': "KEY = 'NOVA_PENDING'\n"})
         self.export(archive)
 
@@ -529,6 +530,14 @@ class SeriesTestCase(testtools.TestCase):
             for entry in feature['code']:
                 path, _, name = entry.partition(':')
                 self.assertIn(name.rpartition('.')[2], tree.read(path))
+
+    def test_code_names_no_other_release(self):
+        series = export.Series(export.read_series())
+        for release in nova_pending.RELEASES:
+            tree = export.Tree().on(release, series.words)
+            for path in tree.code():
+                if not series.is_of_layer(path):
+                    self.assertNotRegex(tree.read(path), r'of Nova \d', path)
 
     def test_parameters_of_the_reference(self):
         """What the reference of GET /servers/{id}/pending names is added."""

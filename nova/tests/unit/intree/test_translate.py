@@ -699,6 +699,23 @@ from nova.compute'''), selected=lambda name, path=None: (
         return self._do_action(req, dict(body))
 ''', made)
 
+    def test_schema_whose_end_comes_later(self):
+        made = self.early(
+            'nova/api/openstack/compute/schemas/servers.py:v4',
+            'nova/compute/pending.py:API_VERSION', members='''\
+            @validation.schema(schema.v4, pending.API_VERSION)
+            @validation.schema(schema.v3, '2.1', pending.API_VERSION)
+            @functools.wraps(validation.ending(
+                'request_body_schema', '2.0', released.Thing._action))
+            def _action(self, req, body):
+                return released.Thing._action(self, req, dict(body))
+            ''')
+        self.assertIn("""
+    @validation.schema(schema.v2, '2.0', '2.0')
+    @validation.schema(schema.v3, '2.1')
+""", made)
+        self.assertNotIn('schema.v4', made)
+
     def test_method_that_comes_later_than_its_schemas(self):
         made = self.early(
             'Thing._action',

@@ -37,15 +37,15 @@ class HeldRoomBase(test.NoDBTestCase):
         self.hold = {
             'instance_uuid': uuids.server,
             'allocations': {uuids.host: {'resources': RESOURCES}},
-            'consumer_generation': 3, 'project_id': 'reaper',
-            'user_id': 'reaper'}
+            'consumer_generation': 3, 'project_id': 'service',
+            'user_id': 'service'}
 
     def held(self, status=200, **body):
         return answer(status, dict({
             'allocations': {uuids.host: {
                 'resources': RESOURCES, 'generation': 7}},
             'consumer_type': 'NOVA_PENDING', 'consumer_generation': 3,
-            'project_id': 'reaper', 'user_id': 'reaper'}, **body))
+            'project_id': 'service', 'user_id': 'service'}, **body))
 
 
 class HoldTestCase(HeldRoomBase):
@@ -82,7 +82,7 @@ class HoldTestCase(HeldRoomBase):
 
     def test_claim_that_is_another_one_s_still(self):
         for lost in ({'consumer_type': 'NOVA_PENDING'},
-                     {'project_id': 'reaper'}, {'user_id': 'reaper'}):
+                     {'project_id': 'service'}, {'user_id': 'service'}):
             self.client.put.reset_mock()
             self.assertTrue(self.claim(
                 answer(204), answer(204),
@@ -93,7 +93,7 @@ class HoldTestCase(HeldRoomBase):
         conflict = refused('placement.concurrent_update',
                            'consumer generation conflict - expected 5')
         self.assertFalse(self.claim(
-            answer(204), conflict, found=[self.claimed(user_id='reaper')]))
+            answer(204), conflict, found=[self.claimed(user_id='service')]))
         self.client.put.reset_mock()
         self.assertFalse(self.claim(answer(204), found=[self.held(
             allocations={uuids.other: {'resources': RESOURCES}})]))
@@ -167,7 +167,7 @@ class HoldTestCase(HeldRoomBase):
         self.client.put.return_value = answer(204)
         self.assertTrue(held_room.drop(self.context, self.client, self.hold))
         body = self.client.put.call_args.args[1]
-        self.assertEqual(({}, 3, 'NOVA_PENDING', 'reaper'), (
+        self.assertEqual(({}, 3, 'NOVA_PENDING', 'service'), (
             body['allocations'], body['consumer_generation'],
             body['consumer_type'], body['project_id']))
 
@@ -188,12 +188,12 @@ class HoldTestCase(HeldRoomBase):
                 self.context, uuids.server))
 
     def test_uncounted(self):
-        self.assertEqual({}, held_room.uncounted(self.context, 'reaper'))
+        self.assertEqual({}, held_room.uncounted(self.context, 'service'))
         self.context.uncounted = self.hold
-        for whose in ('reaper', ), ('reaper', 'reaper'):
+        for whose in ('service', ), ('service', 'service'):
             self.assertEqual(
                 RESOURCES, held_room.uncounted(self.context, *whose))
-        for whose in ('owner', ), ('reaper', 'user'):
+        for whose in ('owner', ), ('service', 'user'):
             self.assertEqual({}, held_room.uncounted(self.context, *whose))
 
 

@@ -9,7 +9,7 @@ released = nova_pending.released(__name__)
 @nova_pending.over(released.ViewBuilder)
 class ViewBuilder:
 
-    _fault_statuses = released.ViewBuilder._fault_statuses + ('PENDING',)
+    _fault_statuses = released.ViewBuilder._fault_statuses + ("PENDING",)
 
     def show(self, request, instance, *args, **kwargs):
         view = released.ViewBuilder.show(
