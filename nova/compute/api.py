@@ -150,6 +150,7 @@ class API:
             volume_reimage.check_host(context, instance)
             context.reimaged = instance
         elif volume_reimage.UNFINISHED in instance.system_metadata:
+            _check_lock_and_state(self, context, instance)
             raise exception.InvalidVolume(reason=_(
                 'the last re-image of the root volume has failed: rebuild '
                 'the server with microversion 2.93 or later'))

@@ -12,6 +12,7 @@ from nova.compute import power_state
 from nova.compute import rpcapi
 from nova.compute import volume_reimage
 from nova import context as nova_context
+from nova import objects
 from nova.tests.functional.api import client as api_client
 from nova.tests.functional import volume_reimage_base
 
@@ -47,6 +48,24 @@ class GoodPathTestCase(volume_reimage_base.VolumeReimageBase):
             api_client.OpenStackApiException, self.api.post_server_action,
             self.server['id'], {'rebuild': {'imageRef': OTHER_IMAGE}})
         self.assertEqual(400, exc.response.status_code)
+        self.assertAttached()
+
+    def test_below_2_93_after_a_failure(self):
+        context = nova_context.get_admin_context()
+        cell = objects.InstanceMapping.get_by_instance_uuid(
+            context, self.server['id']).cell_mapping
+        with nova_context.target_cell(context, cell) as cctxt:
+            instance = objects.Instance.get_by_uuid(
+                cctxt, self.server['id'], expected_attrs=['system_metadata'])
+            instance.system_metadata[volume_reimage.UNFINISHED] = 'volume'
+            instance.save()
+        self.api.microversion = '2.92'
+        for action, status in (('unlock', 400), ('lock', 409)):
+            self.api.post_server_action(self.server['id'], {action: None})
+            exc = self.assertRaises(
+                api_client.OpenStackApiException, self.api.post_server_action,
+                self.server['id'], {'rebuild': {'imageRef': OTHER_IMAGE}})
+            self.assertEqual(status, exc.response.status_code)
         self.assertAttached()
 
     def test_old_compute(self):
