@@ -213,8 +213,10 @@ def _move_back(build_request, source, spec) -> None:
                       instance_uuid=build_request.instance_uuid)
 
     try:
-        build_request.convert_to_mapping(source, update)
+        # No other rebuild saves a request spec of the server until the server
+        # is in its cell.
         spec.save_all()
+        build_request.convert_to_mapping(source, update)
     except (objects.build_request.LeaseLost, exception.RequestSpecNotFound):
         LOG.debug('The server was deleted, or returned to cell0, meanwhile.',
                   instance_uuid=build_request.instance_uuid)

@@ -45,7 +45,8 @@ class ComputeTaskManager:
                                      requested_networks, block_device_mapping,
                                      tags=None):
         if rebuild_in_cell0.is_rebuild(context, build_requests):
-            # The API that sent it takes this conductor for an older one.
+            # nova-api has sent the message of a create, because it takes this
+            # conductor for an older one.
             return self.rebuild_instance_in_cell0(
                 context, build_requests[0], request_specs[0], image,
                 admin_password, injected_files, requested_networks,
@@ -151,13 +152,28 @@ class ComputeTaskManager:
                     for req in requested_networks if req.arq_uuid]
             compute_utils.delete_arqs_if_needed(context, instance, arq_uuids)
         finally:
-            # From now on the server can be rebuilt, and what is cleaned up
-            # would be that of the next build.
+            # The state is set last: from then on the server can be rebuilt,
+            # and a clean-up would hit the networks of the next build.
             updates = {'vm_state': vm_states.ERROR,
                        'task_state': None}
             self._set_vm_state_and_notify(
                 context, instance.uuid, 'build_instances', updates, exception,
                 legacy_request_spec)
+
+    @staticmethod
+    def _map_instance_to_cell(context, instance, cell):
+        try:
+            # If recovery has returned the server, a rebuild may have built the
+            # server by now. The mapping is then that of the other build, and
+            # so may be the record that the release would destroy by the UUID.
+            objects.BuildRequest.get_by_instance_uuid(context, instance.uuid)
+        except exception.BuildRequestNotFound:
+            LOG.debug('The server was deleted.', instance=instance)
+        except objects.build_request.LeaseLost:
+            return_to_cell0.purge_lost(context, cell, instance)
+            raise
+        return released.ComputeTaskManager._map_instance_to_cell(
+            context, instance, cell)
 
     def _delete_build_request(self, context, build_request, instance, cell,
                               instance_bdms, instance_tags):

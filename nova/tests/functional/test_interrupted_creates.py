@@ -152,11 +152,25 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
         self.wait_for(self.server, 'ACTIVE')
         self.assertEqual(1, len(self.allocations()))
 
-    def test_returned_after_the_conductor_has_looked(self):
+    def test_built_again_after_the_conductor_has_looked(self):
+        """The record that the conductor finds is that of the next build."""
+        message = self.create()
+
+        def meanwhile():
+            self.ends()
+            self.can_be_rebuilt()
+
+        self.assertRaises(
+            build_request.LeaseLost, self.meets, _Manager,
+            '_map_instance_to_cell', message.arrives, meanwhile)
+        self.assertEqual(('ACTIVE', None), self.state())
+        self.assertEqual(1, len(self.allocations()))
+
+    def test_returned_after_the_conductor_has_looked_twice(self):
         """The conductor has a record, and finds no build request then."""
         with self.no_host_is_asked():
             self.meets(
-                _Manager, '_map_instance_to_cell', self.create().arrives,
+                _Manager, '_delete_build_request', self.create().arrives,
                 lambda: self.recover(creates=-1))
         self.assertEqual(('ERROR', None), self.state())
         self.assertEqual({}, self.allocations())
@@ -188,7 +202,7 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
 
         with self.no_host_is_asked():
             self.meets(
-                _Manager, '_map_instance_to_cell', message.arrives, meanwhile)
+                _Manager, '_delete_build_request', message.arrives, meanwhile)
         self.assertEqual((1, 0), self.recover())
         self.is_back()
         self.can_be_rebuilt()
@@ -204,7 +218,7 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
 
         with self.no_host_is_asked():
             self.meets(
-                _Manager, '_map_instance_to_cell', message.arrives, meanwhile)
+                _Manager, '_delete_build_request', message.arrives, meanwhile)
         rebuild[0].arrives()
         self.wait_for(self.server, 'ACTIVE')
         self.assertEqual(1, len(self.allocations()))

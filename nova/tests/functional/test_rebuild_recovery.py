@@ -381,3 +381,24 @@ class MovedBackTestCase(stopped_builds.StoppedBuildsBase):
         self.assertEqual('changed', self.api.get_server(
             self.server['id'])['description'])
         self.can_be_rebuilt()
+
+    def test_rebuilt_again_as_soon_as_it_is_moved_back(self):
+        changed = []
+
+        def change(step, instance, bdms):
+            if not changed:
+                changed.append(instance)
+                raise unbuilt_instance.ChangedMeanwhile(
+                    instance_uuid=instance.uuid)
+            return step(instance, bdms)
+
+        with stopped_builds.patched(
+                unbuilt_instance, 'destroy_unchanged', change):
+            self.meets(
+                objects.BuildRequest, 'convert_to_mapping',
+                lambda: self.refused(409, self.server),
+                lambda: self.ask_for_rebuild(flavorRef=self.small),
+                after=True)
+        spec = objects.RequestSpec.get_by_instance_uuid(
+            nova_context.get_admin_context(), self.server['id'])
+        self.assertEqual(self.small, spec.flavor.flavorid)
