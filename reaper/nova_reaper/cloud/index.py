@@ -14,16 +14,19 @@ nobody. It is not safe for threads: its owner holds a lock.
 """
 
 import collections
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Sized
+import copy
 import dataclasses
 import datetime
 import enum
 import itertools
 import math
+from typing import Any
 from typing import TypeVar
 
 import numpy as np
@@ -40,12 +43,10 @@ DENIALS = 3
 # The class of PCI devices of an alias has a name that begins so and ends with
 # the alias. No resource class of Placement has such a name.
 DEVICE = 'PCI:'
-# The class of what a provider of a host lacks has a name that begins so.
-WAY = 'way:'
 # How the names of classes begin that most servers have, or that are rates. All
 # other classes are scarce.
 _COMMON = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB', 'MEM_ENCRYPTION_CONTEXT',
-           'NET_', WAY)
+           'NET_')
 
 # For so many servers of a host Index.largest has sums.
 TOP = 6
@@ -271,12 +272,27 @@ class Slots:
                        self._options.repeat_protection * 1_000_000)
         return safe
 
-    def _resize(self, size: int) -> None:
-        self.amounts = [wider(array, size) for array in self.amounts]
+    def take(self, which: Ints, rows: Ints) -> 'Slots':
+        """The arrays of some servers, to be read only.
+
+        :param rows: the row of each in another index
+        """
+        result = copy.copy(self)
+        result._change(lambda array: array[which])
+        result.host_of = rows.astype(np.int32)
+        return result
+
+    def _change(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+                ) -> None:
+        """Have other arrays, each made of the one that there was."""
+        self.amounts = [function(array) for array in self.amounts]
         for name in ('host_of', 'kind', 'project', 'priority', 'deletes',
                      'launched', 'safe_until', 'endable', 'preemptible',
                      'ends'):
-            setattr(self, name, wider(getattr(self, name), size))
+            setattr(self, name, function(getattr(self, name)))
+
+    def _resize(self, size: int) -> None:
+        self._change(lambda array: wider(array, size))
         self.servers.extend([None] * (size - len(self.servers)))
 
     def _compact(self) -> None:
@@ -638,6 +654,8 @@ class Index:
     :ivar known: whether there is a host
     :ivar single: whether no class is that of two providers of the host, so
         that the sums say all of the room
+    :ivar kind_of: a number that hosts share whose providers are alike when
+        empty
     :ivar grown: by resource class, the least that a provider that shares had
         left before it got more, until somebody takes note
     :ivar capacity: by resource class, Placement's; NONE without inventory
@@ -686,8 +704,7 @@ class Index:
         # share, which stand by their names.
         self._nodes: dict[int, list[ways.Node]] = {}
         self._shares: dict[str, _Share] = {}
-        # A number that hosts share whose providers are alike when empty.
-        self._kind_of = np.zeros(_ROWS, np.int64)
+        self.kind_of = np.zeros(_ROWS, np.int64)
         self._kinds: dict[object, int] = {}
         self._plans_of: dict[str, dict[str, Plan]] = {}
         self._members: dict[tuple[str, str], Bools] = {}
@@ -891,7 +908,7 @@ class Index:
             known: dict[int, bool] = {}
             for at in np.flatnonzero(rows & closer).tolist():
                 row = first + at
-                kind = int(self._kind_of[row])
+                kind = int(self.kind_of[row])
                 if empty and kind in known:
                     rows[at] = known[kind]
                     continue
@@ -928,7 +945,7 @@ class Index:
         gone = list(gone)
         return [dataclasses.replace(node, left=model.total(
             node.left, *(server.of(node.name) for server in gone)))
-            for node in nodes]
+            for node in nodes] if gone else nodes
 
     def place(self, shape: model.Shape, host: str, victims: Collection[str]
               ) -> Mapping[str, Mapping[str, int]]:
@@ -1004,7 +1021,7 @@ class Index:
 
     def _put_fit(self, row: int, host: model.Host) -> None:
         below = host.below
-        self._kind_of[row] = self._kinds.setdefault(tuple(
+        self.kind_of[row] = self._kinds.setdefault(tuple(
             (frozenset(one.inventory.items()), one.traits, one.shared and (
                 one.aggregates)) for one in (
                     model.Provider('', host.inventory, traits=host.traits),
@@ -1149,7 +1166,7 @@ class Index:
             self.known = wider(self.known, size)
             self.enabled = wider(self.enabled, size)
             self.single = wider(self.single, size, True)
-            self._kind_of = wider(self._kind_of, size)
+            self.kind_of = wider(self.kind_of, size)
             for share in self._shares.values():
                 share.rows = wider(share.rows, size)
             for columns, fill in self._columns:

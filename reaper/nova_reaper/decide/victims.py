@@ -22,6 +22,7 @@ STEPS, and Result.exact says so.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -45,11 +46,14 @@ STEPS = 200_000
 FEWEST_STEPS = 2000
 # Servers are looked for in so many ways at a time in which hosts may give a
 # shape: on the hosts first on which the fewest ends may do.
-MOST_WAYS = 2048
+MOST_WAYS = 8192
 # More than any number of servers.
 FAR = 1 << 40
 
 _WEIGHT = 1 << 10
+
+# What is lacking, by the number of the provider and that of the class.
+_Lacks = Mapping[tuple[int, int], int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,12 +229,9 @@ class Field:
             same = np.flatnonzero(at + 1 < self.end[at])
             same = same[~self.first[at[same] + 1]]
             counts = last_start[at] - self.next_start[at]
-            total_count = int(counts.sum())
-            if total_count + len(same) > MOST:
+            if int(counts.sum()) + len(same) > MOST:
                 return None
-            parent = np.repeat(np.arange(len(at)), counts)
-            nth = np.arange(total_count) - np.repeat(
-                np.cumsum(counts) - counts, counts)
+            parent, nth = _repeated(counts)
             child = np.concatenate((
                 at[same] + 1, self.starts.take(
                     self.next_start.take(at.take(parent)) + nth)))
@@ -479,12 +480,107 @@ def _may_end(scorers: Scorers, demand: model.Demand) -> Bools:
     return may
 
 
+class _Room:
+    """What the providers of hosts have left, and what ends free there.
+
+    An array has a line for each host or server, and in that a line for each
+    provider: number 0 is any that is not one of the host, 1 the host's own,
+    the last one is empty. The columns are the classes that are asked for.
+
+    :ivar slots: the servers that may be ended at some time, host by host
+    :ivar bounds: where those of each host begin, and where the last end
+    :ivar freed: what the end of each of these frees
+    :ivar own: by host, what it lacks of classes that only its own provider has
+    :ivar keys: by host; hosts of the same key have the same ways and lack the
+        same in each of them
+    """
+
+    def __init__(self, index: index_module.Index, shape: model.Shape,
+                 hosts: Ints) -> None:
+        self._index, self._shape, self._hosts = index, shape, hosts
+        table, self.needs = index.slots, index.needs(shape)
+        self._names = {need.name: at for at, need in enumerate(self.needs)}
+        where = [table.segment(row) for row in hosts.tolist()]
+        host, nth = _repeated(np.array([
+            one.stop - one.start for one in where], np.int64))
+        slots = np.array([one.start for one in where], np.int64)[host] + nth
+        mine = table.endable[slots]
+        host, self.slots = host[mine], slots[mine]
+        self.bounds = np.searchsorted(host, np.arange(len(hosts) + 1))
+        nodes = [index.nodes(row) for row in hosts.tolist()]
+        self._numbers = [{node.name: number for number, node
+                          in enumerate(some, 1)} for some in nodes]
+        size = max(map(len, nodes)) + 2, len(self.needs)
+        left = np.full((len(hosts), *size), index_module.NONE)
+        cells, amounts = self._cells(
+            (at, number, node.left) for at, some in enumerate(nodes)
+            for number, node in enumerate(some, 1))
+        left[cells] = amounts
+        below = (left[:, 2:] != index_module.NONE).any(axis=1)
+        self.freed = np.zeros((len(self.slots), *size), np.int64)
+        cells, amounts = self._cells(
+            (at, self._numbers[number].get(provider, 0), some)
+            for at, (number, slot) in enumerate(zip(
+                host.tolist(), self.slots.tolist()))
+            if (server := table.servers[slot])
+            for provider, some in server.providers.items())
+        np.add.at(self.freed, cells, amounts)
+        self.freed[:, 1] = np.stack([
+            table.amounts[need.column][self.slots] for need in self.needs],
+            axis=1) - self.freed.sum(axis=1)
+        sums = np.zeros((len(self.slots) + 1, *size), np.int64)
+        np.cumsum(self.freed, axis=0, out=sums[1:])
+        most_left = left + sums[self.bounds[1:]] - sums[self.bounds[:-1]]
+        # What a filter finds of no use is of no use on a provider either.
+        free, lacking = (np.stack(some, axis=1)[hosts] for some in zip(*(
+            (need.free, need.lacking) for need in self.needs)))
+        left = np.where((free > 0)[:, np.newaxis], left, np.minimum(left, 0))
+        self._left = np.where(below[:, np.newaxis], left, FAR)
+        self.own = np.where(below, 0, lacking)
+        asked = np.array([need.amount for need in self.needs])
+        self.keys = np.concatenate((index.kind_of[hosts][:, np.newaxis], *(
+            np.minimum(some, asked).reshape(len(hosts), -1)
+            for some in (most_left, self._left))), axis=1)
+
+    def _cells(self, amounts: Iterable[tuple[int, int, Mapping[str, int]]]
+               ) -> tuple[tuple[Ints, ...], Ints]:
+        """Where amounts of a line and a provider stand, and these amounts."""
+        *cells, values = np.fromiter(itertools.chain.from_iterable(
+            (at, number, self._names[name], amount)
+            for at, number, some in amounts for name, amount in some.items()
+            if name in self._names), np.int64).reshape(-1, 4).T
+        return tuple(cells), values
+
+    def ways(self, at: int) -> tuple[list[_Lacks], bool]:
+        """What the providers of a host lack in each way; whether that is all.
+
+        A way in which no provider lacks less than in another is left out.
+        """
+        found: list[_Lacks] = []
+        left, numbers, count = self._left[at], self._numbers[at], 0
+        gone = [server for slot in self.slots[slice(*self.bounds[at:at + 2])]
+                if (server := self._index.slots.servers[slot])]
+        for way in ways.find(self._shape, self._index.nodes(
+                int(self._hosts[at]), gone)):
+            count += 1
+            lacking = {}
+            for (provider, name), amount in way.items():
+                cell = numbers[provider], self._names[name]
+                if amount > left[cell]:
+                    lacking[cell] = amount - int(left[cell])
+            if not any(_is_less(other, lacking) for other in found):
+                found = [*(other for other in found
+                           if not _is_less(lacking, other)), lacking]
+        return found, count < ways.MOST
+
+
 class _Ways(index_module.Index):
     """Hosts of an index, each once for each way in which it may give a shape.
 
     What a provider lacks of a class in a way is a class of its own, of which
     each server has what its end makes free there. So servers are chosen as on
-    hosts without providers below their own.
+    hosts without providers below their own. Servers that have nothing of what
+    is lacking are left out: no end of theirs would help.
 
     :ivar exact: whether all ways of its hosts are there
     :ivar left: the other hosts that servers may be looked for on
@@ -493,30 +589,66 @@ class _Ways(index_module.Index):
     def __init__(self, index: index_module.Index, shape: model.Shape,
                  options: model.Options, rows: Bools) -> None:
         super().__init__(options)
-        self._index = index
-        self._rows: list[int] = []
         self.exact = True
-        lacks: list[Mapping[str, int]] = []
         self.left = rows.copy()
         ends = at_least(index, shape, self.left)
-        of_hosts: dict[int, list[tuple[dict[str, int], ways.Way]]] = {}
+        hosts = np.flatnonzero(self.left)
+        hosts = hosts[np.argsort(ends[hosts], kind='stable')][:MOST_WAYS]
+        room = _Room(index, shape, hosts)
+        alike: dict[bytes, range] = {}
+        lacks: list[_Lacks] = []
+        of_host: list[range] = []
         count = 0
-        found = np.flatnonzero(self.left)
-        for row in found[np.argsort(ends[found], kind='stable')].tolist():
+        for at, key in enumerate(map(bytes, room.keys)):
             if count >= MOST_WAYS:
                 break
-            of_hosts[row] = list(self._of_host(shape, row))
-            count += len(of_hosts[row])
-            self.left[row] = False
-        for row, of_host in sorted(of_hosts.items()):
-            for own, way in of_host:
-                lacks.append(own | self._put_way(row, own, way))
-                self._rows.append(row)
-        width = len(self.hosts) - len(lacks)
-        self._needs = [index_module.Need(
-            name, self._column(name), 0, -np.array(
-                [one.get(name, 0) for one in lacks] + [0] * width, np.int64))
-            for name in sorted(frozenset().union(*lacks))]
+            if key not in alike:
+                found, exact = room.ways(at)
+                self.exact &= exact
+                alike[key] = range(len(lacks), len(lacks) + len(found))
+                lacks += found
+            of_host.append(alike[key])
+            count += len(alike[key])
+        self.left[hosts[:len(of_host)]] = False
+        host, way = np.array([
+            (at, one) for at in np.argsort(hosts[:len(of_host)]).tolist()
+            for one in of_host[at]], np.int64).reshape(-1, 2).T
+        self._rows = hosts[host]
+        self.hosts[:] = [None] * len(host)
+        self.known = np.ones(len(host), np.bool_)
+        width = max(map(len, lacks), default=0)
+        number, column, lacking = np.array([
+            [*((*cell, lack) for cell, lack in one.items()),
+             *[(-1, 0, 0)] * (width - len(one))] for one in lacks],
+            np.int64).reshape(len(lacks), width, 3).transpose(2, 0, 1)[:, way]
+        self._needs = [
+            index_module.Need(need.name, need.column, 0, -lack)
+            for need, lack in zip(room.needs, room.own[host].T) if lack.any()]
+        row, nth = _repeated(np.diff(room.bounds)[host])
+        line = room.bounds[host][row] + nth
+        slot, freed = room.slots[line], room.freed[
+            line[:, np.newaxis], number[row], column[row]]
+        helps: Bools = (freed > 0).any(axis=1)
+        for need in self._needs:
+            helps |= (need.lacking[row] > 0) & (
+                index.slots.amounts[need.column][slot] > 0)
+        kind = index.slots.kind[slot]
+        order = np.lexsort((slot, *freed.T, kind, row))
+        order = order[helps[order]]
+        self._slots, kind, freed = slot[order], kind[order], freed[order]
+        self.slots = index.slots.take(self._slots, row[order])
+        self.slots.kind[1:] = np.cumsum((np.diff(kind) != 0) | (
+            np.diff(freed, axis=0) != 0).any(axis=1))
+        self.slots.amounts += list(freed.T.astype(np.int32))
+        self._needs += [
+            index_module.Need('', len(index.classes) + at, 0, -lack)
+            for at, lack in enumerate(lacking.T)]
+        # No bound is known of what providers lack.
+        self.classes, self.scarce = index.classes, index.scarce
+        self.free, self.endable, self.largest = (
+            [some[..., self._rows] for some in arrays] +
+            [np.full_like(arrays[0][..., self._rows], FAR)] * width
+            for arrays in (index.free, index.endable, index.largest))
 
     def needs(self, shape: model.Shape, row: int | None = None
               ) -> list[index_module.Need]:
@@ -524,86 +656,22 @@ class _Ways(index_module.Index):
         return self._needs
 
     def real(self, found: 'Result') -> 'Result':
-        """One of the sets that were found, in the index of the hosts."""
-        exact = found.exact and self.exact
-        if found.sets is None:
-            return Result(None, exact)
-        at = int(found.sets.rows.argmin())
-        row = self._rows[int(found.sets.rows[at])]
-        where = self._index.slots.segment(row)
-        slots = {server.id: where.start + number for number, server
-                 in enumerate(self._index.slots.of_host(row))}
-        return Result(Sets(np.array([row]), np.array([[
-            slots[server.id] for slot in found.sets.members[at]
-            if (server := self.slots.servers[slot])]])), exact)
-
-    def _of_host(self, shape: model.Shape, row: int
-                 ) -> Iterator[tuple[dict[str, int], ways.Way]]:
-        """What a host lacks of its own, and what its providers lack in a way.
-
-        A way in which no provider lacks less than in another is left out.
-        """
-        index = self._index
-        found: list[ways.Way] = []
-        host, where = index.hosts[row], index.slots.segment(row)
-        assert host is not None
-        below = host.below
-        own = {need.name: int(need.lacking[0])
-               for need in index.needs(shape, row) if need.name not in below}
-        all_of_it = index_module.Lack.AMOUNTS in index.exclusions.crowded(
-            shape).get(host.name, ())
-        left = {node.name: node.left for node in index.nodes(row)}
-        count = 0
-        for way in ways.find(shape, index.nodes(row, [
-                server for server, endable in zip(
-                    index.slots.of_host(row), index.slots.endable[where])
-                if endable])):
-            count += 1
-            lacking: dict[tuple[str, str], int] = {}
-            for (provider, name), amount in way.items():
-                free = left[provider][name]
-                lack = amount - (min(free, 0) if all_of_it else free)
-                if name in below and lack > 0:
-                    lacking[provider, name] = lack
-            if not any(_is_less(other, lacking) for other in found):
-                found = [*(other for other in found
-                           if not _is_less(lacking, other)), lacking]
-        self.exact &= count < ways.MOST
-        for one in found:
-            yield own, one
-
-    def _put_way(self, row: int, own: Mapping[str, int], lacking: ways.Way
-                 ) -> dict[str, int]:
-        """Add a row; returns what it lacks by the names of the new classes.
-
-        Servers that have nothing of what is lacking are left out: no end of
-        theirs would help.
-        """
-        index, where = self._index, self._index.slots.segment(row)
-        short = [name for name, lack in own.items() if lack]
-        classes = {f'{index_module.WAY}{at}': key
-                   for at, key in enumerate(lacking)}
-        for name in (*index.classes, *classes):
-            self._column(name)
-        mine = self.put(model.Host(f'{len(self._rows)}', {}), [
-            dataclasses.replace(server, resources=dict(server.amounts) | {
-                name: server.of(provider).get(wanted, 0)
-                for name, (provider, wanted) in classes.items()},
-                providers={})
-            for server, endable in zip(
-                index.slots.of_host(row), index.slots.endable[where])
-            if endable and (any(
-                server.of(provider).get(wanted)
-                for provider, wanted in lacking) or any(map(
-                    index_module.amounts_of(server).get, short)))])
-        for name, column in index.classes.items():
-            self.free[self.classes[name]][mine] = index.free[column][row]
-        return {name: lacking[key] for name, key in classes.items()}
+        """The sets that were found, in the index of the hosts."""
+        sets = found.sets and Sets(self._rows[found.sets.rows],
+                                   self._slots[found.sets.members])
+        return Result(sets, found.exact and self.exact)
 
 
-def _is_less(lacking: ways.Way, other: ways.Way) -> bool:
+def _is_less(lacking: _Lacks, other: _Lacks) -> bool:
     """Whether nothing is lacking more in a way than in another."""
     return all(amount <= other.get(key, 0) for key, amount in lacking.items())
+
+
+def _repeated(counts: Ints) -> tuple[Ints, Ints]:
+    """Each number from 0 on so many times, and which time it is, from 0."""
+    parent = np.repeat(np.arange(len(counts)), counts)
+    return parent, np.arange(len(parent)) - np.repeat(
+        np.cumsum(counts) - counts, counts)
 
 
 def room_without(index: index_module.Index, shape: model.Shape,

@@ -337,17 +337,24 @@ def _odd(rand: random.Random, host: model.Host) -> model.Host:
 def with_providers(rand: random.Random, cloud: World) -> World:
     """The same cloud with providers below hosts, which servers use."""
     hosts, servers = [], list(cloud.servers)
+    alike, first = rand.random() < 0.3, cloud.hosts[0]
+    below: dict[str, model.Provider] = {}
     for host in cloud.hosts:
-        below = {f'g{number}': model.Provider(
-            f'g{number}', {
-                name: model.Inventory(
-                    rand.choice((1, 1, 2, 4)), max_unit=rand.choice((1, 2, 9)))
-                for name in rand.choice((
-                    ['VGPU'], ['VGPU'], ['VGPU'], ['VGPU', 'CUSTOM_GPU'],
-                    ['CUSTOM_GPU']))},
-            traits=frozenset(rand.sample(('CUSTOM_A', 'CUSTOM_B'),
-                                         rand.randint(0, 2))))
-            for number in range(rand.choice((0, 1, 2, 3, 4, 4)))}
+        if alike:
+            host = dataclasses.replace(host, inventory=first.inventory,
+                                       traits=first.traits)
+        if not (alike and below):
+            below = {f'g{number}': model.Provider(
+                f'g{number}', {
+                    name: model.Inventory(
+                        rand.choice((1, 1, 2, 4)),
+                        max_unit=rand.choice((1, 2, 9)))
+                    for name in rand.choice((
+                        ['VGPU'], ['VGPU'], ['VGPU'], ['VGPU', 'CUSTOM_GPU'],
+                        ['CUSTOM_GPU']))},
+                traits=frozenset(rand.sample(('CUSTOM_A', 'CUSTOM_B'),
+                                             rand.randint(0, 2))))
+                for number in range(rand.choice((0, 1, 2, 3, 4, 4)))}
         used: dict[str, dict[str, int]] = {name: {} for name in below}
         for at, server in enumerate(servers):
             if server.host != host.name:
