@@ -82,9 +82,9 @@ def adjust(release, module):
 
 
 def _enforce_unified_limits(self):
-    """Check the unified limits as a create of Nova 33 does.
+    """Check the unified limits as a create does.
 
-    Nova 33 counts neither what ports nor what accelerators ask for.
+    Neither what ports nor what accelerators ask for is counted.
 
     :raises: OverQuota
     """
