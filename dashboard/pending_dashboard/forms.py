@@ -93,7 +93,7 @@ class RehearseForm(forms.SelfHandlingForm):
         try:
             api.rehearse(request, self.initial['server'])
         except ksa_exceptions.HttpError as error:
-            # What nova-reaper says tells the owner why there is none.
+            # The answer tells the owner why the end is not rehearsed.
             self.api_error(sentences.translate(str(error)))
             return False
         except Exception:

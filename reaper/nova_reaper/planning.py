@@ -180,7 +180,7 @@ class _Course:
         self.index, self.queue = self.planner.index, self.planner.queue
         self.classes = {name for host in cloud.hosts for name in host.below}
         self.hosts = {host.name: host for host in cloud.hosts}
-        # What is used of providers that share.
+        # How much of each provider that shares the servers use.
         self.shared: dict[str, collections.Counter[str]] = (
             collections.defaultdict(collections.Counter))
         # By host the servers on it, and the filter that refuses each shape.

@@ -507,7 +507,7 @@ def _others(cloud: Snapshot) -> list[model.Server]:
     """For each host a server with what other servers do not explain."""
     result = []
     explained = _usage(cloud.servers)
-    # One host stands for all that a provider shares with.
+    # The first host that a provider shares with stands for all of them.
     of_shared = _of_shared(cloud.hosts, explained)
     seen: set[str] = set()
     for host in cloud.hosts:

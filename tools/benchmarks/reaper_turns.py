@@ -171,6 +171,8 @@ class Placement:
         self._count()
         return set()
 
+    beside = frozenset()
+
     def read_sharing(self, hosts):
         self._count()
         return []

@@ -57,7 +57,7 @@ class NovaTestCase(reaping.ReaperTestCase):
         self.assertEqual('PENDING', self.cloud.show(greedy)['status'])
 
     def test_nobody_is_ended_in_vain(self):
-        # Those with devices are not preemptible.
+        # The servers with devices are not preemptible.
         self.fill(3)
         without = self.fill(0, **{'reaper:preemptible': 'true'})
         waiting = self.create_with(1)

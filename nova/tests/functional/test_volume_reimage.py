@@ -51,10 +51,7 @@ class GoodPathTestCase(volume_reimage_base.VolumeReimageBase):
         self.assertAttached()
 
     def test_below_2_93_after_a_failure(self):
-        context = nova_context.get_admin_context()
-        cell = objects.InstanceMapping.get_by_instance_uuid(
-            context, self.server['id']).cell_mapping
-        with nova_context.target_cell(context, cell) as cctxt:
+        with self.in_cell() as cctxt:
             instance = objects.Instance.get_by_uuid(
                 cctxt, self.server['id'], expected_attrs=['system_metadata'])
             instance.system_metadata[volume_reimage.UNFINISHED] = 'volume'

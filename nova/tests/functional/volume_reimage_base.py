@@ -2,6 +2,7 @@
 
 """A volume-backed server on a Cinder that has states and can refuse."""
 
+import contextlib
 import copy
 import time
 from unittest import mock
@@ -119,12 +120,18 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
                 return event
         return {'finish_time': None}
 
-    def in_database(self):
-        """Return what a rebuild changes about the record of the server."""
+    @contextlib.contextmanager
+    def in_cell(self):
+        """Target the cell of the server; yields the context."""
         context = nova_context.get_admin_context()
         cell = objects.InstanceMapping.get_by_instance_uuid(
             context, self.server['id']).cell_mapping
         with nova_context.target_cell(context, cell) as cctxt:
+            yield cctxt
+
+    def in_database(self):
+        """Return what a rebuild changes about the record of the server."""
+        with self.in_cell() as cctxt:
             instance = objects.Instance.get_by_uuid(
                 cctxt, self.server['id'],
                 expected_attrs=['system_metadata', 'metadata', 'keypairs'])

@@ -125,7 +125,7 @@ class Actor(preempt.Preempt):
             try:
                 amounts = self._placement.candidate(
                     request, current.provider,
-                    shape.elsewhere | self._placement.shared.intersection(
+                    shape.elsewhere | self._placement.beside.intersection(
                         shape.amounts))
             except rest.BadRequest as error:
                 LOG.warning('Placement refuses what server %s asks for: %s',

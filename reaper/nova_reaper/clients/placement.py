@@ -113,13 +113,13 @@ class Placement:
 
     :ivar sharing: UUIDs of the providers that share, as of the last time that
         all were read
-    :ivar shared: the resource classes of these
+    :ivar beside: the resource classes of these
     """
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.sharing: frozenset[str] = frozenset()
-        self.shared: frozenset[str] = frozenset()
+        self.beside: frozenset[str] = frozenset()
 
     def _inventory(self, uuid: str) -> dict[str, model.Inventory]:
         answer = self.client.request(
@@ -153,8 +153,10 @@ class Placement:
 
         :raises: rest.NotFound if it is gone
         """
-        return dict(self.client.request(
-            'GET', f'/resource_providers/{uuid}/usages')['usages'])
+        return dict(self._usages(uuid)['usages'])
+
+    def _usages(self, uuid: str) -> Any:
+        return self.client.request('GET', f'/resource_providers/{uuid}/usages')
 
     def _aggregates(self, uuid: str) -> frozenset[str]:
         return frozenset(self.client.request(
@@ -166,8 +168,7 @@ class Placement:
         :param consumers: IDs of the consumers of which it is to say what they
             have
         """
-        usages = self.client.request(
-            'GET', f'/resource_providers/{uuid}/usages')
+        usages = self._usages(uuid)
         shares = {consumer: Share(resources, None) for consumer in consumers
                   if (resources := self.consumer(consumer).amounts.get(uuid))}
         rest = collections.Counter[str](usages['usages'])
@@ -257,7 +258,7 @@ class Placement:
             except rest.NotFound:
                 continue
             # A host that has the provider in its own tree does not know what
-            # other hosts use of it.
+            # other hosts use of the provider.
             with_whom = self.client.request('GET', rest.with_query(
                 '/resource_providers', member_of='in:' + ','.join(
                     sorted(one.aggregates))))['resource_providers'] if (
@@ -266,7 +267,7 @@ class Placement:
             found.append((one, {other['root_provider_uuid']
                                 for other in with_whom}.intersection(hosts)))
         self.sharing = frozenset(one.uuid for one, some in found if some)
-        self.shared = frozenset().union(*(
+        self.beside = frozenset().union(*(
             one.inventory for one, some in found if some))
         return found
 

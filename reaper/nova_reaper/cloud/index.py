@@ -975,7 +975,7 @@ class Index:
         totals = {name: int(np.maximum(self.capacity[column], 0).sum())
                   for name, column in self.classes.items()}
         for share in self._shares.values():
-            # What several hosts share is there once.
+            # The provider counts once, and not for each of its hosts.
             more = max(int(share.rows.sum()) - 1, 0)
             for name, item in share.provider.inventory.items():
                 totals[name] -= more * max(item.capacity, 0)

@@ -209,9 +209,9 @@ class Server:
         Placement does not know of
     :ivar preemptible: whether the operator's flavor says that it may be ended
     :ivar launched_at: None if it is not known: long ago
-    :ivar last_ended_at: when repeat_protection begins, None if the reaper has
-        not ended it: in the service when it came back, in the simulation,
-        whose files have a key of this name, when it was ended
+    :ivar last_ended_at: when repeat_protection begins: when the server ran
+        again after the reaper had ended it; None if the reaper has not. Files
+        of the simulation have a key of this name
     :ivar ends_at: when its run time is over, None if that is not limited
     :ivar locked: whether an administrator has locked it
     :ivar busy: whether it has a task, migrates, or has another host to come;

@@ -52,7 +52,7 @@ FAR = 1 << 40
 
 _WEIGHT = 1 << 10
 
-# What is lacking, by the number of the provider and that of the class.
+# How much is lacking, by the number of the provider and of the class.
 _Lacks = Mapping[tuple[int, int], int]
 
 
@@ -531,7 +531,8 @@ class _Room:
         sums = np.zeros((len(self.slots) + 1, *size), np.int64)
         np.cumsum(self.freed, axis=0, out=sums[1:])
         most_left = left + sums[self.bounds[1:]] - sums[self.bounds[:-1]]
-        # What a filter finds of no use is of no use on a provider either.
+        # If a filter says that free room of a class is of no use, the room of
+        # a single provider is of no use, either.
         free, lacking = (np.stack(some, axis=1)[hosts] for some in zip(*(
             (need.free, need.lacking) for need in self.needs)))
         left = np.where((free > 0)[:, np.newaxis], left, np.minimum(left, 0))

@@ -89,11 +89,10 @@ class Reader:
         self._returned_at: dict[str, datetime.datetime] = {}
         self._avoided: dict[str, float] = {}
         # The classes that providers share with no host that is known; by the
-        # UUID of a host the other providers that share with it; the classes
-        # of these; and what is used of them, with the time of the reading.
+        # UUID of a host the other providers that share with the host; and
+        # what is used of these, with the time of the reading.
         self.shared: frozenset[str] = frozenset()
         self.sharing: Mapping[str, Sequence[model.Provider]] = {}
-        self.beside: frozenset[str] = frozenset()
         self._used: dict[str, tuple[float, Mapping[str, int]]] = {}
         # By the UUID of a host's own provider, the UUIDs of the providers
         # below, None as long as no server asks for anything below hosts; and
@@ -311,9 +310,12 @@ class Reader:
         self.shared = frozenset().union(*(
             one.inventory for one, hosts in found if not hosts))
         self.sharing = sharing
-        self.beside = frozenset().union(*(
-            one.inventory for one, hosts in found if hosts))
         self._used = {one.uuid: (read_at, one.used) for one, _ in found}
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """The resource classes that providers share with known hosts."""
+        return self._placement.beside
 
     def used_of(self, provider: str) -> Mapping[str, int]:
         """What was used of a provider that shares when it was read last."""
@@ -330,7 +332,7 @@ class Reader:
         try:
             self._used[provider] = read_at, self._placement.used(provider)
         except rest.NotFound:
-            # The next list finds that it is gone.
+            # The next list finds that the provider is gone.
             self._used[provider] = read_at, self.used_of(provider)
 
     def read_trees(self, wanted: bool) -> None:

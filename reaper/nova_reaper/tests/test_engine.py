@@ -100,6 +100,22 @@ class EngineTestCase(tests.TestCase):
 
         return mock.patch.object(self.engine.attempts._actor, 'advance', stay)
 
+    def amounts(self, server: str) -> placement.Amounts:
+        return self.room.placement.consumer(server).amounts
+
+    def change_at(self, step: attempts.Step, waiting: str,
+                  change: Callable[[], None]) -> None:
+        """Have a change at a step spoil the attempt for a server."""
+        with self.staying_at(step):
+            self.turns(20)
+            [current] = self.engine.attempts.under_way.values()
+            self.assertEqual(step, current.step)
+        change()
+        self.turns(60)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.assertEqual({}, self.amounts(waiting))
+        self.assertEqual([], self.actions())
+
     def hint(self, kind: bus.Kind, **what: Any) -> None:
         self.engine.mailbox.put([bus.Hint(kind, **what)])
 

@@ -218,7 +218,8 @@ class RunTestCase(tests.TestCase):
                        'at': clock('12:40'), 'run_time': 1800}])
         given['servers'][0] |= {'preemptible': True, 'action': 'shelve',
                                 'run_time': 36000}
-        # It was ended at 12:00, came back at 12:30, and is ended at 13:30.
+        # Server s1 was ended at 12:00, came back at 12:30, and is ended at
+        # 13:30.
         self.check(run(given, '13:29'), [0, 1800, 1800], 1, came=2, built=2,
                    ended=1, finished=1, waiting=1)
         # The waits are those of w, of a, and of s1 from 12:00 on.

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from nova_reaper.act import attempts
-from nova_reaper.clients import placement
 from nova_reaper.events import bus
 from nova_reaper.tests import test_engine
 
@@ -44,9 +43,6 @@ class NestedBase(test_engine.EngineTestCase):
     def wait(self, vgpus: int = 0) -> str:
         specs: dict[str, Any] = {'resources:VGPU': f'{vgpus}'}
         return self.nova.add_server('w', 2, **specs if vgpus else {})
-
-    def amounts(self, server: str) -> placement.Amounts:
-        return self.room.placement.consumer(server).amounts
 
 
 class NestedTestCase(NestedBase):
@@ -113,7 +109,7 @@ class NestedTestCase(NestedBase):
         self.assertEqual([True, True], self.left(*running))
         self.assertIn('Nobody is ended for a server that asks for what only '
                       'Placement can judge.', self.detail(waiting))
-        # It gets what is free.
+        # The server gets free GPUs, and nobody is ended.
         self.nova.delete(running[0])
         self.hint(bus.Kind.HOST, host='h1')
         self.turns(20)
@@ -156,15 +152,7 @@ class NestedTestCase(NestedBase):
         """What becomes of two servers if their host changes at a step."""
         running = [self.add({gpu: 2}) for gpu in self.gpus]
         waiting = self.wait()
-        with self.staying_at(step):
-            self.turns(20)
-            [current] = self.engine.attempts.under_way.values()
-            self.assertEqual(step, current.step)
-        change()
-        self.turns(60)
-        self.assertEqual('PENDING', self.status(waiting))
-        self.assertEqual({}, self.amounts(waiting))
-        self.assertEqual([], self.actions())
+        self.change_at(step, waiting, change)
         return self.left(*running)
 
     def test_the_gpus_are_gone_before_the_notice(self) -> None:

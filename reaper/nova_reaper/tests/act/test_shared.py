@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from nova_reaper.act import attempts
-from nova_reaper.clients import placement
 from nova_reaper.events import bus
 from nova_reaper.tests import test_engine
 
@@ -46,9 +45,6 @@ class SharedBase(test_engine.EngineTestCase):
     def wait(self, disk: int) -> str:
         specs: dict[str, Any] = {'resources:DISK_GB': str(disk)}
         return self.nova.add_server('w', 2, **specs)
-
-    def amounts(self, server: str) -> placement.Amounts:
-        return self.room.placement.consumer(server).amounts
 
     def has(self, server: str, host: int, disk: int) -> None:
         self.assertEqual(
@@ -147,7 +143,7 @@ class SharedTestCase(SharedBase):
         self.assertEqual('ACTIVE', self.status(waiting))
         paths = [path for _method, path in self.room.adapter.log]
         self.assertNotIn(f'/resource_providers/{self.pool}/allocations', paths)
-        # Nobody asks for what may be below hosts.
+        # No server asks for what providers below hosts have.
         self.assertNotIn('/resource_providers', paths)
 
     def changes_at(self, step: attempts.Step, change: Callable[[], None]
@@ -155,15 +151,7 @@ class SharedTestCase(SharedBase):
         self.fill('h1')
         running = [self.add('h2', 10), self.add('h2', preemptible=False)]
         waiting = self.wait(15)
-        with self.staying_at(step):
-            self.turns(20)
-            [current] = self.engine.attempts.under_way.values()
-            self.assertEqual(step, current.step)
-        change()
-        self.turns(60)
-        self.assertEqual('PENDING', self.status(waiting))
-        self.assertEqual({}, self.amounts(waiting))
-        self.assertEqual([], self.actions())
+        self.change_at(step, waiting, change)
         self.assertEqual([True, True], self.left(*running))
         self.has(running[0], 1, 10)
 

@@ -192,7 +192,7 @@ class CandidateTestCase(tests.TestCase):
             [(one, found)] = room.read_sharing(hosts)
             self.assertEqual((self.shares, 20, expected), (
                 one.uuid, one.inventory['DISK_GB'].total, found))
-            self.assertEqual({'DISK_GB'} if expected else set(), room.shared)
+            self.assertEqual({'DISK_GB'} if expected else set(), room.beside)
         self.assertEqual([], room.read_sharing([self.shares]))
 
 

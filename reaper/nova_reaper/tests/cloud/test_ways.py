@@ -2,7 +2,9 @@
 
 """Which provider of a host gives what: as Placement says."""
 
+from collections.abc import Sequence
 import random
+from typing import Any
 from urllib import parse
 
 from nova_reaper.act import holds
@@ -15,6 +17,30 @@ from nova_reaper.tests import brute_force
 from nova_reaper.tests import fakes
 
 TRAITS = ('CUSTOM_A', 'CUSTOM_B')
+
+# What each provider gives of a request: its UUID, the class and the amount.
+Given = frozenset[tuple[str, str, int]]
+
+
+def nodes_of(tree: Sequence[placement.Provider]) -> list[ways.Node]:
+    """The providers of a host, as ways.find() takes them."""
+    return [ways.Node(one.uuid, one.inventory, one.free, one.traits,
+                      one.shared, one.aggregates) for one in tree]
+
+
+def offered(answer: Any) -> set[Given]:
+    """What Placement offers in an answer of GET /allocation_candidates."""
+    return {frozenset(
+        (uuid, name, amount) for uuid, item in request['allocations'].items()
+        for name, amount in item['resources'].items())
+        for request in answer['allocation_requests']}
+
+
+def found_by(shape: model.Shape, nodes: Sequence[ways.Node]) -> set[Given]:
+    """What ways.find() finds."""
+    return {frozenset((provider, name, amount)
+                      for (provider, name), amount in way.items())
+            for way in ways.find(shape, nodes)}
 
 
 class PlacementTestCase(tests.TestCase):
@@ -67,27 +93,19 @@ class PlacementTestCase(tests.TestCase):
         for number in range(4):
             host = self.add_host(rand, number)
             tree = self.room.placement.tree(host)
-            nodes = [ways.Node(one.uuid, one.inventory, one.free, one.traits)
-                     for one in tree]
+            nodes = nodes_of(tree)
             for _ in range(8):
                 query = self.query(rand)
                 answer = self.room.client.request(
                     'GET', f'/allocation_candidates?{query}&in_tree={host}')
-                expected = {frozenset(
-                    (uuid, name, amount) for uuid, item
-                    in request['allocations'].items()
-                    for name, amount in item['resources'].items())
-                    for request in answer['allocation_requests']}
+                expected = offered(answer)
                 shape = shapes.shape(query, '', {}, ['VGPU', 'CUSTOM_X'])
                 if '!CUSTOM_B' in shape.required and (
                         'CUSTOM_B' in tree[0].traits):
                     # The index looks at traits of the host's own provider.
                     self.assertEqual(set(), expected)
                     continue
-                mine = {frozenset(
-                    (provider, name, amount)
-                    for (provider, name), amount in way.items())
-                    for way in ways.find(shape, nodes)}
+                mine = found_by(shape, nodes)
                 # Where several groups take of one provider, Placement 16
                 # counts what a group takes twice in some of its candidates.
                 right = {one for one in expected if sum(
@@ -158,29 +176,20 @@ class SharedTestCase(PlacementTestCase):
         for uuid, some in aggregates.items():
             self.room._put(uuid, 'aggregates', some)
         self.room.placement.read_sharing(hosts)
-        nodes = {host: [ways.Node(
-            one.uuid, one.inventory, one.free, one.traits, one.shared,
-            one.aggregates) for one in self.room.placement.tree(host)]
-            for host in hosts}
+        nodes = {host: nodes_of(self.room.placement.tree(host))
+                 for host in hosts}
         found = 0
         for _ in range(30):
             query = self.query(rand)
             answer = self.room.client.request(
                 'GET', f'/allocation_candidates?{query}')
-            expected = {frozenset(
-                (uuid, name, amount) for uuid, item
-                in request['allocations'].items()
-                for name, amount in item['resources'].items())
-                for request in answer['allocation_requests']}
+            expected = offered(answer)
             shape = shapes.shape(query, '', {}, ['DISK_GB', 'CUSTOM_X'])
             mine = set()
             for host in hosts:
                 # The index compares the aggregates of the host's own.
                 if brute_force.has_all(shape.member_of, aggregates[host]):
-                    mine |= {frozenset(
-                        (provider, name, amount)
-                        for (provider, name), amount in way.items())
-                        for way in ways.find(shape, nodes[host])}
+                    mine |= found_by(shape, nodes[host])
             right = {one for one in expected if sum(
                 amount for _, _, amount in one) == sum(
                     shape.amounts.values())}
