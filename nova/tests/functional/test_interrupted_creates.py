@@ -186,16 +186,22 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
         self.assertEqual(('ACTIVE', None), self.state())
         self.assertEqual(1, len(self.allocations()))
 
-    def test_one_of_several_returns_after_the_conductor_has_looked(self):
+    def test_one_of_several_returns_before_the_conductor_has_mapped_it(self):
         message = self.create(min_count=2, max_count=2)
 
-        def meanwhile():
-            with mock.patch.object(build_request, 'interrupted',
-                                   return_value=[self.server['id']]):
-                self.assertEqual((1, 0), self.recover(creates=-1))
+        def return_it(step, conductor, context, mine, *args):
+            if mine.instance_uuid == self.server['id']:
+                with mock.patch.object(build_request, 'interrupted',
+                                       return_value=[mine.instance_uuid]):
+                    self.assertEqual((1, 0), self.recover(creates=-1))
+            return step(conductor, context, mine, *args)
 
-        self.meets(_Manager, '_recheck_quota', message.arrives, meanwhile)
-        self.is_back()
+        with stopped_builds.patched(
+                _Manager, '_delete_build_request', return_it):
+            message.arrives()
+        self.assertEqual(('ERROR', None), self.state())
+        self.assertFalse(self.in_cell(
+            self.cell_mappings['cell1'].uuid, self.server))
         self.assertEqual({}, self.allocations())
         self.server, = [server for server in self.admin_api.get_servers()
                         if server['id'] != self.server['id']]
