@@ -680,10 +680,12 @@ class NoticeTestCase(base.TestCase):
         cloud = self.use_cloud(reaper=True)
         cloud.reaper['/v1/notices'] = (200, {'notices': [
             {'server': 'v', 'name': 'batch-3', 'action': 'delete',
-             'terminate_at': '2026-11-22T11:56:00Z'}]})
+             'terminate_at': '2026-11-22T11:56:00Z',
+             'message': 'Its run time ends.'}]})
         rows, _err = self.read('pending', 'notice', 'list')
         self.assertEqual([{'ID': 'v', 'Name': 'batch-3', 'Action': 'delete',
-                           'Ends At': '2026-11-22T11:56:00Z'}], rows)
+                           'Not Before': '2026-11-22T11:56:00Z',
+                           'Why': 'Its run time ends.'}], rows)
 
     def test_all_projects(self):
         cloud = self.use_cloud(reaper=True)

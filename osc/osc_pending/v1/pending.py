@@ -367,10 +367,10 @@ class _ListOfReaper(command.Lister):
 
 class ListNotice(_ListOfReaper):
     _description = _(
-        'List preemptible servers that are under notice: nova-reaper ends '
-        'them to make room.')
+        'List servers that are under notice, and why: nova-reaper ends them '
+        'when the notice is over, or rehearses their end.')
     columns = {'server': 'ID', 'name': 'Name', 'action': 'Action',
-               'terminate_at': 'Ends At'}
+               'terminate_at': 'Not Before', 'message': 'Why'}
     admin_columns = {'for': 'For', 'host': 'Host', 'project_id': 'Project ID'}
 
     @staticmethod
