@@ -525,6 +525,24 @@ class ExplainTestCase(base.TestCase):
     def test_without_2107(self):
         cloud = self.use_cloud(offered='2.106')
         cloud.add('web')
+    def test_advice_of_the_reaper(self):
+        cloud = self.use_cloud(reaper=True)
+        web = cloud.add('web')
+        cloud.reasons[web['id']] = _reason(requests=[], hosts=_HOSTS)
+        path = '/v1/pending/' + web['id']
+        for status, advice, automatic, said in (
+                (200, 'Nothing has to be done.', 'It is tried again later.',
+                 ''),
+                (404, 'Wait, or take a smaller flavor.', None, ''),
+                (503, 'Wait, or take a smaller flavor.', None, '503')):
+            cloud.reaper[path] = (status, {
+                'pending': _answer(web), 'error': {'message': 'no'}})
+            row, err = self.read('pending', 'explain', 'web')
+            self.assertEqual((advice, automatic),
+                             (row['advice'], row['automatic']))
+            self.assertIn(said, err)
+            self.assertEqual(bool(said), bool(err))
+
         _out, err = self.run_client('pending', 'explain', 'web', code=1)
         self.assertIn('pending explain needs a later nova-pending', err)
 

@@ -250,25 +250,27 @@ class ExplainPending(command.ShowOne):
             'id': server.id,
             'name': server.name,
             'project_id': server.project_id,
-            **{key: reason.get(key) for key in (
-                'reason', 'message', 'advice')},
+            **{key: value for key, value in _describe(
+                server, reason, answer.get('pending')).items() if key in (
+                    'reason', 'message', 'advice', 'automatic')},
             'requests': LinesColumn(
                 [urllib.parse.unquote_plus(request) for request in requests]),
             'hosts': HostsColumn(reason['hosts']),
         }
         if parsed_args.dry_run:
-            answer = client.reaper_one(server.id, dry_run=True)['dry_run']
+            would = answer['dry_run']
             row.update(
-                verdict=answer['verdict'], detail=answer['detail'],
-                host=answer['host'], would_end=format_columns.ListDictColumn(
-                    answer.get('servers') or
-                    [{'server': each} for each in answer['victims']]))
+                verdict=would['verdict'], detail=would['detail'],
+                host=would['host'], would_end=format_columns.ListDictColumn(
+                    would.get('servers') or
+                    [{'server': each} for each in would['victims']]))
         return zip(*row.items())
 
     def _add_lacks(self, client, server, requests, hosts):
         """Add to hosts what each lacks, and put the nearest first, in place.
 
         The nearest host lacks the smallest part of what the server asks for.
+        answer = self._ask_reaper(client, server, parsed_args.dry_run)
         What a host lacks is None if Placement was not asked about the host;
         these hosts come last, and those that a filter refuses after them.
         """
@@ -288,6 +290,20 @@ class ExplainPending(command.ShowOne):
                 lacks = client.lacking(
                     server.id, asked,
                     [host['uuid'] for host in open_hosts[:_MOST_HOSTS]])
+    def _ask_reaper(self, client, server, dry_run):
+        """Return the answer of nova-reaper, {} if it may fail and does."""
+        if not client.has_reaper:
+            return {}
+        try:
+            return client.reaper_one(server.id, dry_run)
+        except pending_client.ReaperError as error:
+            if dry_run:
+                raise
+            # nova-reaper has not heard of the server yet.
+            if error.code != 404:
+                self.log.warning(str(error))
+            return {}
+
             except ksa_exceptions.ClientException as error:
                 self.log.warning(
                     _('Placement does not say what hosts lack: %s') % error)
