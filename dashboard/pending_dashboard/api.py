@@ -68,18 +68,25 @@ class WaitingServer:
     next_attempt: str | None = None
     position: int | None = None
     queue_length: int | None = None
+    room_by: str | None = None
+    deadline: str | None = None
+    step: str | None = None
 
 
 @dataclasses.dataclass
 class Notice:
-    """A preemptible server that is ended soon, as the table shows it."""
+    """A server that is under notice, as the table shows it.
+
+    :ivar message: a sentence of nova-reaper that says why
+    """
 
     id: str
     name: str
     project_id: str
-    action: str
+    action: str | None
     terminate_at: str
     for_server: str | None
+    message: str | None = None
 
 
 @dataclasses.dataclass
@@ -101,7 +108,7 @@ class Record:
     """What nova-reaper has done to a server, as the table shows it.
 
     :ivar server: the ID of the server, None for a pause
-    :ivar own: whether it was done for a server of the same project
+    :ivar message: a sentence of nova-reaper that says why
     """
 
     id: str
@@ -111,7 +118,7 @@ class Record:
     project_id: str | None
     result: str | None
     for_server: str | None
-    own: bool | None
+    message: str | None
     host: str | None
     server: str | None = None
 
@@ -266,7 +273,8 @@ def list_notices(request, all_projects=False):
     return answer and [
         Notice(notice['server'], notice.get('name') or notice['server'],
                notice['project_id'], notice['action'],
-               notice['terminate_at'], notice.get('for'))
+               notice['terminate_at'], notice.get('for'),
+               notice.get('message'))
         for notice in answer.json()['notices']]
 
 
@@ -318,7 +326,7 @@ def list_history(request, all_projects=False):
                record['name'] or record['server'] or '-',
                record['project_id'], record['result'] or record['action'],
                record['for'] if record['for'] != record['server'] else None,
-               record['for_own_project'], record.get('host'),
+               record.get('message'), record.get('host'),
                record['server'])
         for record in answer.json()['history']]
 
@@ -455,7 +463,8 @@ def _take(server, entry):
     """Add to a server what the reaper says of it."""
     server.message = entry['detail'] or server.message
     for name in ('since', 'reason', 'hindrance', 'next_attempt', 'position',
-                 'queue_length', 'advice', 'automatic'):
+                 'queue_length', 'advice', 'automatic', 'room_by', 'deadline',
+                 'step'):
         setattr(server, name, entry.get(name))
 
 

@@ -102,6 +102,11 @@ _SENTENCES = (
     _('The host that it was created for could not take it, were it empty.'),
     _('No host has all that it asks for at once: resources, traits and '
       'aggregates.'),
+    # nova-reaper: why a server is under notice, or was ended.
+    _('Another server needs the room.'),
+    _('A server of another project needs the room.'),
+    _('Its run time ends.'),
+    _('Its owner rehearses its end.'),
     # nova-reaper: why it is not well.
     _('turned off: the reaper polls'),
     _('none for %(seconds)s s: the reaper polls'),

@@ -238,10 +238,22 @@ RESULTS = (
     *REASONS.items())
 
 
+#: What nova-reaper does for a server that waits, at the moment.
+STEPS = {
+    'waiting': _('It waits for room'), 'holding': _('Room is held for it'),
+    'notice': _('Other servers are under notice'),
+    'ending': _('Other servers are ended'), 'rebuilding': _('It is built'),
+    'given_up': _('It was given up'),
+}
+
+
+def why_noticed(notice):
+    """Return the sentence that says why a server is under notice."""
+    return sentences.translate(notice.message or '') or None
+
+
 def _for_server(record):
-    if record.for_server:
-        return record.for_server
-    return _('A server of another project') if record.own is False else None
+    return record.for_server or why_noticed(record)
 
 
 class HistoryTable(tables.DataTable):
@@ -252,7 +264,7 @@ class HistoryTable(tables.DataTable):
                          display_choices=KINDS)
     result = tables.Column('result', verbose_name=_('Result'),
                            display_choices=RESULTS)
-    for_server = tables.Column(_for_server, verbose_name=_('For server'))
+    for_server = tables.Column(_for_server, verbose_name=_('For'))
 
     class Meta:
         name = 'history'
@@ -303,10 +315,11 @@ class NoticesTable(tables.DataTable):
     terminate_at = tables.Column(
         'terminate_at', verbose_name=_('Not before'),
         filters=(filters.parse_isotime,))
+    why = tables.Column(why_noticed, verbose_name=_('Why'))
 
     class Meta:
         name = 'notices'
-        verbose_name = _('Preemptible Servers Under Notice')
+        verbose_name = _('Servers Under Notice')
         multi_select = False
 
 
@@ -318,6 +331,7 @@ class AdminNoticesTable(NoticesTable):
 
     class Meta:
         name = 'notices'
-        verbose_name = _('Preemptible Servers Under Notice')
-        columns = ('project', 'name', 'action', 'terminate_at', 'for_server')
+        verbose_name = _('Servers Under Notice')
+        columns = ('project', 'name', 'action', 'terminate_at', 'why',
+                   'for_server')
         multi_select = False

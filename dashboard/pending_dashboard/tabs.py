@@ -34,7 +34,8 @@ class WaitTab(tabs.Tab):
         return {'server': server, 'rebuild_url': self.rebuild.link(server.id),
                 'reason': tables.reason_of(server),
                 'why': tables.why(server),
-                'position': tables.position_of(server)}
+                'position': tables.position_of(server),
+                'step': tables.STEPS.get(server.step, server.step)}
 
 
 class EndTab(tabs.Tab):
@@ -57,10 +58,11 @@ class EndTab(tabs.Tab):
             exceptions.handle(
                 request, _('Unable to retrieve when the server ends.'))
             return {'failed': True}
+        notice = next((notice for notice in notices
+                       if notice.id == server_id), None)
         return {'server': server, 'action': server and dict(
             tables.ACTIONS).get(server.action, server.action),
-            'notice': next((notice for notice in notices
-                            if notice.id == server_id), None),
+            'notice': notice, 'why': notice and tables.why_noticed(notice),
             'rehearse_url': views.RehearseView.link(server_id)}
 
 

@@ -258,7 +258,7 @@ class ReaperTestCase(base.BrowserTestCase):
         self.assert_names()
         self.assertEqual(
             ['Servers by reason', 'nova-reaper',
-             'Preemptible Servers Under Notice', 'What nova-reaper Did Last'],
+             'Servers Under Notice', 'What nova-reaper Did Last'],
             [each.text for each in self.browser.find_elements(
                 By.CSS_SELECTOR, '#content_body h2')])
 

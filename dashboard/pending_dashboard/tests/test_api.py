@@ -211,7 +211,8 @@ class APITestCase(helpers.TestCase):
                 'since': '2026-11-22T11:30:00Z', 'reason': 'no_room',
                 'advice': 'Nothing has to be done.', 'attempts': 1,
                 'automatic': 'It is built as soon as there is room.',
-                'position': 12}})
+                'position': 12, 'room_by': '2026-11-22T12:30:00Z',
+                'deadline': '2026-11-23T11:30:00Z', 'step': 'waiting'}})
         found = api.show_server(self.request, SERVERS[0])
         # The reaper counts its own attempts, and Nova those of everybody.
         self.assertEqual(
@@ -219,6 +220,9 @@ class APITestCase(helpers.TestCase):
              '2026-11-22T11:50:00Z', '2026-11-22T11:30:00Z'),
             (found.reason, found.advice, found.position, found.attempts,
              found.last_attempt, found.since))
+        self.assertEqual(
+            ('2026-11-22T12:30:00Z', '2026-11-23T11:30:00Z', 'waiting'),
+            (found.room_by, found.deadline, found.step))
 
     def test_show_server_that_the_reaper_does_not_know(self):
         self.reaper = REAPER
@@ -426,10 +430,11 @@ class APITestCase(helpers.TestCase):
         asked = self.http.get(REAPER + '/v1/notices', json={'notices': [{
             'server': 'v', 'name': 'batch', 'project_id': 'p',
             'action': 'shelve', 'terminate_at': '2026-11-22T11:56:00Z',
-            'for': 'w'}]})
+            'message': 'Another server needs the room.', 'for': 'w'}]})
         self.assertEqual(
             [api.Notice('v', 'batch', 'p', 'shelve', '2026-11-22T11:56:00Z',
-                        'w')], api.list_notices(self.request))
+                        'w', 'Another server needs the room.')],
+            api.list_notices(self.request))
         self.assertNotIn('all_projects', asked.last_request.qs)
         api.list_notices(self.request, True)
         self.assertIn('all_projects', asked.last_request.qs)
@@ -441,16 +446,16 @@ class APITestCase(helpers.TestCase):
             {'id': 'r1', 'at': '2026-11-22T11:56:00Z', 'kind': 'notice',
              'server': 'v', 'name': None, 'project_id': 'p',
              'action': 'shelve', 'result': None, 'for': None,
-             'for_own_project': False},
+             'for_own_project': False, 'message': 'Its run time ends.'},
             {'id': 'r2', 'at': '2026-11-22T11:57:00Z', 'kind': 'build',
              'server': 'w', 'name': 'web', 'project_id': 'p', 'action': None,
              'result': 'active', 'for': 'w', 'for_own_project': True,
-             'host': 'compute1'}]})
+             'message': None, 'host': 'compute1'}]})
         self.assertEqual([
             api.Record('r1', '2026-11-22T11:56:00Z', 'notice', 'v', 'p',
-                       'shelve', None, False, None, 'v'),
+                       'shelve', None, 'Its run time ends.', None, 'v'),
             api.Record('r2', '2026-11-22T11:57:00Z', 'build', 'web', 'p',
-                       'active', None, True, 'compute1', 'w')],
+                       'active', None, None, 'compute1', 'w')],
             api.list_history(self.request))
         self.assertNotIn('all_projects', asked.last_request.qs)
         api.list_history(self.request, True)

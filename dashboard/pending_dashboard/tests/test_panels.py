@@ -34,7 +34,7 @@ def record(number='r1', **values):
     return api.Record(**{
         'id': number, 'at': '2026-11-22T11:56:00Z', 'kind': 'end',
         'name': 'batch', 'project_id': '1', 'result': 'delete',
-        'for_server': None, 'own': False, 'host': None, **values})
+        'for_server': None, 'message': None, 'host': None, **values})
 
 
 class ProjectTestCase(helpers.TestCase):
@@ -90,9 +90,12 @@ class ProjectTestCase(helpers.TestCase):
     def test_notices_of_the_project(self, listed, notices):
         listed.return_value = [], False
         notices.return_value = [api.Notice(
-            'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', None)]
+            'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', None,
+            'Its run time ends.')]
         answer = self.client.get(PROJECT)
-        for text in ('Preemptible Servers Under Notice', 'batch', 'Shelved',
+        self.assertNotContains(answer, 'Preemptible Servers Under Notice')
+        for text in ('Servers Under Notice', 'batch', 'Shelved',
+                     'Its run time ends.',
                      urls.reverse('horizon:project:instances:detail',
                                   args=['v'])):
             self.assertContains(answer, text)
@@ -189,11 +192,12 @@ class ProjectTestCase(helpers.TestCase):
     def test_history(self, listed, history):
         listed.return_value = [waiting()], True
         history.return_value = [
-            record(), record('r2', kind='build', result='active', own=True)]
+            record(message='A server of another project needs the room.'),
+            record('r2', kind='build', result='active')]
         answer = self.client.get(PROJECT)
         for text in ('<title>Waiting Servers - ',
                      'What nova-reaper Did Last', 'batch', 'Ended', 'Deleted',
-                     'A server of another project', 'Built'):
+                     'A server of another project needs the room.', 'Built'):
             self.assertContains(answer, text)
         self.assertFalse(answer.context['history_table'].has_more_data())
         history.assert_called_once_with(mock.ANY, False)
@@ -451,12 +455,13 @@ class AdminTestCase(helpers.BaseAdminViewTests):
             [('notifications', 'none for 9 s: the reaper polls')],
             {'no_room': 40}, 3, 12)
         self.list_notices.return_value = [api.Notice(
-            'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', 'w')]
+            'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', 'w',
+            'Another server needs the room.')]
         self.list_history.return_value = [record(host='compute-9')]
         answer = self.client.get(ADMIN)
         for text in ('degraded', 'observe', '(configured: preempt)', '40',
                      'The list shrank.', 'Notifications: none for 9 s',
-                     'batch',
+                     'batch', 'Another server needs the room.',
                      'Shelved', '(the oldest for 12 s)', 'compute-9', 'Ended'):
             self.assertContains(answer, text)
         self.assertNotContains(answer, 'Of this page')

@@ -14,10 +14,12 @@ from pending_dashboard import sentences
 
 _TREE = pathlib.Path(pending_dashboard.__file__).parents[2]
 _SOURCES = ('reaper/nova_reaper/act/attempts.py',
+            'reaper/nova_reaper/cloud/model.py',
             'reaper/nova_reaper/engine.py',
             'reaper/nova_reaper/report/answers.py',
             'reaper/nova_reaper/report/health.py',
             'reaper/nova_reaper/report/http.py',
+            'reaper/nova_reaper/report/store.py',
             'reaper/nova_reaper/decide/choose.py',
             'reaper/nova_reaper/queue/queue.py',
             'nova/compute/pending_reason.py')
