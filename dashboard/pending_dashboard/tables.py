@@ -2,8 +2,6 @@
 
 """The columns and buttons of servers that wait."""
 
-from urllib import parse
-
 from django.template import defaultfilters as template_filters
 from django import urls
 from django.utils.translation import gettext_lazy as _
@@ -164,6 +162,18 @@ def position_of(server):
         'position': server.position, 'length': server.queue_length}
 
 
+class NameFilter(tables.FilterAction):
+    """Asks for servers by their names, on all pages."""
+
+    filter_type = 'server'
+    filter_choices = (('name', _('Name'), True),)
+
+
+class AdminNameFilter(NameFilter):
+    # Each panel keeps a text of its own in the session.
+    param_name = 'admin_q'
+
+
 class WaitingTable(tables.DataTable):
     name = tables.WrappingColumn('name', link=_link, verbose_name=_('Name'))
     status = tables.Column(
@@ -182,25 +192,10 @@ class WaitingTable(tables.DataTable):
         'next_attempt', verbose_name=_('Next attempt not before'),
         filters=(filters.parse_isotime,))
 
-    def get_marker(self):
-        """Return the newest server's ID: pages follow each other by age."""
-        return self._id_of(max)
-
-    def get_prev_marker(self):
-        """Return the oldest server's ID."""
-        return self._id_of(min)
-
-    def _id_of(self, choose):
-        if not self.data:
-            return ''
-        return parse.quote_plus(self.get_object_id(
-            choose(self.data, key=lambda server: server.age)))
-
     class Meta:
         name = 'waiting'
         verbose_name = _('Waiting Servers')
-        table_actions = (tables.NameFilterAction, AskForRoom, RebuildServers,
-                         DeleteServer)
+        table_actions = (NameFilter, AskForRoom, RebuildServers, DeleteServer)
         row_actions = (RebuildServer, DeleteServer)
 
 
@@ -214,7 +209,7 @@ class AdminWaitingTable(WaitingTable):
         verbose_name = _('Waiting Servers')
         columns = ('project', 'name', 'status', 'flavor', 'reason', 'why',
                    'since', 'position', 'next_attempt')
-        table_actions = (tables.NameFilterAction, RebuildServers, DeleteServer)
+        table_actions = (AdminNameFilter, RebuildServers, DeleteServer)
         row_actions = (AdminRebuildServer, DeleteServer)
 
 

@@ -185,6 +185,76 @@ class APITestCase(helpers.TestCase):
         self.assertEqual(self.request.user.token.id,
                          asked.last_request.headers['X-Auth-Token'])
 
+    def queue(self, *numbers):
+        """Let the reaper have servers in this order."""
+        self.reaper = REAPER
+        return self.http.get(REAPER + '/v1/pending', json={'pending': [{
+            'server': SERVERS[number], 'detail': '', 'reason': 'no_room',
+            'position': position}
+            for position, number in enumerate(numbers, 1)]})
+
+    def assert_page(self, numbers, more, *args, **kwargs):
+        found, is_more = api.list_servers(self.request, *args, **kwargs)
+        self.assertEqual(([SERVERS[number] for number in numbers], more),
+                         ([each.id for each in found], is_more))
+
+    def test_pages_in_the_order_of_the_queue(self):
+        asked = self.lists(server(0), server(1), server(2))
+        for number in range(3):
+            self.explains(number)
+        self.queue(2, 1)
+        # The oldest server is in no queue.
+        self.assert_page([2, 1], True, 2)
+        self.assertEqual({
+            'status': ['pending'], 'limit': ['100'],
+            'sort_key': ['created_at'], 'sort_dir': ['asc']},
+            asked.last_request.qs)
+        self.assert_page([0], False, 2, SERVERS[1])
+        self.assert_page([2, 1], False, 2, SERVERS[0], backwards=True)
+        self.assert_page([1], True, 1, SERVERS[0], backwards=True)
+        # A server that was built meanwhile leads to the first page.
+        self.assert_page([2, 1], True, 2, 'gone', backwards=True)
+
+    def test_queue_of_many(self):
+        self.http.get(self.nova + '/servers/detail', json={
+            'servers': [server(0)], 'servers_links': [
+                {'rel': 'next', 'href': 'http://other/servers?marker=x'}]})
+        brief = self.http.get(self.nova + '/servers', json={
+            'servers': [{'id': each, 'name': 'x'} for each in SERVERS[1:]]})
+        self.queue(2, 1, 0)
+        for number, status in ((1, 404), (2, 200)):
+            asked = self.http.get(
+                '%s/servers/%s' % (self.nova, SERVERS[number]),
+                status_code=status, json={'server': server(number)})
+        # One is deleted between two requests.
+        self.assert_page([2], True, 2)
+        self.assertEqual([SERVERS[0]], brief.last_request.qs['marker'])
+        self.assertEqual(1, asked.call_count)
+        self.assert_page([0], False, 2, SERVERS[1])
+
+    def test_pages_of_the_reaper(self):
+        self.lists(server(0), server(1))
+        first, last = ({'pending': [{
+            'server': SERVERS[number], 'detail': '', 'reason': 'no_room',
+            'position': 2 - number}]} for number in (0, 1))
+        first['pending_links'] = [{
+            'rel': 'next', 'href': 'http://other/v1/pending?marker=first'}]
+        self.queue()
+        asked = self.http.get(REAPER + '/v1/pending', [
+            {'json': first}, {'json': last}])
+        self.assert_page([1, 0], False, 2)
+        self.assertEqual(['first'], asked.last_request.qs['marker'])
+
+    def test_filter(self):
+        asked = self.lists()
+        api.list_servers(self.request, 20, name='web.1')
+        self.assertEqual(['web\\.1'], asked.last_request.qs['name'])
+        self.queue()
+        api.list_servers(self.request, 20, name='web.1')
+        self.assertEqual(['web\\.1'], asked.last_request.qs['name'])
+        api.list_servers(self.request, 20)
+        self.assertNotIn('name', asked.last_request.qs)
+
     def test_reaper_has_not_looked_yet(self):
         self.reaper = REAPER
         self.lists(server(0))

@@ -56,7 +56,7 @@ class ProjectTestCase(helpers.TestCase):
             self.assertContains(answer, text)
         self.assertNotContains(answer, '<b>room')
         listed.assert_called_once_with(
-            mock.ANY, mock.ANY, None, False, False)
+            mock.ANY, mock.ANY, None, False, False, '')
 
     @mock.patch.object(api, 'list_servers')
     def test_sentences_end(self, listed):
@@ -72,18 +72,26 @@ class ProjectTestCase(helpers.TestCase):
         self.assertTrue(table.has_more_data())
         self.assertFalse(table.has_prev_data())
         answer = self.client.get(PROJECT, {'prev_marker': 'id-9'})
-        listed.assert_called_with(mock.ANY, mock.ANY, 'id-9', True, False)
+        listed.assert_called_with(mock.ANY, mock.ANY, 'id-9', True, False, '')
 
     @mock.patch.object(api, 'list_servers')
-    def test_order_of_the_queue(self, listed):
-        listed.return_value = [waiting(0), waiting(1, position=2),
-                               waiting(2, position=1), waiting(3)], False
-        table = self.client.get(PROJECT).context['waiting_table']
-        self.assertEqual(['id-2', 'id-1', 'id-0', 'id-3'],
-                         [server.id for server in table.data])
-        # The page before and the page after it are found by the age.
-        self.assertEqual(('id-0', 'id-3'),
-                         (table.get_prev_marker(), table.get_marker()))
+    def test_filter(self, listed):
+        listed.return_value = [waiting()], False
+        answer = self.client.post(PROJECT, {
+            'waiting__filter__q': 'we', 'waiting__filter__q_field': 'name'})
+        self.assertRedirectsNoFollow(answer, PROJECT)
+        listed.assert_not_called()
+        answer = self.client.get(PROJECT)
+        listed.assert_called_once_with(
+            mock.ANY, mock.ANY, None, False, False, 'we')
+        self.assertContains(answer, 'value="we"')
+        # The same text again leads to a page that can refresh itself.
+        answer = self.client.post(PROJECT, {'waiting__filter__q': 'we'})
+        self.assertRedirectsNoFollow(answer, PROJECT)
+        self.client.post(PROJECT, {'waiting__filter__q': ''})
+        self.client.get(PROJECT)
+        listed.assert_called_with(
+            mock.ANY, mock.ANY, None, False, False, '')
 
     @mock.patch.object(api, 'list_notices')
     @mock.patch.object(api, 'list_servers')
@@ -447,7 +455,7 @@ class AdminTestCase(helpers.BaseAdminViewTests):
         # Directly below the title of the page.
         self.assertContains(answer, '<h2 class="h4">', 2)
         self.list_servers.assert_called_once_with(
-            mock.ANY, mock.ANY, None, False, True)
+            mock.ANY, mock.ANY, None, False, True, '')
 
     def test_with_a_reaper(self):
         self.overview.return_value = api.Overview(
@@ -491,6 +499,15 @@ class AdminTestCase(helpers.BaseAdminViewTests):
                 urls.reverse('horizon:admin:waiting_servers:pause'))
         self.assertEqual(405, answer.status_code)
         set_pause.assert_not_called()
+
+    def test_filter_of_its_own(self):
+        self.client.post(ADMIN, {'waiting__filter__admin_q': 'we'})
+        self.client.get(ADMIN)
+        self.list_servers.assert_called_once_with(
+            mock.ANY, mock.ANY, None, False, True, 'we')
+        self.client.get(PROJECT)
+        self.list_servers.assert_called_with(
+            mock.ANY, mock.ANY, None, False, False, '')
 
     def test_rebuild_leads_back(self):
         url = urls.reverse('horizon:admin:waiting_servers:rebuild',
