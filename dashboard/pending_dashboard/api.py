@@ -371,10 +371,11 @@ def list_endable(request, all_projects=False, **query):
             server.ends_at is None, server.ends_at, server.name))
 
 
-def show_endable(request, server_id):
+def show_endable(request, server_id, all_projects=False):
     """Return the Endable of an ID, None if nova-reaper does not end it."""
     # Its list goes on after a marker, which need not be a whole ID.
-    for server in list_endable(request, marker=server_id[:-1], limit=16) or ():
+    for server in list_endable(request, all_projects, marker=server_id[:-1],
+                               limit=16) or ():
         if server.id == server_id:
             return server
     return None

@@ -420,7 +420,9 @@ class APITestCase(helpers.TestCase):
             self.request, SERVERS[1]).name)
         # Its own ID would be left out.
         self.assertLess(asked.last_request.qs['marker'][0], SERVERS[1])
-        self.assertIsNone(api.show_endable(self.request, SERVERS[2]))
+        self.assertNotIn('all_projects', asked.last_request.qs)
+        self.assertIsNone(api.show_endable(self.request, SERVERS[2], True))
+        self.assertIn('all_projects', asked.last_request.qs)
 
     def test_rehearsal(self):
         self.reaper = REAPER + '/'

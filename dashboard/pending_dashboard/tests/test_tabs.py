@@ -67,9 +67,9 @@ class EndTabTestCase(helpers.TestCase):
     url = urls.reverse('horizon:project:waiting_servers:rehearse',
                        args=['id-0']) + '?from=server'
 
-    def _render(self, there=True, status='ACTIVE'):
+    def _render(self, there=True, status='ACTIVE',
+                group=project_tabs.InstanceDetailTabs):
         """Return the tab that is looked at, None if it is not shown."""
-        group = project_tabs.InstanceDetailTabs
         self.request.GET = {group.param_name: '%s__%s' % (
             group.slug, tabs.EndTab.slug)}
         with mock.patch.object(group, 'tabs', ()), mock.patch.object(
@@ -92,7 +92,18 @@ class EndTabTestCase(helpers.TestCase):
                      'Yes', self.url):
             self.assertIn(part, text)
         self.assertNotIn('Nov. 21', text)
-        shown.assert_called_once_with(mock.ANY, 'id-0')
+        shown.assert_called_once_with(mock.ANY, 'id-0', False)
+        notices.assert_called_once_with(mock.ANY, False)
+
+    def test_administrators_page(self, shown, notices):
+        shown.return_value = api.Endable(
+            'id-0', 'batch', True, 'shelve', '2026-11-23T11:56:00Z')
+        text = self._render(group=admin_tabs.AdminInstanceDetailTabs)
+        self.assertIn('Nov. 23', text)
+        # Only its owner may rehearse the end.
+        self.assertNotIn('Rehearse', text)
+        shown.assert_called_once_with(mock.ANY, 'id-0', True)
+        notices.assert_called_once_with(mock.ANY, True)
 
     def test_one_with_a_run_time_alone(self, shown, notices):
         shown.return_value = api.Endable(
