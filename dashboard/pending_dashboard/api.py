@@ -454,15 +454,27 @@ def overview(request):
     return found
 
 
-def set_pause(request, paused):
-    """Pause nova-reaper, or have it go on.
+def pause(request, reason):
+    """Pause nova-reaper.
 
-    :param paused: whether it is to be paused
+    :param reason: why, for the journal; '' for no reason
     :raises: keystoneauth1's exceptions, ServiceCatalogException
     """
+    _set_pause(request, 'PUT', json={'reason': reason})
+
+
+def resume(request):
+    """Have nova-reaper go on.
+
+    :raises: keystoneauth1's exceptions, ServiceCatalogException
+    """
+    _set_pause(request, 'DELETE')
+
+
+def _set_pause(request, method, **kwargs):
     _nova.computeclient(request).session.request(
-        base.url_for(request, REAPER).rstrip('/') + '/v1/pause',
-        'PUT' if paused else 'DELETE', timeout=_REAPER_TIMEOUT)
+        base.url_for(request, REAPER).rstrip('/') + '/v1/pause', method,
+        timeout=_REAPER_TIMEOUT, **kwargs)
 
 
 def list_zones(request):

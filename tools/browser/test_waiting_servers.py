@@ -265,8 +265,9 @@ class ReaperTestCase(base.BrowserTestCase):
         self.log_in(configuration.ADMIN)
         self.open(ADMIN_PANEL)
         self.click('Pause nova-reaper')
+        self.answer()
         self.addCleanup(self.resume)
-        self.assertIn('nova-reaper is paused', self.browser.page_source)
+        self.assertIn('nova-reaper is paused', self.told())
         self.open_until(ADMIN_PANEL, lambda: 'Let nova-reaper Go On' in (
             self.text_of('content_body')))
         self.assertIn('an administrator has paused',

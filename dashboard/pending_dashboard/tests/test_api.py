@@ -366,15 +366,17 @@ class APITestCase(helpers.TestCase):
         self.reaper = REAPER
         asked = self.http.register_uri(
             requests_mock.ANY, REAPER + '/v1/pause', json={})
-        for paused, method in ((True, 'PUT'), (False, 'DELETE')):
-            api.set_pause(self.request, paused)
-            self.assertEqual(method, asked.last_request.method)
+        api.pause(self.request, 'power')
+        self.assertEqual(('PUT', {'reason': 'power'}), (
+            asked.last_request.method, asked.last_request.json()))
+        api.resume(self.request)
+        self.assertEqual(('DELETE', None), (
+            asked.last_request.method, asked.last_request.text))
 
     def test_pause_is_refused(self):
         self.reaper = REAPER
         self.http.put(REAPER + '/v1/pause', status_code=403, json={})
-        self.assertRaises(exceptions.Forbidden, api.set_pause, self.request,
-                          True)
+        self.assertRaises(exceptions.Forbidden, api.pause, self.request, '')
 
     def test_probe(self):
         self.reaper = REAPER + '/'

@@ -474,31 +474,51 @@ class AdminTestCase(helpers.BaseAdminViewTests):
             self.assertContains(answer, text)
         self.assertNotContains(answer, 'Of this page')
 
-    def test_pause_and_resume(self):
-        url = urls.reverse('horizon:admin:waiting_servers:pause')
-        for paused, text, value in ((False, 'Pause nova-reaper', 'yes'),
-                                    (True, 'Let nova-reaper Go On', 'no')):
+    pause = urls.reverse('horizon:admin:waiting_servers:pause')
+    resume = urls.reverse('horizon:admin:waiting_servers:resume')
+
+    def test_what_may_be_done(self):
+        for paused, link, other in ((False, self.pause, self.resume),
+                                    (True, self.resume, self.pause)):
             self.overview.return_value = api.Overview(paused=paused)
             answer = self.client.get(ADMIN)
-            for part in (url, text, 'value="%s"' % value):
-                self.assertContains(answer, part)
-            with mock.patch.object(api, 'set_pause') as set_pause:
-                answer = self.client.post(url, {'paused': value})
+            self.assertContains(answer, link)
+            self.assertNotContains(answer, other)
+
+    @mock.patch.object(api, 'pause')
+    def test_pause_is_confirmed(self, pause):
+        answer = self.client.get(self.pause)
+        for text in ('<title>Pause nova-reaper - ', 'Notices are withdrawn',
+                     'action="%s"' % self.pause):
+            self.assertContains(answer, text)
+        pause.assert_not_called()
+        for reason in ('', 'power'):
+            answer = self.client.post(self.pause, {'reason': reason})
             self.assertRedirectsNoFollow(answer, ADMIN)
-            set_pause.assert_called_once_with(mock.ANY, not paused)
+            pause.assert_called_with(mock.ANY, reason)
 
-    def test_pause_is_refused(self):
-        url = urls.reverse('horizon:admin:waiting_servers:pause')
-        with mock.patch.object(api, 'set_pause', side_effect=ValueError):
-            self.client.post(url, {'paused': 'yes'})
+    @mock.patch.object(api, 'pause')
+    def test_reason_of_a_pause_is_too_long(self, pause):
+        self.client.post(self.pause, {'reason': 'x' * 256})
+        pause.assert_not_called()
+
+    @mock.patch.object(api, 'pause', side_effect=ValueError)
+    def test_pause_is_refused(self, pause):
+        self.assertMessageCount(
+            self.client.post(self.pause, {'reason': ''}), error=1)
+
+    @mock.patch.object(api, 'resume')
+    def test_resume(self, resume):
+        # A link does not ask for it.
+        self.assertEqual(405, self.client.get(self.resume).status_code)
+        resume.assert_not_called()
+        self.assertRedirectsNoFollow(self.client.post(self.resume), ADMIN)
+        resume.assert_called_once_with(mock.ANY)
+
+    @mock.patch.object(api, 'resume', side_effect=ValueError)
+    def test_resume_is_refused(self, resume):
+        self.client.post(self.resume)
         self.assertMessageCount(error=1)
-
-    def test_pause_is_not_asked_for_by_a_link(self):
-        with mock.patch.object(api, 'set_pause') as set_pause:
-            answer = self.client.get(
-                urls.reverse('horizon:admin:waiting_servers:pause'))
-        self.assertEqual(405, answer.status_code)
-        set_pause.assert_not_called()
 
     def test_filter_of_its_own(self):
         self.client.post(ADMIN, {'waiting__filter__admin_q': 'we'})
@@ -545,9 +565,9 @@ class ForbiddenTestCase(helpers.TestCase):
         self.assertEqual(403, self.client.get(ADMIN).status_code)
 
     def test_pause_is_not_for_tenants(self):
-        with mock.patch.object(api, 'set_pause') as set_pause:
-            answer = self.client.post(
-                urls.reverse('horizon:admin:waiting_servers:pause'),
-                {'paused': 'yes'})
-        self.assertEqual(403, answer.status_code)
-        set_pause.assert_not_called()
+        for name in ('pause', 'resume'):
+            with mock.patch.object(api, name) as change:
+                answer = self.client.post(
+                    urls.reverse('horizon:admin:waiting_servers:' + name))
+            self.assertEqual(403, answer.status_code)
+            change.assert_not_called()
