@@ -567,7 +567,9 @@ def _ask_nova(compute, versions, server):
     server.last_attempt = said['last_attempt']
     if server.automatic is None:
         server.since = said['since']
-        server.message = said['message']
+        # Administrators learn why Nova does not tell more.
+        server.message = ' '.join(text.strip() for text in dict.fromkeys((
+            said['message'], said.get('unavailable') or '')) if text)
     for name in ('reason', 'advice'):
         if getattr(server, name) is None:
             setattr(server, name, said[name])

@@ -45,9 +45,9 @@ STATUS_DISPLAY_CHOICES = (
 #: What nova-reaper says of its health, and what it looks at.
 HEALTH = {'ok': _('ok'), 'degraded': _('degraded'), 'failed': _('failed')}
 CHECKS = {
-    'coordination': _('Coordination'), 'journal': _('Journal'),
-    'lists': _('Lists'), 'notifications': _('Notifications'),
-    'pause': _('Pause'),
+    'cloud': _('Cloud'), 'coordination': _('Coordination'),
+    'journal': _('Journal'), 'lists': _('Lists'),
+    'notifications': _('Notifications'), 'pause': _('Pause'),
 }
 
 

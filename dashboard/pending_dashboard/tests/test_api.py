@@ -145,6 +145,16 @@ class APITestCase(helpers.TestCase):
             'no_room', 'No host has room.', 'Wait.', attempts=2,
             last_attempt='2026-11-22T11:50:00Z'), found)
 
+    def test_nova_does_not_tell_more(self):
+        self.lists(server(0))
+        for unavailable, message in (
+                ('No scheduler tells.', 'No host has room. '
+                 'No scheduler tells.'),
+                ('No host has room.', 'No host has room.')):
+            self.explains(0, unavailable=unavailable)
+            [found], _more = api.list_servers(self.request, 20)
+            self.assertEqual(message, found.message)
+
     def test_why_from_the_fault(self):
         self.versions('2.106')
         self.lists(server(0))
