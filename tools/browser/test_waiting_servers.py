@@ -305,7 +305,7 @@ class ReaperTestCase(base.BrowserTestCase):
         names = {*self.cloud.names, 'whole-host', 'nova-reaper',
                  configuration.OWNER, 'preempt', 'compute1', 'compute2'}
         # The same word in both languages.
-        same = {'Name', 'Status', 'Flavor', 'Host', 'Position'}
+        same = {'Name', 'Status', 'Host', 'Position'}
         for user, panel, detail in (
                 (configuration.OWNER, PANEL, DETAIL),
                 (configuration.ADMIN, ADMIN_PANEL, ADMIN_DETAIL)):
