@@ -106,7 +106,8 @@ class WaitingServersTestCase(base.BrowserTestCase):
         self.log_in(configuration.OWNER)
         self.open(PANEL)
         self.browser.find_element(
-            By.CSS_SELECTOR, '.table_search input').send_keys('db\n')
+            By.CSS_SELECTOR, '.table_search input[type=text]').send_keys(
+                'db\n')
         self.wait_for(lambda browser: not self.row_of(self.web))
         self.assertIsNotNone(self.row_of(other))
 
