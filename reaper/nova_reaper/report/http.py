@@ -280,9 +280,11 @@ class Shown:
         with self._engine.lock:
             return [
                 {'server': victim.id, 'name': victim.name,
-                 'project_id': victim.project, 'action': victim.action.value,
+                 'project_id': victim.project,
+                 'action': None if current.rehearsal else victim.action.value,
                  'terminate_at': model.time_text(current.terminate_at),
                  'cause': current.cause.value,
+                 'message': current.cause.message,
                  'for': current.id if current.for_another else None,
                  'host': current.host}
                 for current in self._engine.attempts.under_way.values()
