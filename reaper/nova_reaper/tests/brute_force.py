@@ -392,7 +392,8 @@ def crowd(rand: random.Random) -> tuple[World, model.Waiting]:
                 for number in range(rand.choice((1, 2, 3)))}
         left, vcpus = dict(gpus), 0
         for number in range(rand.randint(3, 7)):
-            vcpus += (own := rand.choice((1, 2, 4, 8)))
+            own = rand.choice((1, 2, 4, 8))
+            vcpus += own
             has = {name: {'VGPU': amount} for name in gpus
                    if 0 < (amount := rand.choice((0, 0, 1, 2))) <= left[name]}
             for name, amounts in has.items():
@@ -410,10 +411,10 @@ def crowd(rand: random.Random) -> tuple[World, model.Waiting]:
                 for name, total in gpus.items())))
     groups = [{'VGPU': rand.choice((1, 1, 2))}
               for _ in range(rand.choice((1, 2, 2, 3)))]
-    own = {'VCPU': rand.choice((1, 2, 4, 6))}
+    rest = {'VCPU': rand.choice((1, 2, 4, 6))}
     return World(hosts, servers), dataclasses.replace(
         waiting({}), shape=model.Shape.of(
-            model.total(own, *groups), spread=model.Group.of(own),
+            model.total(rest, *groups), spread=model.Group.of(rest),
             groups=tuple(map(model.Group.of, groups)),
             isolate=rand.random() < 0.3))
 
