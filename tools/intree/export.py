@@ -8,12 +8,14 @@ commits are there, so that nothing is left of a run that fails.
 
 import argparse
 import ast
+import contextlib
 import copy
 import inspect
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -472,6 +474,24 @@ def export(release, checkout, output, names, tree=None, document=None):
     return Git(output), branch
 
 
+@contextlib.contextmanager
+def _signals_exit():
+    """Let signals that end a process raise SystemExit.
+
+    So what the code within has begun is cleaned up.
+    """
+    def leave(number, _frame):
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave)
+              for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def main(arguments=None):
     """The command ``nova-pending export``."""
     parser = argparse.ArgumentParser(
@@ -494,8 +514,9 @@ def main(arguments=None):
              'all)')
     arguments = parser.parse_args(arguments)
     try:
-        git, branch = export(arguments.release, arguments.onto,
-                             arguments.output, arguments.feature)
+        with _signals_exit():
+            git, branch = export(arguments.release, arguments.onto,
+                                 arguments.output, arguments.feature)
     except (ExportError, translate.Refused, OSError) as exc:
         print('nova-pending export: %s' % exc, file=sys.stderr)
         return 2

@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 import textwrap
@@ -496,6 +497,19 @@ class RefusedTestCase(ExportTestCase):
             self.assertRegex(errors.getvalue(),
                              r'\Anova-pending export: .+\n\Z')
             self.assertEqual(before, sorted(os.listdir(self.home)))
+
+    def test_signal(self):
+        archive = self.archive()
+        before = sorted(os.listdir(self.home))
+        for number in signal.SIGTERM, signal.SIGHUP:
+            handler = signal.getsignal(number)
+            with mock.patch.object(export, 'unpack', side_effect=lambda *_: (
+                    os.kill(os.getpid(), number))):
+                code = self.assertRaises(SystemExit, export.main, [
+                    '--release', str(archive), '--output', str(self.output)])
+            self.assertEqual(128 + number, code.code)
+            self.assertEqual(before, sorted(os.listdir(self.home)))
+            self.assertEqual(handler, signal.getsignal(number))
 
 
 class SeriesTestCase(testtools.TestCase):
