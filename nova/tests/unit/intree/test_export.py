@@ -300,6 +300,58 @@ def _do_function(first):
         self.assertNotIn('doubled', git('show', 'HEAD~1:nova/thing.py'))
         self.assertIn('@new.doubled', git('show', 'HEAD:nova/thing.py'))
 
+    def test_files_that_grow(self):
+        """A new module and a test have parts that come with a later commit."""
+        put(self.home / 'ours', {'nova/new.py': '''\
+            import math
+
+
+            def twice(number):
+                return 2 * number
+
+
+            def root(number):
+                return math.sqrt(number)
+        ''', 'nova/tests/test_new.py': '''\
+            class NewTestCase:
+                def test_twice(self):
+                    pass
+
+                def test_root(self):
+                    pass
+        '''})
+        limit, twice = SERIES['features']
+        git = self.export(self.archive(), series={**SERIES, 'features': [
+            {**limit, 'code': ['nova/new.py'],
+             'files': ['nova/tests/test_new.py']},
+            {**twice, 'code': [
+                'nova/thing.py', 'nova/new.py:root',
+                'nova/tests/test_new.py:NewTestCase.test_root'],
+             'files': []}]})
+        for path, later in (('nova/new.py', 'import math'),
+                            ('nova/new.py', 'def root'),
+                            ('nova/tests/test_new.py', 'test_root')):
+            self.assertIn('twice', git('show', 'HEAD~1:' + path))
+            self.assertNotIn(later, git('show', 'HEAD~1:' + path))
+            self.assertIn('twice', git('show', 'HEAD:' + path))
+            self.assertIn(later, git('show', 'HEAD:' + path))
+
+    def test_until_a_later_feature(self):
+        put(self.here, {'edits/limit/until-twice.patch': '''\
+--- a/nova/new.py
++++ b/nova/new.py
+@@ -13,2 +13,2 @@
+ def twice(number):
+-    return 2 * number
++    return number + number
+'''})
+        features = SERIES['features']
+        git = self.export(self.archive(), series={**SERIES, 'features': [
+            {**features[0], 'code': ['nova/thing.py', 'nova/new.py']},
+            {**features[1], 'code': []}]})
+        self.assertIn('number + number', git('show', 'HEAD~1:nova/new.py'))
+        self.assertIn('2 * number', git('show', 'HEAD:nova/new.py'))
+
 
 class OtherReleaseTestCase(ExportTestCase):
     """The branch of a release before the newest, of the same tree."""
@@ -544,6 +596,13 @@ class SeriesTestCase(testtools.TestCase):
             for entry in feature['code']:
                 path, _, name = entry.partition(':')
                 self.assertIn(name.rpartition('.')[2], tree.read(path))
+
+    def test_later_features_of_patches(self):
+        features = [f['name'] for f in export.read_series()['features']]
+        for patch in edits.PATCHES.rglob('until-*'):
+            earlier = patch.relative_to(edits.PATCHES).parts[0]
+            later = patch.stem.removeprefix('until-')
+            self.assertIn(later, features[features.index(earlier) + 1:], patch)
 
     def test_code_names_no_other_release(self):
         series = export.Series(export.read_series())
