@@ -836,7 +836,7 @@ class SchedulerTestCase(PendingReasonBase):
 
     def test_pinned(self):
         server = self.create_waiting()
-        self.flags(scheduler='4.5', group='upgrade_levels')
+        self.flags(scheduler='4.6', group='upgrade_levels')
         self.assertFromFault('no_room', server)
 
     def test_stock(self):

@@ -98,7 +98,8 @@ class ServersV2107SampleTestCase(PendingSampleTestCase):
     microversion = microversions.REASON
     samples_of = '2.107'
 
-    @mock.patch('nova.compute.pending.asked_to_wait', return_value=True)
+    @mock.patch('nova.compute.pending_reason.asked_to_wait',
+                return_value=True)
     def test_servers(self, _asked):
         self.verify('server-get-resp',
                     self._do_get('servers/' + self.server['id']))
@@ -126,7 +127,8 @@ class ServerPendingV2107SampleTestCase(PendingSampleTestCase):
         self.verify('pending-get-resp', self._do_get('pending'),
                     number=r'2\.\d+')
 
-    @mock.patch('nova.compute.pending.asked_to_wait', return_value=True)
+    @mock.patch('nova.compute.pending_reason.asked_to_wait',
+                return_value=True)
     def test_show(self, _asked):
         path = 'servers/%s/pending' % self.server['id']
         self.verify('server-pending-get-resp', self._do_get(path))
