@@ -328,6 +328,17 @@ def _is_there(owner, feature):
     return owner is None or owner['number'] <= feature['number']
 
 
+def _defines(source, name):
+    """Whether a module has a function, a class or a constant of a name."""
+    for node in ast.parse(source).body:
+        targets = getattr(node, 'targets', None) or [
+            getattr(node, 'target', node)]
+        if name in {getattr(x, 'id', getattr(x, 'name', None))
+                    for x in targets}:
+            return True
+    return False
+
+
 def module_at(tree, series, feature, path, release):
     """Return a module of the tree as it is after a feature.
 
@@ -348,9 +359,12 @@ def module_at(tree, series, feature, path, release):
             source = stage_of(tree.read(path), earlier['microversion'])
 
     def is_there(name, module=None):
-        # Of other files most are the release's alone.
-        return _is_there(series.owner(path, name) if module is None
-                         else series.find(module, name), feature)
+        if module is None:
+            return _is_there(series.owner(path, name), feature)
+        # Of other files most are the release's alone, or that name of them is.
+        owner = series.find(module, name)
+        return _is_there(owner, feature) or not _defines(
+            tree.read(module), name)
 
     made = translate.translate(path, source, release, is_there)
     return None if made == release else made

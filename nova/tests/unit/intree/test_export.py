@@ -290,6 +290,9 @@ def _do_function(first):
             @new.doubled
             def function(first):
                 return released.function(first) + 1
+        ''', 'nova/new.py': '''\
+            def doubled(function):
+                return lambda first: 2 * function(first)
         '''})
         features = SERIES['features']
         git = self.export(self.archive(), series={**SERIES, 'features': [
@@ -299,6 +302,32 @@ def _do_function(first):
                       git('show', 'HEAD~1:nova/thing.py'))
         self.assertNotIn('doubled', git('show', 'HEAD~1:nova/thing.py'))
         self.assertIn('@new.doubled', git('show', 'HEAD:nova/thing.py'))
+
+    def test_decorator_with_a_released_name_of_a_later_file(self):
+        put(self.home / 'ours', {'nova/thing.py': '''\
+            import functools
+
+            from nova import states
+            import nova_pending
+
+            released = nova_pending.released(__name__)
+
+
+            @functools.lru_cache(states.ACTIVE)
+            @functools.lru_cache(states.PENDING)
+            def new():
+                pass
+        ''', 'nova/states.py': 'PENDING = 2\n'})
+        features = SERIES['features']
+        git = self.export(
+            self.archive(**{'nova/states.py': 'ACTIVE = 1\n'}),
+            series={**SERIES, 'features': [
+                {**features[0], 'code': ['nova/thing.py']},
+                {**features[1], 'code': ['nova/states.py', 'nova/new.py']}]})
+        self.assertIn('states.ACTIVE', git('show', 'HEAD~1:nova/thing.py'))
+        self.assertNotIn('states.PENDING',
+                         git('show', 'HEAD~1:nova/thing.py'))
+        self.assertIn('states.PENDING', git('show', 'HEAD:nova/thing.py'))
 
     def test_files_that_grow(self):
         """A new module and a test have parts that come with a later commit."""
