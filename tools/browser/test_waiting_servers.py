@@ -4,6 +4,7 @@ import re
 import signal
 
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support import expected_conditions
 
 from tools.browser import base
 from tools.cloud import configuration
@@ -11,6 +12,7 @@ from tools.cloud import configuration
 PANEL = '/project/waiting_servers/'
 ADMIN_PANEL = '/admin/waiting_servers/'
 DETAIL = '/project/instances/%s/?tab=instance_details__why_it_waits'
+END_TAB = '/project/instances/%s/?tab=instance_details__when_it_ends'
 ADMIN_DETAIL = '/admin/instances/%s/detail?tab=instance_details__why_it_waits'
 
 _UUID = '[0-9a-f]{8}-[0-9a-f]{4}-'
@@ -190,6 +192,38 @@ class ReaperTestCase(base.BrowserTestCase):
         for text in ('Under notice', 'web'):
             self.assertIn(text, self.text_of('history'))
         self.assert_names()
+
+    def test_owner_asks_for_room(self):
+        self.log_in(configuration.OWNER)
+        self.assertIn('The servers would wait.', self.ask_for_room())
+        self.cloud.delete(self.web)
+        self.cloud.delete(self.filler)
+        self.wait_for(
+            lambda browser: 'There is room now.' in self.ask_for_room())
+
+    def ask_for_room(self):
+        self.open(PANEL)
+        self.click('Is There Room?')
+        self.answer(flavor='half-host', image='cirros')
+        return self.told()
+
+    def test_owner_rehearses(self):
+        self.cloud.let_reaper('preempt', grace_period=600, min_run_time=3600)
+        self.addCleanup(self.cloud.let_reaper, 'observe')
+        self.log_in(configuration.OWNER)
+        self.open_until(PANEL, lambda: self.row_of(self.spot, '#endable'))
+        self.assertIsNone(self.row_of(self.filler, '#endable'))
+        self.assertIn('Shelved', self.row_of(self.spot, '#endable').text)
+        self.open(END_TAB % self.spot.id)
+        page = self.wait_for(expected_conditions.element_to_be_clickable(
+            (By.LINK_TEXT, 'Rehearse')))
+        page.click()
+        self.answer()
+        self.assertIn('The rehearsal has begun.', self.told())
+        self.open_until(PANEL, self.find_notice)
+        self.open(END_TAB % self.spot.id)
+        self.wait_for(lambda browser: 'Under notice' in self.text_of(
+            'instance_details__when_it_ends'))
 
     def find_notice(self):
         """Return the row of the preemptible server that is under notice."""
