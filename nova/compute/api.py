@@ -126,7 +126,8 @@ class API:
         # and the delete. The second look finds what the server has then.
         return any(
             released.API._attempt_delete_of_buildrequest(
-                self, context, instance) for _try in range(2))
+                self, context, instance)
+            for _try in range(2))
 
     def _delete(self, context, instance, delete_type, cb, **instance_attrs):
         moved_server.delete(

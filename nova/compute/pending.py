@@ -10,10 +10,6 @@ knows the state. Code that shows a vm_state to a client asks this module.
 import collections.abc
 import contextlib
 import contextvars
-import typing as ty
-
-if ty.TYPE_CHECKING:
-    from nova import objects
 
 #: The microversion that shows PENDING.
 API_VERSION = '2.105'
@@ -62,12 +58,3 @@ def column(name: str) -> str:
     if name == 'vm_state' and is_hidden():
         return HIDDEN_COLUMN
     return name
-
-
-def asked_to_wait(request_spec: 'objects.RequestSpec') -> bool:
-    """Whether the owner of a server knows of PENDING.
-
-    :returns: True if it was created at API_VERSION or later, or rebuilt since
-        at the microversion that rebuilds such servers or later
-    """
-    return bool((request_spec.rebuild_data or {}).get('asked_to_wait'))

@@ -15,7 +15,6 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from nova.compute import api
-from nova.compute import pending
 from nova.compute import rebuild_image
 from nova.compute import rebuild_request
 from nova.compute import vm_states
@@ -73,8 +72,8 @@ class Page(ty.NamedTuple):
     limit: int
     #: The provider UUID of the last host of the page before, or None.
     marker: str | None
-    #: UUIDs of servers without which the host is judged, None for none.
-    without: list[str] | None = None
+    #: UUIDs of servers without which the host is judged.
+    without: ty.Sequence[str] = ()
 
 
 class PendingReason:
@@ -150,7 +149,7 @@ class PendingReason:
             'last_attempt': utils.isotime(max(
                 [instance.created_at,
                  *(action.start_time for action in attempts)])),
-            'asked_to_wait': pending.asked_to_wait(spec),
+            'asked_to_wait': asked_to_wait(spec),
             'reason': _reason_of(message),
             'message': message,
         }
@@ -226,6 +225,15 @@ class _Rebuild(rebuild_request.Request):
             return _('A service that the request of the server needs does not '
                      'answer.')
         return None if is_made else answer['message']
+
+
+def asked_to_wait(request_spec: 'objects.RequestSpec') -> bool:
+    """Whether the owner of a server knows of PENDING.
+
+    :returns: True if it was created at microversion 2.105 or later, or rebuilt
+        since at the microversion that rebuilds such servers or later
+    """
+    return bool((request_spec.rebuild_data or {}).get('asked_to_wait'))
 
 
 def _complete(spec: 'objects.RequestSpec') -> None:

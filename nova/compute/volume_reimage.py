@@ -472,7 +472,7 @@ class _Undo:
                         reason=_('%(reason)s, and its volumes could not be '
                                  'attached again: %(second)s') % {
                                      'reason': _reason(exc),
-                                     'second': _reason(second)})
+                                     'second': _reason(second, exc)})
 
     def _connect(self, bdm: 'objects.BlockDeviceMapping') -> None:
         original = self.originals[bdm.volume_id]
@@ -672,17 +672,23 @@ def _tries() -> collections.abc.Iterator[bool]:
     yield True
 
 
-def _answer(exc):
-    """Return the answer of Cinder with which a call failed, or None."""
-    while exc is not None and not isinstance(
-            exc, cinder_exception.ClientException):
+def _answer(exc, earlier=None):
+    """Return the answer of Cinder with which a call failed, or None.
+
+    :param earlier: the failure of an earlier call, which was being handled
+    """
+    while exc is not None and exc is not earlier:
+        if isinstance(exc, cinder_exception.ClientException):
+            return exc
         exc = exc.__context__
-    return exc
 
 
-def _reason(exc: BaseException) -> str:
-    """Return why a call failed, in the words of Cinder if it said any."""
-    answer = _answer(exc)
+def _reason(exc: BaseException, earlier: BaseException | None = None) -> str:
+    """Return why a call failed, in the words of Cinder if it said any.
+
+    :param earlier: the failure of an earlier call, which was being handled
+    """
+    answer = _answer(exc, earlier)
     if answer is not None:
         return str(answer)
     if isinstance(exc, exception.NovaException):

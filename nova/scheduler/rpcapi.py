@@ -16,8 +16,8 @@ _UNKNOWN = ('UnsupportedVersion', 'NoSuchMethod')
 @nova_pending.over(released.SchedulerAPI)
 class SchedulerAPI:
     '''
-        * 4.6 - Added select_held_destination() and get_pending_verdict()
-        * 4.7 - get_pending_verdict() takes without
+        * 4.6 - Added select_held_destination()
+        * 4.7 - Added get_pending_verdict()
     '''  # noqa: H404
 
     @nova_pending.new
@@ -46,19 +46,15 @@ class SchedulerAPI:
             return None
 
     @nova_pending.new
-    def get_pending_verdict(self, ctxt, spec_obj, without=None, **options):
+    def get_pending_verdict(self, ctxt, spec_obj, **options):
         """Call get_pending_verdict() of a scheduler.
 
-        :param without: UUIDs of servers without which hosts are judged
         :param options: as of SchedulerManager.get_pending_verdict()
         :returns: what that method returned, None if [upgrade_levels] scheduler
             says that there may be schedulers that do not know the method
         :raises: what oslo.messaging raises if no scheduler answers in time
         """
-        version = '4.6'
-        if without:
-            version = '4.7'
-            options['without'] = without
+        version = '4.7'
         if not self.client.can_send_version(version):
             return None
         return self.client.prepare(

@@ -8,12 +8,14 @@ commits are there, so that nothing is left of a run that fails.
 
 import argparse
 import ast
+import contextlib
 import copy
 import inspect
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -271,8 +273,10 @@ class Tree:
                     self._here / 'edits' / feature['name'], self.release)]
 
     def others(self, feature):
-        """Return the paths that the patterns of a feature match."""
-        found = set()
+        """Return the paths of the tests and of what the patterns match."""
+        found = {path for path in (
+            entry.partition(':')[0] for entry in feature['code'])
+            if path.startswith('nova/tests/')}
         for pattern in feature.get('files', ()):
             paths = [path for path in self.root.glob(pattern)
                      if path.is_file()]
@@ -315,6 +319,26 @@ def stage_of(source, version):
                   source)
 
 
+def _is_there(owner, feature):
+    """Whether a thing is there after a feature.
+
+    :param owner: the feature of the thing; None if it has none, as the things
+        of a file that is copied
+    """
+    return owner is None or owner['number'] <= feature['number']
+
+
+def _defines(source, name):
+    """Whether a module has a function, a class or a constant of a name."""
+    for node in ast.parse(source).body:
+        targets = getattr(node, 'targets', None) or [
+            getattr(node, 'target', node)]
+        if name in {getattr(x, 'id', getattr(x, 'name', None))
+                    for x in targets}:
+            return True
+    return False
+
+
 def module_at(tree, series, feature, path, release):
     """Return a module of the tree as it is after a feature.
 
@@ -327,16 +351,20 @@ def module_at(tree, series, feature, path, release):
     if release is None:
         if source.strip() and series.owner(path)['number'] > number:
             return None
-        return translate.new_module(source, path)
+        return translate.new_module(
+            source, path,
+            lambda name: _is_there(series.owner(path, name), feature))
     for earlier in series.features[:number]:
         if earlier.get('microversion') and path == API_VERSION:
             source = stage_of(tree.read(path), earlier['microversion'])
 
     def is_there(name, module=None):
-        # Of other files most are the release's alone.
-        owner = (series.owner(path, name) if module is None
-                 else series.find(module, name))
-        return owner is None or owner['number'] <= number
+        if module is None:
+            return _is_there(series.owner(path, name), feature)
+        # Of other files most are the release's alone, or that name of them is.
+        owner = series.find(module, name)
+        return _is_there(owner, feature) or not _defines(
+            tree.read(module), name)
 
     made = translate.translate(path, source, release, is_there)
     return None if made == release else made
@@ -373,6 +401,7 @@ def write(tree, series, git, release_of):
     # All of it belongs somewhere, or a file would be left out unnoticed.
     owned = {path: series.owner(path) for path in paths
              if release_of(path) is None and tree.read(path).strip()}
+    anew = {}
     for feature in series.features:
         for path in paths:
             if release_of(path) is None and not tree.read(path).strip():
@@ -382,7 +411,8 @@ def write(tree, series, git, release_of):
                 if not any(owned[p]['number'] <= feature['number']
                            for p in inside):
                     continue
-            if not touches(tree, feature, path):
+            if not (touches(tree, feature, path) or
+                    path in anew.get(feature['name'], ())):
                 continue
             made = module_at(tree, series, feature, path, release_of(path))
             if made is not None:
@@ -392,7 +422,8 @@ def write(tree, series, git, release_of):
         for path in tree.others(feature):
             if series.is_of_layer(path):
                 continue
-            target = git.path / tree.say(path)
+            name = tree.say(path)
+            target = git.path / name
             data = tree.read(path)
             if path.endswith('.py') and re.search(
                     r'^(import|from) (nova_pending|tools)\b', data, re.M):
@@ -406,15 +437,21 @@ def write(tree, series, git, release_of):
                     'tools/intree/edits.' % path)
             target.parent.mkdir(parents=True, exist_ok=True)
             if path.endswith('.py'):
-                data = translate.new_module(data, path)
+                data = translate.new_module(
+                    data, path, lambda member: _is_there(
+                        series.find(name, member), feature))
             target.write_text(data)
+        git('add', '--all', '--force')
         for name, patch in tree.edits(feature):
+            until = re.fullmatch(r'until-([\w-]+)\.patch', name)
+            if until:
+                anew.setdefault(until[1], set()).update(
+                    re.findall(r'^--- a/(.*)$', patch, re.M))
             try:
                 git('apply', '--index', '-', stdin=patch)
             except ExportError as exc:
                 raise ExportError('%s does not apply to this release: %s' % (
                     name, exc))
-        git('add', '--all', '--force')
         check_names(git, series.names)
         git('commit', '--quiet', '--no-verify', '--file=-',
             date=FIRST_DATE + 60 * feature['number'],
@@ -472,6 +509,24 @@ def export(release, checkout, output, names, tree=None, document=None):
     return Git(output), branch
 
 
+@contextlib.contextmanager
+def _signals_exit():
+    """Let signals that end a process raise SystemExit.
+
+    So what the code within has begun is cleaned up.
+    """
+    def leave(number, _frame):
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave)
+              for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def main(arguments=None):
     """The command ``nova-pending export``."""
     parser = argparse.ArgumentParser(
@@ -494,8 +549,9 @@ def main(arguments=None):
              'all)')
     arguments = parser.parse_args(arguments)
     try:
-        git, branch = export(arguments.release, arguments.onto,
-                             arguments.output, arguments.feature)
+        with _signals_exit():
+            git, branch = export(arguments.release, arguments.onto,
+                                 arguments.output, arguments.feature)
     except (ExportError, translate.Refused, OSError) as exc:
         print('nova-pending export: %s' % exc, file=sys.stderr)
         return 2

@@ -32,6 +32,23 @@ def starts_with_blank(statement):
         leading_lines=[BLANK, *statement.leading_lines])
 
 
+def without(statements, is_left_out):
+    """Leave out statements; what follows takes over the blank lines.
+
+    :param is_left_out: called with a statement
+    """
+    left, number = [], 0
+    for statement in statements:
+        if is_left_out(statement):
+            number = max(number, blanks(statement))
+            continue
+        if number > blanks(statement):
+            statement = with_blanks(statement, number)
+        left.append(statement)
+        number = 0
+    return left
+
+
 def literal_end(node):
     """Return the literal at the right end of a sum, or None."""
     while isinstance(node, cst.BinaryOperation):

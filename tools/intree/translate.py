@@ -52,9 +52,12 @@ class Refused(Exception):
     """A file of the layer cannot be translated; says where and why."""
 
 
-def new_module(source, path='a new module'):
+def new_module(source, path='a new module', selected=lambda name: True):
     """Return a module that the release does not have, as Nova writes it.
 
+    :param selected: called with a name of the module, as ``function`` or
+        ``Class.member``, returns whether it is taken. What is not is left out,
+        and with it the imports that nothing else uses
     :raises: Refused if it asks for what another module has released
     """
     for number, line in enumerate(source.split('\n'), 1):
@@ -62,7 +65,36 @@ def new_module(source, path='a new module'):
             raise Refused('%s:%d: the branch has no released names beside '
                           'ours' % (path, number))
     return re.sub(r'\A# SPDX-License-Identifier: Apache-2.0\n+',
-                  LICENCE + '\n', source)
+                  LICENCE + '\n', _selection(source, selected))
+
+
+def _selection(source, selected):
+    """Return a module without the names that are not selected."""
+    tree = cst.parse_module(source)
+    body = []
+    for statement in tree.body:
+        name = syntax.name_of(statement)
+        if name is not None and not selected(name):
+            continue
+        if isinstance(statement, cst.ClassDef):
+            members = [x for x in statement.body.body if
+                       syntax.name_of(x) is None or
+                       selected('%s.%s' % (name, syntax.name_of(x)))]
+            if len(members) < len(statement.body.body):
+                statement = statement.with_changes(
+                    body=statement.body.with_changes(body=members))
+        body.append(statement)
+    return _without_unused_imports(tree, tree.with_changes(body=body)).code
+
+
+def _without_unused_imports(before, after):
+    """Return a module without the imports that only what it was before uses.
+    """
+    unused = set.difference(*(
+        syntax.uses(*(x for x in module.body if not syntax.is_import(x))).names
+        for module in (before, after)))
+    return after.with_changes(body=layout.without(after.body, lambda x: (
+        syntax.is_import(x) and unused & set(syntax.bound_names(x)))))
 
 
 def with_body(path, source, name, function):
@@ -88,13 +120,7 @@ def with_body(path, source, name, function):
                         member.name.value == name):
                     made = tree.deep_replace(
                         member.body, other.body[0].body.body[0].body)
-                    before, after = (syntax.uses(*(
-                        x for x in module.body if not syntax.is_import(x)
-                    )).names for module in (tree, made))
-                    return made.with_changes(body=[
-                        x for x in made.body if not (
-                            syntax.is_import(x) and (before - after) &
-                            set(syntax.bound_names(x)))]).code
+                    return _without_unused_imports(tree, made).code
     raise Refused('%s: %s.%s, which has another body on this release, is not '
                   'there' % (path, cls, name))
 

@@ -5,11 +5,11 @@
 import re
 
 from nova.api.openstack import api_version_request
+from nova.compute import pending_reason
 from nova import test
 from nova.tests import fixtures as nova_fixtures
-from nova.tests.functional import microversions
 
-NEWEST = microversions.REASON
+NEWEST = pending_reason.API_VERSION
 NEXT = '2.%d' % (int(NEWEST.partition('.')[2]) + 1)
 
 V2 = {

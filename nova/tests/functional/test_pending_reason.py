@@ -16,6 +16,7 @@ from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import api as compute_api
 from nova.compute import pending_reason
+from nova.compute import rebuild_in_cell0
 from nova.compute import utils as compute_utils
 from nova.conductor.tasks import recover_builds
 import nova.conf
@@ -34,8 +35,8 @@ from nova.tests.functional import rebuild_base
 
 RELEASED = microversions.RELEASED
 PENDING = microversions.PENDING
-REBUILD = microversions.REBUILD
-REASON = microversions.REASON
+REBUILD = rebuild_in_cell0.API_VERSION
+REASON = pending_reason.API_VERSION
 
 CONF = nova.conf.CONF
 
@@ -836,7 +837,7 @@ class SchedulerTestCase(PendingReasonBase):
 
     def test_pinned(self):
         server = self.create_waiting()
-        self.flags(scheduler='4.5', group='upgrade_levels')
+        self.flags(scheduler='4.6', group='upgrade_levels')
         self.assertFromFault('no_room', server)
 
     def test_stock(self):

@@ -8,6 +8,7 @@ from unittest import mock
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from nova.compute import rebuild_in_cell0
 from nova import context as nova_context
 from nova.db.api import api as api_db_api
 from nova.db.api import models as api_models
@@ -20,7 +21,7 @@ from nova.tests.functional import microversions
 from nova.tests.functional import rebuild_base
 
 PENDING = microversions.PENDING
-REBUILD = microversions.REBUILD
+REBUILD = rebuild_in_cell0.API_VERSION
 
 SELECT = 'nova.scheduler.client.query.SchedulerQueryClient.select_destinations'
 

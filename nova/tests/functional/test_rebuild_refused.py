@@ -11,6 +11,7 @@ from oslo_db import exception as db_exc
 from oslo_limit import fixture as limit_fixture
 from oslo_utils import timeutils
 
+from nova.compute import rebuild_in_cell0
 from nova.compute import rebuild_request
 from nova.compute import task_states
 from nova import context as nova_context
@@ -737,7 +738,7 @@ class MicroversionTestCase(RefusedTestCase):
                 ('2.1', before), ('2.94', before), (RELEASED, before),
                 (PENDING, before + '. It was never built: ask for its '
                  'rebuild with microversion %s or later.'
-                 % microversions.REBUILD)):
+                 % rebuild_in_cell0.API_VERSION)):
             self.speak(version)
             ex = self.assertRaises(
                 api_client.OpenStackApiException, self.api.post_server_action,

@@ -9,11 +9,12 @@ import tempfile
 
 from oslo_serialization import jsonutils
 
+from nova.compute import pending_reason
 from nova import test
 from nova.tests.functional import microversions
 
 RELEASED = microversions.RELEASED
-REASON = microversions.REASON
+REASON = pending_reason.API_VERSION
 
 RECORDER = os.path.join(
     os.path.dirname(os.path.abspath(__file__)), 'record_answers.py')

@@ -76,7 +76,7 @@ class ServersController:
             for spec in objects.RequestSpec.get_by_instance_uuids(
                     context, list(waiting)):
                 waiting[spec.instance_uuid]['asked_to_wait'] = (
-                    pending.asked_to_wait(spec))
+                    pending_reason.asked_to_wait(spec))
 
     def _get_server(self, context, req, instance_uuid, is_detail=False,
                     *args, **kwargs):

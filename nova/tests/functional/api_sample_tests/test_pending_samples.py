@@ -4,6 +4,8 @@ from unittest import mock
 
 from oslo_serialization import jsonutils
 
+from nova.compute import pending_reason
+from nova.compute import rebuild_in_cell0
 from nova.tests.functional import api_samples_test_base
 from nova.tests.functional import full_cloud
 from nova.tests.functional import microversions
@@ -78,7 +80,7 @@ class ServersV2105SampleTestCase(PendingSampleTestCase):
 class ServersV2106SampleTestCase(PendingSampleTestCase):
 
     sample_dir = 'servers'
-    microversion = microversions.REBUILD
+    microversion = rebuild_in_cell0.API_VERSION
     samples_of = '2.106'
 
     def test_rebuild(self):
@@ -95,10 +97,11 @@ class ServersV2106SampleTestCase(PendingSampleTestCase):
 class ServersV2107SampleTestCase(PendingSampleTestCase):
 
     sample_dir = 'servers'
-    microversion = microversions.REASON
+    microversion = pending_reason.API_VERSION
     samples_of = '2.107'
 
-    @mock.patch('nova.compute.pending.asked_to_wait', return_value=True)
+    @mock.patch('nova.compute.pending_reason.asked_to_wait',
+                return_value=True)
     def test_servers(self, _asked):
         self.verify('server-get-resp',
                     self._do_get('servers/' + self.server['id']))
@@ -119,14 +122,15 @@ class ServersV2107SampleTestCase(PendingSampleTestCase):
 class ServerPendingV2107SampleTestCase(PendingSampleTestCase):
 
     sample_dir = 'server-pending'
-    microversion = microversions.REASON
+    microversion = pending_reason.API_VERSION
     samples_of = '2.107'
 
     def test_index(self):
         self.verify('pending-get-resp', self._do_get('pending'),
                     number=r'2\.\d+')
 
-    @mock.patch('nova.compute.pending.asked_to_wait', return_value=True)
+    @mock.patch('nova.compute.pending_reason.asked_to_wait',
+                return_value=True)
     def test_show(self, _asked):
         path = 'servers/%s/pending' % self.server['id']
         self.verify('server-pending-get-resp', self._do_get(path))

@@ -2,11 +2,11 @@
 import threading
 from unittest import mock
 
+from nova.api.openstack import api_version_request
 from nova.api.openstack import common
 from nova.api.openstack import wsgi as os_wsgi
 from nova.compute import instance_list
 from nova.compute import pending
-from nova.compute import rebuild_in_cell0
 from nova.compute import task_states
 from nova.db.main import models
 from nova import exception
@@ -56,7 +56,7 @@ class WhoSeesPendingTestCase(test.NoDBTestCase):
         for version, state in (
                 ('2.1', 'error'), ('2.103', 'error'),
                 (pending.API_VERSION, 'pending'),
-                (rebuild_in_cell0.API_VERSION, 'pending')):
+                (api_version_request._MAX_API_VERSION, 'pending')):
             req = fakes.HTTPRequest.blank('/tests', version=version)
             req.headers = {os_wsgi.API_VERSION_REQUEST_HEADER:
                            'compute ' + version}

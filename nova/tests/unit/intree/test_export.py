@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 import textwrap
@@ -289,6 +290,9 @@ def _do_function(first):
             @new.doubled
             def function(first):
                 return released.function(first) + 1
+        ''', 'nova/new.py': '''\
+            def doubled(function):
+                return lambda first: 2 * function(first)
         '''})
         features = SERIES['features']
         git = self.export(self.archive(), series={**SERIES, 'features': [
@@ -298,6 +302,84 @@ def _do_function(first):
                       git('show', 'HEAD~1:nova/thing.py'))
         self.assertNotIn('doubled', git('show', 'HEAD~1:nova/thing.py'))
         self.assertIn('@new.doubled', git('show', 'HEAD:nova/thing.py'))
+
+    def test_decorator_with_a_released_name_of_a_later_file(self):
+        put(self.home / 'ours', {'nova/thing.py': '''\
+            import functools
+
+            from nova import states
+            import nova_pending
+
+            released = nova_pending.released(__name__)
+
+
+            @functools.lru_cache(states.ACTIVE)
+            @functools.lru_cache(states.PENDING)
+            def new():
+                pass
+        ''', 'nova/states.py': 'PENDING = 2\n'})
+        features = SERIES['features']
+        git = self.export(
+            self.archive(**{'nova/states.py': 'ACTIVE = 1\n'}),
+            series={**SERIES, 'features': [
+                {**features[0], 'code': ['nova/thing.py']},
+                {**features[1], 'code': ['nova/states.py', 'nova/new.py']}]})
+        self.assertIn('states.ACTIVE', git('show', 'HEAD~1:nova/thing.py'))
+        self.assertNotIn('states.PENDING',
+                         git('show', 'HEAD~1:nova/thing.py'))
+        self.assertIn('states.PENDING', git('show', 'HEAD:nova/thing.py'))
+
+    def test_files_that_grow(self):
+        """A new module and a test have parts that come with a later commit."""
+        put(self.home / 'ours', {'nova/new.py': '''\
+            import math
+
+
+            def twice(number):
+                return 2 * number
+
+
+            def root(number):
+                return math.sqrt(number)
+        ''', 'nova/tests/test_new.py': '''\
+            class NewTestCase:
+                def test_twice(self):
+                    pass
+
+                def test_root(self):
+                    pass
+        '''})
+        limit, twice = SERIES['features']
+        git = self.export(self.archive(), series={**SERIES, 'features': [
+            {**limit, 'code': ['nova/new.py'],
+             'files': ['nova/tests/test_new.py']},
+            {**twice, 'code': [
+                'nova/thing.py', 'nova/new.py:root',
+                'nova/tests/test_new.py:NewTestCase.test_root'],
+             'files': []}]})
+        for path, later in (('nova/new.py', 'import math'),
+                            ('nova/new.py', 'def root'),
+                            ('nova/tests/test_new.py', 'test_root')):
+            self.assertIn('twice', git('show', 'HEAD~1:' + path))
+            self.assertNotIn(later, git('show', 'HEAD~1:' + path))
+            self.assertIn('twice', git('show', 'HEAD:' + path))
+            self.assertIn(later, git('show', 'HEAD:' + path))
+
+    def test_until_a_later_feature(self):
+        put(self.here, {'edits/limit/until-twice.patch': '''\
+--- a/nova/new.py
++++ b/nova/new.py
+@@ -13,2 +13,2 @@
+ def twice(number):
+-    return 2 * number
++    return number + number
+'''})
+        features = SERIES['features']
+        git = self.export(self.archive(), series={**SERIES, 'features': [
+            {**features[0], 'code': ['nova/thing.py', 'nova/new.py']},
+            {**features[1], 'code': []}]})
+        self.assertIn('number + number', git('show', 'HEAD~1:nova/new.py'))
+        self.assertIn('2 * number', git('show', 'HEAD:nova/new.py'))
 
 
 class OtherReleaseTestCase(ExportTestCase):
@@ -497,6 +579,19 @@ class RefusedTestCase(ExportTestCase):
                              r'\Anova-pending export: .+\n\Z')
             self.assertEqual(before, sorted(os.listdir(self.home)))
 
+    def test_signal(self):
+        archive = self.archive()
+        before = sorted(os.listdir(self.home))
+        for number in signal.SIGTERM, signal.SIGHUP:
+            handler = signal.getsignal(number)
+            with mock.patch.object(export, 'unpack', side_effect=lambda *_: (
+                    os.kill(os.getpid(), number))):
+                code = self.assertRaises(SystemExit, export.main, [
+                    '--release', str(archive), '--output', str(self.output)])
+            self.assertEqual(128 + number, code.code)
+            self.assertEqual(before, sorted(os.listdir(self.home)))
+            self.assertEqual(handler, signal.getsignal(number))
+
 
 class SeriesTestCase(testtools.TestCase):
     """The series of this checkout."""
@@ -530,6 +625,36 @@ class SeriesTestCase(testtools.TestCase):
             for entry in feature['code']:
                 path, _, name = entry.partition(':')
                 self.assertIn(name.rpartition('.')[2], tree.read(path))
+
+    def test_tests_call_nothing_that_comes_later(self):
+        """Of the members of their bases that a later commit adds."""
+        tree, series = export.Tree(), export.Series(export.read_series())
+        for later in series.features:
+            for entry in later['code']:
+                path, _, name = entry.partition(':')
+                member = name.rpartition('.')[2]
+                if not path.startswith('nova/tests/') or (
+                        member == name or member.startswith('test')):
+                    continue
+                first = next(feature for feature in series.features
+                             if path in tree.others(feature))
+                for other in tree.others(first):
+                    if not other.endswith('.py') or series.is_of_layer(other):
+                        continue
+                    text = translate.new_module(
+                        tree.read(other), other,
+                        lambda name: export._is_there(
+                            series.find(other, name), first))
+                    self.assertFalse(
+                        'self.%s(' % member in text and
+                        'def %s(' % member not in text, (entry, other))
+
+    def test_later_features_of_patches(self):
+        features = [f['name'] for f in export.read_series()['features']]
+        for patch in edits.PATCHES.rglob('until-*'):
+            earlier = patch.relative_to(edits.PATCHES).parts[0]
+            later = patch.stem.removeprefix('until-')
+            self.assertIn(later, features[features.index(earlier) + 1:], patch)
 
     def test_code_names_no_other_release(self):
         series = export.Series(export.read_series())

@@ -219,6 +219,50 @@ class ModuleTestCase(TranslateTestCase):
             translate.LICENCE + '\nimport os\n', translate.new_module(
                 '# SPDX-License-Identifier: Apache-2.0\n\nimport os\n'))
 
+    def test_part_of_a_new_module(self):
+        self.assertEqual('''\
+"""A module."""
+
+import os
+
+LIMIT = 1
+
+
+class Thing:
+    """A thing."""
+
+    def first(self):
+        return os
+''', translate.new_module('''\
+"""A module."""
+
+import abc
+import math
+import os
+
+from nova import utils
+
+LIMIT = 1
+LATER = math.pi
+
+
+class Thing:
+    """A thing."""
+
+    later = utils.thing
+
+    def first(self):
+        return os
+
+    def last(self):
+        pass
+
+
+class Later(abc.ABC):
+    pass
+''', 'nova/x.py', lambda name: not {'later', 'last'} & set(
+    name.lower().split('.'))))
+
     def test_new_module_that_asks_for_a_released_name(self):
         exc = self.assertRaises(
             translate.Refused, translate.new_module,
