@@ -602,7 +602,7 @@ class Engine:
             self.recovered = True
             self._count_builds()
             self.world.complete()
-            LOG.info('%d servers wait; %d attempts go on.',
+            LOG.info('Waiting servers: %d; attempts that go on: %d.',
                      len(self.world.servers), len(self.attempts.under_way))
         self._close()
 
@@ -651,7 +651,9 @@ class Engine:
                 # Before all hosts are known another one may have room.
                 self.world.told.say(
                     waiting, decision, self.world.options.mode,
-                    timeutils.utcnow(True))
+                    timeutils.utcnow(True),
+                    filter(None, map(self.world.index.slots.find,
+                                     decision.victims)))
             if decision.verdict == model.Verdict.WAIT:
                 continue
             if self.attempts.begin(waiting, decision):

@@ -150,8 +150,9 @@ def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     services = _connect(conf, meters)
     if options.do:
         return _once_done(conf, services, meters, options.timeout)
-    main_module.show(simulate.simulate(take_snapshot(conf, services)),
-                     options.json)
+    cloud = take_snapshot(conf, services)
+    main_module.show(simulate.simulate(cloud), options.json,
+                     main_module.names_of(cloud))
     return 0
 
 

@@ -8,6 +8,7 @@ Owners read all of them but for numbers of hosts and their sizes.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -250,15 +251,22 @@ class Decisions:
         return before is None or before.decision != decision
 
     def say(self, waiting: model.Waiting, decision: model.Decision,
-            mode: model.Mode, now: datetime.datetime) -> None:
-        """Keep a decision, and log it if it says anything new."""
+            mode: model.Mode, now: datetime.datetime,
+            victims: Iterable[model.Server] = ()) -> None:
+        """Keep a decision, and log it if it says anything new.
+
+        :param victims: the servers whose IDs the decision has
+        """
         if self.tell(decision, now):
-            LOG.info('Server %s (%s): %s%s%s %s', waiting.id, waiting.name,
+            ends = ', '.join(f'{victim.id} ({victim.name})'
+                             for victim in victims)
+            LOG.info('Server %s (%s): %s%s%s. %s%s', waiting.id, waiting.name,
                      '' if mode != model.Mode.OBSERVE
                      else 'would be: ', decision.word or
                      decision.verdict.value,
                      f' on {decision.host}' if decision.host else '',
-                     decision.detail)
+                     decision.detail,
+                     f' Servers to end: {ends}.' if ends else '')
 
     def show(self, counts: Mapping[tuple[str, str], int],
              oldest: Mapping[str, float], hosts: int, preemptible: int
