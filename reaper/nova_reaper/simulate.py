@@ -303,7 +303,7 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
 
 def using(hosts: Iterable[model.Host], servers: Sequence[model.Server]
           ) -> list[model.Host]:
-    """The same hosts, on which nobody but these servers uses anything."""
+    """The hosts, on which only these servers use anything."""
     hosts, used = list(hosts), _usage(servers)
     shared = _of_shared(hosts, used)
     return [dataclasses.replace(
@@ -446,15 +446,15 @@ def of_shape(shape: model.Shape) -> dict[str, Any]:
 
 
 def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
-    """The same document, with hashes for IDs and names.
+    """The document with hashes in place of IDs and names.
 
-    IDs and names of servers, projects, users, flavors, hosts, providers and
-    aggregates are replaced, each by the same hash wherever it stands. Traits
-    and resource classes stay.
+    A hash replaces each ID and name of a server, project, user, flavor, host,
+    provider or aggregate, the same hash in every place. Traits and resource
+    classes stay.
 
     :param document: of :func:`to_document`
     :param key: a secret without which a hash cannot be guessed; files that
-        were made with the same one have the same hashes
+        were made with the same key have the same hashes
     """
     def other(name: str) -> str:
         if name.startswith(_OTHERS):
@@ -504,7 +504,7 @@ def _written(value: Any) -> Any:
 
 
 def _others(cloud: Snapshot) -> list[model.Server]:
-    """For each host a server with what other servers do not explain."""
+    """A server for each host, with what other servers do not explain."""
     result = []
     explained = _usage(cloud.servers)
     # The first host that a provider shares with stands for all of them.

@@ -93,7 +93,7 @@ class Preempt:
         self._allowed = allowed
 
     def _check_victims(self, current: Attempt) -> Attempt | Outcome:
-        """Read the host and the victims again, and leave out needless ones."""
+        """Read the host and the victims again, and drop needless victims."""
         tree = self._tree(current)
         request = _request(current, tree)
         if request is None:
@@ -486,7 +486,7 @@ class Preempt:
             found out
         """
         if current.waiting.failed:
-            # Of a server in ERROR Nova gives no verdict.
+            # Nova gives no verdict on a server in ERROR.
             return None
         victims = _ids(current.left)
         others = current.others if current.step == Step.CHECK else ()

@@ -2,15 +2,15 @@
 
 """What the reaper knows of all hosts, laid out as arrays for the decision.
 
-The preemptible servers of a host stand side by side in the arrays, those of
+The preemptible servers of a host stand side by side in the arrays: servers of
 one kind together, the lower priority and the younger first. A decision over
 100,000 servers then reads a few arrays from end to end, and changing one host
-writes a few short pieces. Beside the servers stand the room of the hosts, and
-the hosts where a shape is not to go: by Nova's filters, and by what Placement
+writes a few short pieces. The index also has the room of the hosts, and the
+hosts where a shape is not to go: by Nova's filters, and by what Placement
 offers.
 
-The index is filled and refreshed by whoever reads Nova and Placement; it asks
-nobody. It is not safe for threads: its owner holds a lock.
+The callers that read Nova and Placement fill and refresh the index, which asks
+no service. The index is not safe for threads: its owner holds a lock.
 """
 
 import collections
@@ -35,9 +35,9 @@ import numpy.typing as npt
 from nova_reaper.cloud import model
 from nova_reaper.cloud import ways
 
-# Of a resource class that a host does not have, less than nothing is free.
+# What is free of a resource class that a host does not have.
 NONE = -(1 << 61)
-# After so many tries that a host seems to have room for in vain, it has none.
+# The host has no room after so many tries in vain, whatever it seems to have.
 DENIALS = 3
 
 # The class of PCI devices of an alias has a name that begins so and ends with
@@ -85,15 +85,15 @@ def wider(array: npt.NDArray[_Scalar], size: int,
 
 
 class Slots:
-    """A place for each server that may be ended, and some that are empty.
+    """Places for the servers that may be ended, and some empty places.
 
-    Servers whose run time is limited are there, too, and are no victims unless
-    they are preemptible.
+    Servers whose run time is limited have places, too, and are not victims
+    unless they are preemptible.
 
     :ivar amounts: what the server has, an array for each resource class
     :ivar host_of: the row of its host
-    :ivar kind: a number that servers share for which all scorers but the one
-        of age have the same answer
+    :ivar kind: a number that servers share for which all scorers but the
+        scorer of age have the same answer
     :ivar deletes: whether its end is a delete
     :ivar priorities: every priority that a server has or had
     :ivar safe_until: microseconds since 1970 until which it may not be ended
@@ -172,9 +172,10 @@ class Slots:
                 server.project == project]
 
     def due(self, until: int) -> list[model.Server]:
-        """The servers whose run time is over by a time, the first ends first.
+        """The servers whose run time is over by a time, the earliest first.
 
-        All servers are looked at only once the time of one has come.
+        The method looks at all servers only if the run time of a server is
+        over.
 
         :param until: microseconds since 1970
         """
@@ -284,7 +285,7 @@ class Slots:
 
     def _change(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
                 ) -> None:
-        """Have other arrays, each made of the one that there was."""
+        """Replace each array by an array that a function makes of it."""
         self.amounts = [function(array) for array in self.amounts]
         for name in ('host_of', 'kind', 'project', 'priority', 'deletes',
                      'launched', 'safe_until', 'endable', 'preemptible',
@@ -371,8 +372,8 @@ class Exclusions:
         self._refused: dict[model.Shape, dict[str, str]] = {}
         self._masks: dict[model.Shape, Bools] = {}
         self._refused_on: dict[str, set[model.Shape]] = {}
-        # Of the hosts that are refused, those where ends may help, and what
-        # has to come from servers that end there.
+        # The refused hosts where ends may help, and what has to come from
+        # servers that end there.
         self._crowded: dict[model.Shape, dict[str, frozenset[Lack]]] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
         # By shape until when hosts are left out, by the host's name.
@@ -872,11 +873,11 @@ class Index:
 
     def has_room(self, shape: model.Shape, fits: Bools,
                  row: int | None = None) -> Bools:
-        """Those of the hosts that a shape fits on that have room for it now.
+        """Whether hosts that a shape fits on have room for the shape now.
 
-        :param fits: of the rows, whether they could take the shape if they
+        :param fits: by row, whether the host could take the shape if the host
             were empty
-        :param row: the only one, None: all
+        :param row: the only row to judge, None for all
         """
         room = fits.copy()
         for need in self.needs(shape, row):
@@ -1079,12 +1080,12 @@ class Index:
     def _put_nodes(self, row: int, host: model.Host, own: Mapping[str, int],
                    plans: Collection[Plan], going: Sequence[model.Server]
                    ) -> dict[str, int]:
-        """Say what providers have left of a host with several.
+        """Say what the providers of a host with several providers have left.
 
         :param own: what is used of the host's own provider
         :returns: the sums of what they have left of the classes that
-            others than its own have; of several providers that have a class
-            one that is overcommitted has nothing left
+            providers other than the host's own have; an overcommitted provider
+            has nothing left of a class that several providers have
         """
         self._nodes[row] = nodes = [_node(
             model.OWN, host.inventory, own, host.traits)]
@@ -1240,7 +1241,7 @@ def _all_of(host: model.Host, name: str) -> list[model.Inventory]:
 
 
 def _as_one(items: Sequence[model.Inventory]) -> model.Inventory | None:
-    """What several providers have of a class, as if they were one."""
+    """What several providers have of a class, as a single inventory."""
     if len(items) < 2:
         return items[0] if items else None
     return model.Inventory(

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is said of a server, and what one that waits asks for.
+"""What operators and owners say of a server, and what the server asks for.
 
-What operators write is in extra specs of flavors and in properties of
-projects; owners can write metadata, so that decides only how their own server
-ends, and whether it waits.
+Operators write extra specs of flavors and properties of projects. Owners can
+write metadata, so metadata decide only how the owner's server ends, and
+whether it waits.
 
-Nova is asked once for all of a shape: what one server asks of Placement is
-what all ask that have the same flavor, image, zone, hints and project. Which
-hosts the filters refuse is asked when something is about to be done.
+The reaper asks Nova once for each shape: servers of the same flavor, image,
+zone, hints and project ask Placement for the same. The reaper asks which hosts
+the filters refuse when it is about to do something.
 """
 
 from collections.abc import Collection
@@ -107,7 +107,7 @@ def is_preemptible(flavor: nova.Flavor) -> bool:
 
 def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
             lowest: int) -> int | None:
-    """The value by flavor, else by project, None if neither has one."""
+    """The value by flavor, else by project, None if neither has a value."""
     for where, values in ((f'flavor {flavor.name}', flavor.extra_specs),
                           ('a project', project)):
         value = values.get(name)
@@ -281,9 +281,9 @@ def is_id(text: str | None) -> bool:
 
 
 def is_back(server: nova.NovaServer) -> bool:
-    """Whether a server was shelved for another, and is so no more.
+    """Whether a server that was shelved for another is back.
 
-    One that is about to be shelved is under notice.
+    A server that is about to be shelved is under notice.
     """
     return (SHELVED_AT in server.metadata and
             FOR not in server.metadata and
@@ -301,7 +301,7 @@ def is_leaving(server: nova.NovaServer, how: model.Action) -> bool:
 def query(server: nova.NovaServer) -> str:
     """A query for Placement from the flavor alone.
 
-    For what Nova answers nothing about: a shelved server, and any before
+    Nova does not tell it for a shelved server, nor for any server before
     2.107. The scheduler may know better.
     """
     amounts = ','.join(f'{name}:{amount}' for name, amount

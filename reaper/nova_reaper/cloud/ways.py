@@ -85,7 +85,7 @@ def by_provider(way: Way) -> dict[str, dict[str, int]]:
 def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
              nodes: Sequence[Node], steps: Iterator[int], chosen: list[int],
              taken: dict[tuple[int, str], int]) -> Iterator[list[int]]:
-    """For each part the number of the node that gives it."""
+    """The number of the node that gives each part."""
     if len(chosen) == len(parts):
         if shape.spread is None or _have(
                 [nodes[at] for at, (_, alone) in zip(chosen, parts)

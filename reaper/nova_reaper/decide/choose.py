@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Where a waiting server goes, and who is ended for it.
+"""Where a waiting server goes, and which servers are ended for it.
 
-The functions are pure ones over the index. The order of preference is
-lexicographic: a host with room before any with victims, then what the scorers
-say, one after another, then the host that was listed first. The Planner makes
-one decision after another, for the servers of the queue. The service and the
-simulation both run it; they differ in what they do with a decision.
+The functions are pure functions over the index. The order of preference is
+lexicographic: a host with room before a host with victims, then what the
+scorers say, one after another, then the host that was listed first. The
+Planner decides for one server of the queue after another. The service and the
+simulation both run the Planner; they differ in what they do with a decision.
 """
 
 import collections
@@ -150,11 +150,11 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
 
 def candidates(index: index_module.Index, waiting: model.Waiting,
                decision: model.Decision) -> tuple[str, ...]:
-    """The hosts that come next if Nova's filters refuse the one decided on.
+    """The hosts that come next if Nova's filters refuse the decided host.
 
-    Which of them is the best is decided again then. They are the hosts with
-    room, or those that could be made to have room by the fewest ends; of these
-    the ones with the least RAM to spare.
+    They are the hosts with room, or the hosts on which the fewest ends make
+    room; among these hosts, those with the least RAM to spare. The Planner
+    decides again then which of them is the best.
 
     :returns: CANDIDATES - 1 names at most
     """
@@ -182,8 +182,8 @@ def is_better(index: index_module.Index, waiting: model.Waiting,
     """Whether less is lost with the victims of one decision than of another.
 
     :param found: the decision that may be better
-    :param before: the other one, of whose victims those count that are still
-        on the host
+    :param before: the other decision; only its victims that are still on the
+        host count
     """
     options = dataclasses.replace(options, scorers=tuple(
         name for name in options.scorers if name not in victims.SLIGHT))
@@ -306,8 +306,8 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
                     ) -> str | None:
     """The host that comes nearest to room for a server that cannot be placed.
 
-    :returns: the name of the host of those that could take it that lacks the
-        least, as a share of what is asked for; None if there is none
+    :returns: the name of the host that lacks the least, as a share of what is
+        asked for, among the hosts that could take it; None if no host could
     """
     shape = waiting.shape
     eligible = index.fits(shape) & index.enabled
@@ -556,10 +556,10 @@ class Planner:
     def would(self, waiting: model.Waiting, offered: Collection[str] | None,
               now: datetime.datetime
               ) -> Generator[model.Decision, None, None]:
-        """What would be decided for servers like one, one after another.
+        """Decide for servers like a given server, one after another.
 
-        Each decision sees what those before it take. Close the iterator under
-        the lock under which it was made: the plans are undone by that.
+        Each decision sees what the decisions before it take. Close the
+        iterator under the lock under which it was made: that undoes the plans.
 
         :param waiting: of a shape that no other server has
         :param offered: the only hosts that Placement offers, None if it may
@@ -699,9 +699,9 @@ class Planner:
                   now: datetime.datetime) -> list[model.Server]:
         """Count the ends of servers that make room for no other.
 
-        :param servers: those to end, the first ones first
+        :param servers: the servers to end, in order
         :param most: how many to end at most
-        :returns: those that may be ended now
+        :returns: the servers that may be ended now
         """
         left = min(most, self._left(now))
         limit = self._options.max_ends_per_project_hour or model.MAX_INT

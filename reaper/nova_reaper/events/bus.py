@@ -119,7 +119,7 @@ def _hints(event_type: str, publisher_id: str, data: Mapping[str, Any]
         return []
     found = [Hint(kind, host, server, preemptible)]
     if room:
-        # After a move the host that sends the notification is not the one
+        # After a move the host that sends the notification is not the host
         # that has the server.
         service, _, speaker = publisher_id.partition(':')
         hosts = {host, speaker if service == 'nova-compute' else ''}
@@ -128,10 +128,10 @@ def _hints(event_type: str, publisher_id: str, data: Mapping[str, Any]
 
 
 class Mailbox:
-    """Hints that nobody has taken yet; the same one is there once.
+    """Hints that nobody has taken yet, without repetitions.
 
-    So a flood of notifications grows it to the number of hosts and servers,
-    not to its own.
+    So a flood of notifications makes it no larger than the number of hosts and
+    servers.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Mailbox:
             return taken
 
     def wake(self) -> None:
-        """End a wait without a hint, or the next one."""
+        """End the wait that lasts, or the next wait, without a hint."""
         self._changed.set()
 
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who is next: priority, then fair share between projects, then age.
+"""Which server is next: priority, fair share between projects, age.
 
-Of servers of the same age the one that was put first is first.
+If servers have the same age, the server that was put first is first.
 
 Servers of one demand are decided once: when there is nothing for one of them,
-all of them sleep until something changes that could help. One that cannot be
-placed is never in the way of those behind it.
+all of them sleep until something changes that could help. A server that cannot
+be placed is never in the way of the servers behind it.
 
-A server backs off after what Nova refused, and after builds that failed on two
+A server backs off after a refusal by Nova, and after builds that failed on two
 hosts. Nothing else costs a server its place: neither rebuilds by its owner,
-nor races that are lost, nor faults of services. Nothing here asks anybody; it
+nor races that are lost, nor faults of services. The queue asks no service, and
 is not safe for threads.
 """
 

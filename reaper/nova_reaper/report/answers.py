@@ -64,10 +64,10 @@ _ADVICE = {
 class Entry:
     """A server that waits, or was given up a short time ago.
 
-    :ivar position: in the queue, None for a server that is not in it
+    :ivar position: its position in the queue, None if it is not in the queue
     :ivar step: what is done for the server, in the words of /v1/pending
-    :ivar decision: the last one, None before the first
-    :ivar mode: of the reaper, in force
+    :ivar decision: the last decision, None before the first
+    :ivar mode: the mode of the reaper that is in force
     :ivar of_nova: what Nova, which knows of no reaper, says that the owner
         can do; '' if that is not known
     """

@@ -225,8 +225,8 @@ def signed(uuid: str, at: int, body: bytes, secret: str | None
            ) -> dict[str, str]:
     """The headers of a web hook, by the Standard Webhooks specification.
 
-    A receiver that sees the same ID again has the record already; one that
-    checks the time cannot be sent an old record again by others.
+    A receiver that sees the same ID again has the record already. Nobody else
+    can send an old record again to a receiver that checks the time.
 
     :param uuid: ID of the record
     :param at: the time in seconds
@@ -427,7 +427,7 @@ class Journal:
         gone = self.store.purge(
             timeutils.utcnow(True) - datetime.timedelta(days=days),
             self._conf.purge_batch)
-        # After a whole batch the next look deletes the next one.
+        # After a whole batch the next look deletes the next batch.
         if gone < self._conf.purge_batch:
             self._purge_at = time.monotonic() + PURGE
 
