@@ -436,7 +436,7 @@ class Engine:
             return None
         options = reaper_conf.options(self._conf)
         if options.reserve or self.guard.mode is model.Mode.OBSERVE:
-            # For a reservation all hosts have to be known.
+            # A reservation needs to know all hosts.
             return None
         self._ahead_in = self._term
         self._count_builds()

@@ -156,9 +156,9 @@ class _Part:
 
 @dataclasses.dataclass(slots=True)
 class _Wait:
-    """That a server waits, or has waited.
+    """A wait of a server, over or not.
 
-    :ivar server: what it is when it runs; it has no host yet
+    :ivar server: the server as it will run, without a host yet
     :ivar seconds: for how long it waited until it found room, None if it has
         not
     """
@@ -183,14 +183,14 @@ class _Course:
         # How much of each provider that shares the servers use.
         self.shared: dict[str, collections.Counter[str]] = (
             collections.defaultdict(collections.Counter))
-        # By host the servers on it, and the filter that refuses each shape.
+        # By host: its servers, and the filter that refuses each shape.
         self.running: dict[str, dict[str, model.Server]] = {
             name: {} for name in self.hosts}
         self.refused: dict[str, dict[model.Shape, str]] = (
             collections.defaultdict(dict))
-        # The hosts whose servers are others than those in the index, in order.
+        # The hosts whose servers differ from those in the index, in order.
         self.changed: dict[str, None] = {}
-        # By server its last wait, and how many seconds it has left to run.
+        # By server: its last wait, and how many seconds it has left to run.
         self.last: dict[str, _Wait] = {}
         self.left: dict[str, float] = {**cloud.run_times}
         self.used: collections.Counter[str] = collections.Counter()

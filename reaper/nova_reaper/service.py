@@ -96,10 +96,10 @@ def build(conf: cfg.ConfigOpts, services: Services,
           meters: health.Metrics, pool: futures.Executor,
           readers: futures.Executor, book: journal.Journal
           ) -> engine_module.Engine:
-    """An engine, ready for its first turn.
+    """Make an engine that is ready for its first turn.
 
-    :param readers: a pool of their own for hosts: a job of the first pool
-        waits for it
+    :param readers: a pool for the reading of hosts alone, because a job of the
+        first pool waits for it
     """
     source = reader.Reader(services.nova, services.placement,
                            services.keystone, readers, conf)

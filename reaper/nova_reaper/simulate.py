@@ -548,7 +548,7 @@ def printable(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """In one line of some length, whatever names the document has."""
+    """Make a text short and printable, whatever the document has."""
     return printable(text[:_LONGEST]) + '...' * (len(text) > _LONGEST)
 
 
@@ -791,8 +791,8 @@ def _server(value: Any, path: str) -> tuple[model.Server, int | None]:
     return model.Server(**values), run_time
 
 
-# The arguments of a model.Waiting, those of its shape, which filter refuses
-# which host, and what is to come.
+# The arguments of a model.Waiting and of its shape, which filter refuses which
+# host, and what is to come.
 _Asked = tuple[dict[str, Any], dict[str, Any], dict[str, str], dict[str, Any]]
 
 
@@ -841,7 +841,7 @@ def shape_of(resources: Mapping[str, int], below: Collection[str],
 
 
 def _options(value: Any, path: str) -> model.Options:
-    """The options; those of the service alone decide nothing here."""
+    """Read options; those that only the service uses decide nothing."""
     values = _object(value, path, {
         name: _option(option)
         for option in conf.reaper_opts for name in (

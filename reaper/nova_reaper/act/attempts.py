@@ -49,7 +49,7 @@ from nova_reaper import world
 LOG = log.getLogger(__name__)
 # The name of a job that gives a server up begins so; the server's ID follows.
 GIVE_UP = 'give up '
-# For so long /v1/pending/ID answers for a server that was given up.
+# How long /v1/pending/ID answers for a server that was given up.
 REMEMBERED = datetime.timedelta(hours=1)
 # The most servers whose run time is over that have notice, or end, at a time,
 # and the most that rehearse; the reaper looks at the others again after LOOK
@@ -61,9 +61,9 @@ LOOK = 1.0
 EARLY = 5.0
 # A server has one rehearsal in so many seconds.
 REHEARSED = 3600.0
-# Seconds until a step is done again whose request got no answer.
+# Seconds until a step is repeated after a request without an answer.
 AGAIN = 5.0
-# At so many servers one turn looks whether they have waited for too long.
+# How many servers a turn checks for having waited too long.
 LOOKS = 500
 # Seconds until the reaper tries again to give a server up.
 GIVE_UP_AGAIN = 60.0

@@ -425,7 +425,7 @@ class Preempt:
                           None) if why else None
 
     def _not_begun(self, current: Attempt) -> Outcome | None:
-        """As _needless(), while Nova has not been asked to end all victims.
+        """Do as _needless() until Nova was asked to end all victims.
 
         Room elsewhere undoes nothing any more once the first end has begun.
         """

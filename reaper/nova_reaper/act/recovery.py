@@ -300,7 +300,7 @@ class Recovery:
             server = self.find(known.id)
             if server is None or not server.host or (
                     server.status in shapes.OFF_HOST):
-                # On no host it has no allocation, and nobody has taken it.
+                # A server on no host has no allocation that was taken.
                 continue
             if not self._placement.consumer(server.id).amounts:
                 taken.append(server)
@@ -370,7 +370,7 @@ class Recovery:
                       mode: model.Mode) -> Attempt | None:
         there = [item for item in taken
                  if self._provider(item) in consumer.amounts]
-        # It has gone elsewhere since, and left them where they are.
+        # The waiting server has gone elsewhere since, without them.
         left = [item for item in taken if item not in there and
                 self._provider(item)]
         if left:

@@ -109,11 +109,11 @@ class Client(rest.Client):
 
 
 class Placement:
-    """Placement, as far as the reaper needs it.
+    """What the reaper needs of Placement.
 
-    :ivar sharing: UUIDs of the providers that share, as of the last time that
-        all were read
-    :ivar beside: the resource classes of these
+    :ivar sharing: UUIDs of the sharing providers, as the last reading of all
+        of them has found them
+    :ivar beside: the resource classes of the sharing providers
     """
 
     def __init__(self, client: Client) -> None:
@@ -181,12 +181,12 @@ class Placement:
 
     def tree(self, uuid: str, consumers: Collection[str] = ()
              ) -> list[Provider]:
-        """A host's own provider, those below and those that share with it.
+        """Read a host's own provider, and those below or sharing with it.
 
-        :param consumers: IDs of those of which it is to be known what they
-            have of providers that share
-        :returns: the host's own first, all with their traits
-        :raises: rest.NotFound if one of them is gone
+        :param consumers: IDs of the consumers whose share of sharing providers
+            is to be known
+        :returns: the host's own provider first, all with their traits
+        :raises: rest.NotFound if a provider is gone
         """
         answer = self.client.request('GET', rest.with_query(
             '/resource_providers', in_tree=uuid))

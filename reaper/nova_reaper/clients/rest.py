@@ -85,7 +85,7 @@ FAILURES: dict[int, type[RequestFailed]] = {
 
 
 class Pace:
-    """At most so many starts a second.
+    """Lets requests start, at most ``rate`` a second.
 
     keystoneauth's rate_limit saves up what an idle client has not used, and
     lets a flood through after an idle hour.
@@ -236,7 +236,7 @@ class Client:
 
     def list(self, path: str, key: str, **query: Any
              ) -> Iterator[dict[str, Any]]:
-        """All of a list, page by page; parameters are those of pages()."""
+        """Yield all items of a list, with the parameters of pages()."""
         for page in self.pages(path, key, limit=PAGE, **query):
             yield from page[key]
 

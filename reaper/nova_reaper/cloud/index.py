@@ -48,7 +48,7 @@ DEVICE = 'PCI:'
 _COMMON = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB', 'MEM_ENCRYPTION_CONTEXT',
            'NET_')
 
-# For so many servers of a host Index.largest has sums.
+# Index.largest has sums for up to so many servers of a host.
 TOP = 6
 _ROWS = 64
 _MASKS = 256
@@ -350,7 +350,7 @@ BY_USAGE: Mapping[str, tuple[Lack, ...]] = {
 
 
 def _at_most(free: Ints, rows: list[int], most: int) -> Ints:
-    """What is free, and on some rows no more than so much."""
+    """What is free, limited on some rows."""
     if rows:
         free = free.copy()
         free[rows] = np.minimum(free[rows], most)
@@ -367,8 +367,8 @@ class Exclusions:
     def __init__(self, rows: Mapping[str, int], hosts: Sized) -> None:
         self._rows = rows
         self._hosts = hosts
-        # By shape the filters that refuse hosts, by the host's name; the rows
-        # of these hosts as far as they were asked for; and by host the shapes.
+        # By shape: the filters that refuse hosts, by the host's name, and the
+        # rows of these hosts, once they were asked for. By host: shapes.
         self._refused: dict[model.Shape, dict[str, str]] = {}
         self._masks: dict[model.Shape, Bools] = {}
         self._refused_on: dict[str, set[model.Shape]] = {}
@@ -376,10 +376,10 @@ class Exclusions:
         # servers that end there.
         self._crowded: dict[model.Shape, dict[str, frozenset[Lack]]] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
-        # By shape until when hosts are left out, by the host's name.
+        # By shape: until when hosts are left out, by the host's name.
         self._withheld: dict[model.Shape, dict[str, datetime.datetime]] = {}
-        # By host how often each shape has found no room there in vain since
-        # the host changed.
+        # By host: how often each shape has found no room there since the host
+        # changed.
         self._denied: dict[str, collections.Counter[model.Shape]] = {}
 
     def put(self, row: int, before: model.Host | None,
@@ -598,7 +598,7 @@ class Plan:
         default_factory=dict)
 
     def of(self, provider: str) -> Mapping[str, int]:
-        """What it takes of a provider beyond what shows already."""
+        """What the plan takes of a provider beyond what shows already."""
         return model.total(self.amounts.get(provider, {}), {
             name: -amount
             for name, amount in self.held.get(provider, {}).items()})
@@ -701,8 +701,8 @@ class Index:
             (self.largest, 0), (self._least, 1), (self._most, model.MAX_INT),
             (self._step, 1), (self._owners, 0))
         self._empty_rows = list(range(_ROWS - 1, -1, -1))
-        # By row the providers of hosts that have several, without those that
-        # share, which stand by their names.
+        # By row: the providers of hosts with several providers. By name: the
+        # sharing providers.
         self._nodes: dict[int, list[ways.Node]] = {}
         self._shares: dict[str, _Share] = {}
         self.kind_of = np.zeros(_ROWS, np.int64)
@@ -889,13 +889,13 @@ class Index:
 
     def with_way(self, shape: model.Shape, rows: Bools, first: int = 0,
                  gone: Bools | None = None, empty: bool = False) -> Bools:
-        """Those of some rows where single providers have room for a shape.
+        """Whether single providers of some rows have room for a shape.
 
         :param rows: whether the sums are enough, from the first row on, and
             whether the hosts could take the shape if they were empty
-        :param gone: of the slots, whether their servers count as gone
-        :param empty: whether all servers do; then it does not matter whether
-            the hosts could take the shape
+        :param gone: whether the server of a slot counts as gone
+        :param empty: whether all servers count as gone; then it does not
+            matter whether the hosts could take the shape
         """
         if shape.spread is not None:
             where = slice(first, first + len(rows))
@@ -1195,7 +1195,7 @@ class Index:
 
 
 def _when_empty(host: model.Host) -> object:
-    """All of a host that decides on whether it could take a shape if empty."""
+    """What decides whether the host could take a shape if it were empty."""
     return (host.inventory, host.traits, host.aggregates, [
         (one.name, one.inventory, one.traits, one.aggregates)
         for one in host.providers])

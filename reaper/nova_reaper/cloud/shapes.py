@@ -301,8 +301,8 @@ def is_leaving(server: nova.NovaServer, how: model.Action) -> bool:
 def query(server: nova.NovaServer) -> str:
     """A query for Placement from the flavor alone.
 
-    Nova does not tell it for a shelved server, nor for any server before
-    2.107. The scheduler may know better.
+    Nova tells no query for a shelved server, nor for any server before 2.107.
+    The scheduler may know better.
     """
     amounts = ','.join(f'{name}:{amount}' for name, amount
                        in sorted(resources(server).items()))
@@ -339,15 +339,15 @@ def shape(request: str, key: str, hosts: Mapping[str, str],
           below: Collection[str] = ()) -> model.Shape:
     """What a query for Placement asks for.
 
-    Groups that have to be in one subtree, in aggregates or in a tree of their
-    own are left out, and those that are traits alone.
+    The shape leaves out groups that have to be in one subtree, in aggregates
+    or in a tree of their own, and groups that only have traits.
 
     :param request: as Nova gives it in ``requests``
     :param key: tells apart requests for which filters may answer differently
     :param hosts: names of hosts by the UUID of their provider
     :param below: the resource classes that providers below those of hosts have
     """
-    # By the suffix of the group, which is '' for what is in none.
+    # By the suffix of the group, '' for resources without a group.
     amounts: dict[str, dict[str, int]] = {'': {}}
     traits: dict[str, set[str]] = {'': set()}
     of_root: set[str] = set()
@@ -358,7 +358,7 @@ def shape(request: str, key: str, hosts: Mapping[str, str],
         if name == 'member_of':
             member_of.add(value)
         elif name == 'in_tree':
-            # Where no host has the provider, no host has its UUID for a name.
+            # If no host has the provider, no host has its UUID for a name.
             host = hosts.get(value, value)
         elif name.startswith('resources'):
             amounts[name.removeprefix('resources')] = {
@@ -406,18 +406,19 @@ def are_alike(one: Sequence[str], other: Sequence[str]) -> bool:
 
 def elsewhere(request: model.Shape, classes: Collection[str],
               shared: Collection[str]) -> model.Shape:
-    """A request without what only other providers than hosts' own may have.
+    """A request without what only providers other than hosts' own may have.
 
-    A class that a sharing provider has is got there by each host that has none
-    of its own: where only some hosts have none it stays, and those that have
-    it are judged by it, and may have servers ended for it, as ever. A class
-    that no host has of its own, nor below, is left out, be it shared or, as
-    Nova says that it is somewhere, nested; nobody is ended for it. With it go
-    the groups, and the traits that are required, which may be those of its
-    provider. What Placement offers is exact.
+    A host that has none of a class gets the class from a sharing provider. If
+    only some hosts have none, the class stays in the request: the hosts that
+    have the class are judged by it, and servers may be ended there for it. The
+    request leaves out a class that no host has, of its own or below, whether
+    the class is shared or nested somewhere, as Nova says; no server is ended
+    for it. The request then also leaves out the groups, and the required
+    traits, which may be traits of the provider of the class. What Placement
+    offers is exact.
 
-    :param classes: those that some host has, of its own or below
-    :param shared: those that sharing providers have
+    :param classes: the classes that some host has, of its own or below
+    :param shared: the classes that sharing providers have
     """
     others = {name for name, _ in request.resources if name in shared or
               name not in OWN and name not in classes}
@@ -597,7 +598,7 @@ class Shapes:
                     keys is None or key in keys))
 
     def keep_only(self, keys: set[str], servers: set[str]) -> None:
-        """Keep what is known by these keys, and of these servers, alone."""
+        """Forget what is known of all other keys and servers."""
         with self._lock:
             kept: dict[str, Any]
             for kept, wanted in ((self._answers, keys), (self._stale, keys),

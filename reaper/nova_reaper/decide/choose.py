@@ -511,9 +511,9 @@ class Planner:
 
     def decide(self, waiting: model.Waiting, now: datetime.datetime,
                options: model.Options | None = None) -> model.Decision:
-        """What would be decided for a server; nothing is changed by it.
+        """Decide for a server without changing anything.
 
-        :param options: to decide by, those in force if there are none
+        :param options: the options to decide by, None for those in force
         """
         reserved = self._reservation()
         if reserved is not None and reserved[0] == waiting.id:
@@ -525,7 +525,7 @@ class Planner:
 
     def _bounded(self, decision: model.Decision, now: datetime.datetime
                  ) -> model.Decision:
-        """The decision, if no more are ended by it in an hour than may be."""
+        """The decision, or to wait if the decision exceeds the hourly caps."""
         if len(decision.victims) <= self._left(now):
             return decision
         return self._nobody_ends(

@@ -94,7 +94,7 @@ class Problem:
     left: Ints
 
     def without_needless(self, sets: Sets) -> Sets:
-        """Those of the sets of which no server could be left out."""
+        """The sets from which no server could be left out."""
         spared: Bools = np.ones(sets.members.shape, np.bool_)
         for need, column in zip(self.need, self.columns):
             amounts = self.table.amounts[column][sets.members].astype(np.int64)
@@ -199,8 +199,8 @@ class Field:
     def sets(self, size: int, smaller_do: bool) -> Sets | None:
         """All sets of a size that make room; None if they are too many.
 
-        :param smaller_do: whether a smaller set may make room: no server is
-            added to such
+        :param smaller_do: whether a smaller set may make room: such a set gets
+            no further server
         """
         after = [self.after(amounts) for amounts in self.amounts]
         last_start = self.next_start[self.end - 1]
@@ -280,7 +280,7 @@ class _Walk:
         return result[::-1]
 
     def sets(self) -> Iterator[list[int]]:
-        """The sets; no more of them after the steps that may be made."""
+        """Yield sets until the number of steps is used up."""
         yield from self._from(0, [], list(self.need))
 
     def _from(self, begin: int, path: list[int], need: list[int]
@@ -387,7 +387,7 @@ class Scorers:
         return run
 
     def best(self, sets: Sets) -> Sets:
-        """Those of the sets that no other is better than."""
+        """The best sets: no other set is better."""
         for name in self.options.scorers:
             if len(sets) == 1:
                 break
@@ -545,7 +545,7 @@ class _Room:
 
     def _cells(self, amounts: Iterable[tuple[int, int, Mapping[str, int]]]
                ) -> tuple[tuple[Ints, ...], Ints]:
-        """Where amounts of a line and a provider stand, and these amounts."""
+        """The cells of amounts of a line and a provider, and the amounts."""
         *cells, values = np.fromiter(itertools.chain.from_iterable(
             (at, number, self._names[name], amount)
             for at, number, some in amounts for name, amount in some.items()
@@ -581,7 +581,7 @@ class _Ways(index_module.Index):
     What a provider lacks of a class in a way is a class of its own, of which
     each server has what its end makes free there. So servers are chosen as on
     hosts without providers below their own. Servers that have nothing of what
-    is lacking are left out: no end of theirs would help.
+    is lacking are left out: their ends would not help.
 
     :ivar exact: whether all ways of its hosts are there
     :ivar left: the other hosts that servers may be looked for on
@@ -749,8 +749,8 @@ class _Search:
         if not self.by_priority or len(levels) < 2:
             return Result(self._search(self._chosen(may), self.rows),
                           self.exact)
-        # By what all servers up to a level have together the lowest is found
-        # that may do; by what may be ended of a project it may be a higher.
+        # What all servers up to a level have together gives the lowest level
+        # that may do; the limit of a project may make it a higher level.
         enough: dict[int, tuple[Ints, Bools]] = {}
         low, level, high = 0, 0, len(levels) - 1
         while low < high:
@@ -814,13 +814,13 @@ class _Search:
         return self._on(self.rows, np.flatnonzero(may))
 
     def _on(self, rows: Bools, slots: Ints) -> Ints:
-        """Those of some slots that are on some hosts."""
+        """The slots that are on some hosts."""
         return slots[rows.take(self.table.host_of.take(slots))]
 
     def _large_enough(self, chosen: Ints, size: int) -> Ints:
-        """Those of some slots that may be of a set of a size.
+        """The slots that may be in a set of a size.
 
-        With the largest servers of its host each has to be enough.
+        Each server has to be enough together with the largest of its host.
         """
         index = self.scorers.index
         for need, column in zip(self.problem.need, self.problem.columns):

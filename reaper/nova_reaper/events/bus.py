@@ -147,7 +147,7 @@ class Mailbox:
             self._changed.set()
 
     def take(self, timeout: float) -> list[Hint]:
-        """All hints, waiting for the first at most so many seconds."""
+        """Take all hints; wait for the first hint up to the timeout."""
         self._changed.wait(max(timeout, 0))
         with self._lock:
             self._changed.clear()
@@ -239,7 +239,7 @@ class Listening:
         made.wait()
 
     def leave(self) -> threading.Thread | None:
-        """Listen no more; returns who sees to that, if there is anything."""
+        """Stop listening; returns the thread that does so, if any."""
         thread, self._thread = self._thread, None
         if self._over:
             self._over.set()

@@ -54,8 +54,8 @@ FIRST = 32
 ROUNDS = 16
 # Seconds after which Nova is asked again what a server asks for.
 LASTS = 3600.0
-PAUSE = 10.0  # seconds in which a flood of changes of aggregates is one
-# By so much the clocks of Nova's hosts may be behind, and writes be late.
+PAUSE = 10.0  # seconds in which changes of aggregates count once
+# The clocks of Nova's hosts may be behind, and writes late, by so much.
 SKEW = datetime.timedelta(seconds=60)
 HOUR = datetime.timedelta(hours=1)
 NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
@@ -503,8 +503,8 @@ class Lists:
             ahead.take(self.read_next(source.at_once))
         hosts, failed = source.read_hosts(among, self._first if ahead else {})
         if whole:
-            # The lists until the next one of all read each of these by itself.
-            # Nova leaves out those of cells that are down.
+            # Until the next list of all servers, each list reads each of these
+            # servers by itself. Nova leaves out cells that are down.
             self._failed |= {server.id: server for server
                              in source.nova.servers(status='ERROR')
                              if self._is_kept(server)}

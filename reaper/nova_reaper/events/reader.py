@@ -94,9 +94,9 @@ class Reader:
         self.shared: frozenset[str] = frozenset()
         self.sharing: Mapping[str, Sequence[model.Provider]] = {}
         self._used: dict[str, tuple[float, Mapping[str, int]]] = {}
-        # By the UUID of a host's own provider, the UUIDs of the providers
-        # below, None as long as no server asks for anything below hosts; and
-        # the resource classes that the providers below have.
+        # The UUIDs of the providers below, by the UUID of the host's own
+        # provider, None as long as no server asks for anything below hosts;
+        # and the resource classes that the providers below have.
         self.trees: Mapping[str, list[str]] | None = None
         self.below: frozenset[str] = frozenset()
         # UUIDs of providers of which several threads have learnt traits or
@@ -132,7 +132,7 @@ class Reader:
         return {item.uuid: name for name, item in self.hypervisors.items()}
 
     def read_preemptible(self) -> dict[str, nova.NovaServer]:
-        """All servers that may be ended, and those shelved for others."""
+        """Read the servers that may be ended, or were shelved for others."""
         with self._lock:
             self._meanwhile = {}
         flavors = [flavor for flavor in self.nova.flavors()
@@ -206,7 +206,7 @@ class Reader:
 
     def read_changed(self, since: datetime.datetime
                      ) -> dict[str, nova.NovaServer]:
-        """All servers that have changed, those that are gone by now too."""
+        """Read all servers that have changed, also servers that are gone."""
         found = {server.id: server for server in self.nova.servers(
             **{'changes-since': since.isoformat()})}
         with self._lock:
@@ -290,9 +290,9 @@ class Reader:
         return [names[uuid] for uuid in learned if uuid in names]
 
     def read_shared(self, among: Mapping[str, nova.Hypervisor]) -> None:
-        """Which providers share what with which hosts.
+        """Read which providers share what with which hosts.
 
-        :param among: all hosts, whose own providers are none
+        :param among: all hosts, whose own providers do not count
         """
         read_at = time.monotonic()
         try:
@@ -806,7 +806,7 @@ class Hosts:
         self._failed[host] = time.monotonic() + AGAIN
 
     def forget_freed(self) -> None:
-        """Nobody that waits has use for room of which was heard so far."""
+        """Forget freed room, which no waiting server has a use for."""
         self.freed = {
             host: at for host, at in self.freed.items()
             if host not in self._views or self._views[host].read_at < at}

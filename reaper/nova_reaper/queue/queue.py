@@ -486,7 +486,7 @@ class Queue:
 
     def rank(self, waiting: model.Waiting
              ) -> tuple[bool, int, float, datetime.datetime, float]:
-        """Where a server stands, the smaller the sooner."""
+        """The rank of a server: a smaller rank is served sooner."""
         item = self._items.get(waiting.id)
         return (waiting.shelved, -waiting.priority,
                 self.share.of(waiting.project), waiting.created_at,
@@ -536,7 +536,7 @@ class Queue:
                 return found
 
     def _pop(self, asleep: bool) -> model.Waiting | None:
-        """As pop(), of the servers whose time has come."""
+        """Do as pop() for the servers whose time has come."""
         for key in sorted(self._levels):
             level = self._levels[key]
             while place := level.next(self._closed):
@@ -705,7 +705,7 @@ class Queue:
         return _Ranking(ranked, self._moved)
 
     def _rank_of(self, column: int) -> Rank | None:
-        """Where the first server of a demand that sleeps stands, if any."""
+        """The rank of the first server of a sleeping demand, None if none."""
         lines = self._lines.get(self._sleeping.demands[column], {})
         return min(((line.level, self.share.of(line.project), min(
             [*line.places[:1], *line.parked[:1]]))

@@ -2,9 +2,9 @@
 
 """What the reaper says of itself: in /v1, /healthz, log and gauges.
 
-Of a server that waits it says why, what its owner can do, and what the reaper
+The reaper says why a server waits, what its owner can do, and what the reaper
 does. Each sentence says one of these, and none stands in the place of another.
-Owners read all of them but for numbers of hosts and their sizes.
+Owners read all of them, except numbers of hosts and their sizes.
 """
 
 from collections.abc import Collection

@@ -228,7 +228,7 @@ class Shown:
         return self._known
 
     def entries(self) -> Sequence[answers.Entry]:
-        """All that wait, in the order in which they are looked at."""
+        """All servers that wait, in the order in which they are tried."""
         with self._lock:
             if time.monotonic() < self._until:
                 return self._entries
