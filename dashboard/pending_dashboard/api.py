@@ -10,13 +10,15 @@ Without it what Nova says is all there is.
 import concurrent.futures
 import dataclasses
 import logging
+import re
+from urllib import parse
 
 from horizon import exceptions as horizon_exceptions
 from keystoneauth1 import exceptions
 from openstack import utils as sdk_utils
 from openstack_dashboard.api import _nova
 from openstack_dashboard.api import base
-from prometheus_client import parser
+from prometheus_client import parser as metrics_parser
 
 LOG = logging.getLogger(__name__)
 
@@ -39,6 +41,9 @@ _SILENT = '_pending_dashboard_reaper_is_silent'
 _WORKERS = 8
 # So many of the newest records of the journal are shown.
 _RECORDS = 20
+# So many servers are read with all that Nova says of them, before it is known
+# which of them a page shows.
+_DETAILED = 100
 
 
 class NotSupported(horizon_exceptions.NotAvailable):
@@ -68,18 +73,25 @@ class WaitingServer:
     next_attempt: str | None = None
     position: int | None = None
     queue_length: int | None = None
+    room_by: str | None = None
+    deadline: str | None = None
+    step: str | None = None
 
 
 @dataclasses.dataclass
 class Notice:
-    """A preemptible server that is ended soon, as the table shows it."""
+    """A server that is under notice, as the table shows it.
+
+    :ivar message: a sentence of nova-reaper that says why
+    """
 
     id: str
     name: str
     project_id: str
-    action: str
+    action: str | None
     terminate_at: str
     for_server: str | None
+    message: str | None = None
 
 
 @dataclasses.dataclass
@@ -101,7 +113,7 @@ class Record:
     """What nova-reaper has done to a server, as the table shows it.
 
     :ivar server: the ID of the server, None for a pause
-    :ivar own: whether it was done for a server of the same project
+    :ivar message: a sentence of nova-reaper that says why
     """
 
     id: str
@@ -111,7 +123,7 @@ class Record:
     project_id: str | None
     result: str | None
     for_server: str | None
-    own: bool | None
+    message: str | None
     host: str | None
     server: str | None = None
 
@@ -165,8 +177,11 @@ def _ask_microversions(compute):
 
 
 def list_servers(request, limit, marker=None, backwards=False,
-                 all_projects=False):
-    """Return a page of the servers that wait, the oldest first.
+                 all_projects=False, name=''):
+    """Return a page of the servers that wait.
+
+    They are in the order of the queue of nova-reaper; servers that are in no
+    queue come last, the oldest first.
 
     :param request: the request of a user
     :param limit: the size of the page
@@ -174,23 +189,93 @@ def list_servers(request, limit, marker=None, backwards=False,
     :param backwards: whether the page ends before that server instead
     :param all_projects: whether servers of all projects are wanted, which
         only administrators may
+    :param name: a text that the names of the servers contain
     :returns: a list of WaitingServer, and whether there are more
     :raises: NotSupported, keystoneauth1's exceptions
     """
     compute, versions = _compute(request)
-    query = {'status': 'PENDING', 'limit': limit + 1, 'sort_key': 'created_at',
-             'sort_dir': 'desc' if backwards else 'asc'}
-    if marker:
-        query['marker'] = marker
+    query = {'status': 'PENDING', 'sort_key': 'created_at'}
+    if name:
+        # Nova takes a regular expression.
+        query['name'] = re.escape(name)
     if all_projects:
         query['all_tenants'] = 'True'
-    found = _get(compute, '/servers/detail', versions[SHOWN],
-                 params=query)['servers']
-    servers = [_waiting(server) for server in found[:limit]]
-    if backwards:
-        servers.reverse()
-    _explain(request, compute, versions, servers, all_projects)
-    return servers, len(found) > limit
+    queue = _ask_queue(request, all_projects)
+    found, more = (
+        _page_by_age(compute, versions[SHOWN], query, limit, marker, backwards)
+        if queue is None else
+        _page_by_position(compute, versions[SHOWN], query, limit, marker,
+                          backwards, queue))
+    servers = [_waiting(server) for server in found]
+    _explain(compute, versions, servers, queue or {})
+    return servers, more
+
+
+def _page_by_age(compute, version, query, limit, marker, backwards):
+    """Return a page of Nova's list, and whether there are more."""
+    query = query | {'limit': limit + 1,
+                     'sort_dir': 'desc' if backwards else 'asc'}
+    if marker:
+        query['marker'] = marker
+    found = _get(compute, '/servers/detail', version, params=query)['servers']
+    page = found[:limit]
+    return page[::-1] if backwards else page, len(found) > limit
+
+
+def _page_by_position(compute, version, query, limit, marker, backwards,
+                      queue):
+    """Return a page in the order of a queue, and whether there are more.
+
+    Nova knows no positions. So the IDs of all servers are read, and the rest
+    of what a page shows for its servers alone if there are many.
+    """
+    query = query | {'limit': _DETAILED, 'sort_dir': 'asc'}
+    answer = _get(compute, '/servers/detail', version, params=query)
+    details = {server['id']: server for server in answer['servers']}
+    ids = list(details)
+    del query['limit']
+    while 'servers_links' in answer:
+        answer = _get(compute, '/servers', version,
+                      params=query | {'marker': ids[-1]})
+        ids += [server['id'] for server in answer['servers']]
+    ids.sort(key=lambda server_id: queue.get(server_id, {}).get(
+        'position') or float('inf'))
+    at = ids.index(marker) if marker in ids else -1
+    if backwards and at >= 0:
+        first, last, more = max(0, at - limit), at, at > limit
+    else:
+        first, last, more = at + 1, at + 1 + limit, len(ids) > at + 1 + limit
+    page = ids[first:last]
+
+    def ask(server_id):
+        try:
+            details[server_id] = _get(
+                compute, '/servers/%s' % server_id, version)['server']
+        except exceptions.NotFound:
+            # The server was deleted meanwhile.
+            pass
+
+    _in_threads(ask, [each for each in page if each not in details])
+    return [details[each] for each in page if each in details], more
+
+
+def _ask_queue(request, all_projects):
+    """Return what nova-reaper says of each server that waits, by ID.
+
+    :returns: None without a reaper, or if it fails
+    """
+    found, query = {}, _of(all_projects)
+    while query is not None:
+        answer = _ask_reaper(request, '/v1/pending', **query)
+        if answer is None:
+            return None
+        answer = answer.json()
+        found.update((entry['server'], entry) for entry in answer['pending'])
+        links = [link['href'] for link in answer.get('pending_links', ())
+                 if link['rel'] == 'next']
+        query = dict(parse.parse_qsl(
+            parse.urlsplit(links[0]).query)) if links else None
+    return found
 
 
 def show_server(request, server_id):
@@ -266,7 +351,8 @@ def list_notices(request, all_projects=False):
     return answer and [
         Notice(notice['server'], notice.get('name') or notice['server'],
                notice['project_id'], notice['action'],
-               notice['terminate_at'], notice.get('for'))
+               notice['terminate_at'], notice.get('for'),
+               notice.get('message'))
         for notice in answer.json()['notices']]
 
 
@@ -285,10 +371,11 @@ def list_endable(request, all_projects=False, **query):
             server.ends_at is None, server.ends_at, server.name))
 
 
-def show_endable(request, server_id):
+def show_endable(request, server_id, all_projects=False):
     """Return the Endable of an ID, None if nova-reaper does not end it."""
     # Its list goes on after a marker, which need not be a whole ID.
-    for server in list_endable(request, marker=server_id[:-1], limit=16) or ():
+    for server in list_endable(request, all_projects, marker=server_id[:-1],
+                               limit=16) or ():
         if server.id == server_id:
             return server
     return None
@@ -318,7 +405,7 @@ def list_history(request, all_projects=False):
                record['name'] or record['server'] or '-',
                record['project_id'], record['result'] or record['action'],
                record['for'] if record['for'] != record['server'] else None,
-               record['for_own_project'], record.get('host'),
+               record.get('message'), record.get('host'),
                record['server'])
         for record in answer.json()['history']]
 
@@ -367,15 +454,27 @@ def overview(request):
     return found
 
 
-def set_pause(request, paused):
-    """Pause nova-reaper, or have it go on.
+def pause(request, reason):
+    """Pause nova-reaper.
 
-    :param paused: whether it is to be paused
+    :param reason: why, for the journal; '' for no reason
     :raises: keystoneauth1's exceptions, ServiceCatalogException
     """
+    _set_pause(request, 'PUT', json={'reason': reason})
+
+
+def resume(request):
+    """Have nova-reaper go on.
+
+    :raises: keystoneauth1's exceptions, ServiceCatalogException
+    """
+    _set_pause(request, 'DELETE')
+
+
+def _set_pause(request, method, **kwargs):
     _nova.computeclient(request).session.request(
-        base.url_for(request, REAPER).rstrip('/') + '/v1/pause',
-        'PUT' if paused else 'DELETE', timeout=_REAPER_TIMEOUT)
+        base.url_for(request, REAPER).rstrip('/') + '/v1/pause', method,
+        timeout=_REAPER_TIMEOUT, **kwargs)
 
 
 def list_zones(request):
@@ -401,7 +500,7 @@ def probe(request, **asked):
 
 def _count(found, text):
     found.by_reason = {}
-    for family in parser.text_string_to_metric_families(text):
+    for family in metrics_parser.text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name == 'nova_reaper_pending' and sample.value:
                 # The table has no shelved ones.
@@ -430,21 +529,14 @@ def _waiting(server):
         message=(fault.get('message') or '').strip() or None)
 
 
-def _explain(request, compute, versions, servers, all_projects=False):
+def _explain(compute, versions, servers, queue):
     """Add to servers why they wait and what is done for them.
 
     Nova is asked about each server that the reaper does not explain.
     """
-    known = {}
-    if servers:
-        # The queue of one project is short, that of a cloud may be not.
-        answer = _ask_reaper(request, '/v1/pending', **_of(all_projects))
-        if answer is not None:
-            known = {entry['server']: entry
-                     for entry in answer.json()['pending']}
     for server in servers:
-        if server.id in known:
-            _take(server, known[server.id])
+        if server.id in queue:
+            _take(server, queue[server.id])
     if EXPLAINED in versions:
         _in_threads(
             lambda server: _ask_nova(compute, versions, server),
@@ -455,7 +547,8 @@ def _take(server, entry):
     """Add to a server what the reaper says of it."""
     server.message = entry['detail'] or server.message
     for name in ('since', 'reason', 'hindrance', 'next_attempt', 'position',
-                 'queue_length', 'advice', 'automatic'):
+                 'queue_length', 'advice', 'automatic', 'room_by', 'deadline',
+                 'step'):
         setattr(server, name, entry.get(name))
 
 
@@ -474,7 +567,9 @@ def _ask_nova(compute, versions, server):
     server.last_attempt = said['last_attempt']
     if server.automatic is None:
         server.since = said['since']
-        server.message = said['message']
+        # Administrators learn why Nova does not tell more.
+        server.message = ' '.join(text.strip() for text in dict.fromkeys((
+            said['message'], said.get('unavailable') or '')) if text)
     for name in ('reason', 'advice'):
         if getattr(server, name) is None:
             setattr(server, name, said[name])

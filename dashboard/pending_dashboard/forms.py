@@ -104,6 +104,25 @@ class RehearseForm(forms.SelfHandlingForm):
         return True
 
 
+class PauseForm(forms.SelfHandlingForm):
+    """Pauses nova-reaper."""
+
+    reason = forms.CharField(
+        label=_('Why'), required=False, max_length=255,
+        help_text=_('The journal of nova-reaper keeps the text.'))
+
+    def handle(self, request, data):
+        """Have nova-reaper pause; returns whether it does it."""
+        try:
+            api.pause(request, data['reason'])
+        except Exception:
+            exceptions.handle(
+                request, _('nova-reaper does not take the request.'))
+            return False
+        messages.success(request, _('nova-reaper is paused.'))
+        return True
+
+
 class RebuildForm(forms.SelfHandlingForm):
     """Rebuilds a server that waits, with its own flavor or another one."""
 

@@ -42,6 +42,9 @@ _SENTENCES = (
       'the server.'),
     _('Correct what the message says and rebuild the server, or ask the '
       'administrator.'),
+    _('No such host'),
+    _('No scheduler tells which hosts refuse the server.'),
+    _('A service that the request of the server needs does not answer.'),
     # nova-reaper: why it waits.
     _('A host has room.'),
     _('Room can be made for it.'),
@@ -79,7 +82,7 @@ _SENTENCES = (
     _('%(number)s preemptible servers on one host would have to go.'),
     _('Others might do: there were too many sets to try all.'),
     _('There were too many sets of preemptible servers to try them all.'),
-    _('The mode is fill: nobody is ended.'),
+    _('The mode is %(mode)s: nobody is ended.'),
     _('Preemptible servers on %(number)s of the hosts would free enough and '
       'are protected for now.'),
     _('No preemptible servers on one host would free enough.'),
@@ -102,6 +105,49 @@ _SENTENCES = (
     _('The host that it was created for could not take it, were it empty.'),
     _('No host has all that it asks for at once: resources, traits and '
       'aggregates.'),
+    # nova-reaper: how the last attempt ended, for administrators.
+    _('Nobody is ended for the server until %(time)s: %(number)s of its '
+      'kind did not run within the hour after others had been ended for '
+      'them. The last one:'),
+    _('Its project is over its quota.'),
+    _('%(name)s would refuse the host all the same.'),
+    _('%(name)s refuses the host.'),
+    _('The host has not all that it needs of its own: nobody is ended for '
+      'it.'),
+    _('The host would not have room enough any more.'),
+    _('A server that was to make room for it cannot be given notice.'),
+    _('A server that was to make room for it is about to change.'),
+    _('A server that was to make room for it is moving.'),
+    _('A server that was to make room for it is gone.'),
+    _('A server that was to make room for it is not preemptible.'),
+    _('A server that was to make room for it is not on the host any more.'),
+    _('A server that was to make room for it is %(status)s with the task '
+      '%(task)s.'),
+    _('A server that was to make room for it is locked by an administrator.'),
+    _('A server that was to make room for it was launched a moment ago.'),
+    _('The room would not be enough.'),
+    _('The room was taken meanwhile.'),
+    _('The operator lets a server live on that was to make room for it.'),
+    _('It did not end in time.'),
+    _('The hold is gone.'),
+    _('The server waits no more.'),
+    _('The server that waited was deleted.'),
+    _('The host has no room for it any more.'),
+    _('It cannot be looked at.'),
+    _('Its flavor asks for what no host can have.'),
+    _('No room can be held for it.'),
+    _('Its build failed.'),
+    _('Nova fails over its rebuild.'),
+    _('It waits again.'),
+    _('It needs a rebuild by its owner, for volumes or secrets that are '
+      'made when it is built:'),
+    _('it is locked'),
+    _('Keystone gives no token of project %(name)s:'),
+    # nova-reaper: why a server is under notice, or was ended.
+    _('Another server needs the room.'),
+    _('A server of another project needs the room.'),
+    _('Its run time ends.'),
+    _('Its owner rehearses its end.'),
     # nova-reaper: why it is not well.
     _('turned off: the reaper polls'),
     _('none for %(seconds)s s: the reaper polls'),
@@ -114,6 +160,15 @@ _SENTENCES = (
     _('Placement knows nothing of %(number)s of %(hosts)s hosts that Nova '
       'has.'),
     _('Placement knows of no inventory of %(number)s of %(hosts)s hosts.'),
+    _("The clock of this machine is %(seconds)s s ahead of Nova's."),
+    _("The clock of this machine is %(seconds)s s behind Nova's."),
+    _('its database cannot be used (%(name)s);'),
+    _('%(number)s records wait, %(lost)s are lost'),
+    _('it cannot be read'),
+    _('ends and builds of before the start are not known'),
+    _('nobody is ended before it tells whether the reaper is paused'),
+    _('not asked yet'),
+    _('the lock has expired'),
     # nova-reaper: why it does not say whether there is room.
     _('There is no such flavor: name the ID or the name of a flavor that the '
       'project may use.'),
@@ -122,6 +177,12 @@ _SENTENCES = (
     _('A project may ask %(number)s times a minute.'),
     _('Others ask as well.'),
     _('Ask again in %(seconds)s s.'),
+    _('There is no such availability zone.'),
+    _('Nova or Placement does not answer.'),
+    _('The room on the hosts is not known yet.'),
+    _('This needs the role reader in a project.'),
+    _('This reaper stands by: ask the active one.'),
+    _('The log of nova-reaper says more.'),
     # nova-reaper: why it does not rehearse the end of a server.
     _('There is no server %(server)s in your project, or you lack the role '
       'member there.'),

@@ -2,8 +2,6 @@
 
 """The columns and buttons of servers that wait."""
 
-from urllib import parse
-
 from django.template import defaultfilters as template_filters
 from django import urls
 from django.utils.translation import gettext_lazy as _
@@ -47,9 +45,9 @@ STATUS_DISPLAY_CHOICES = (
 #: What nova-reaper says of its health, and what it looks at.
 HEALTH = {'ok': _('ok'), 'degraded': _('degraded'), 'failed': _('failed')}
 CHECKS = {
-    'coordination': _('Coordination'), 'journal': _('Journal'),
-    'lists': _('Lists'), 'notifications': _('Notifications'),
-    'pause': _('Pause'),
+    'cloud': _('Cloud'), 'coordination': _('Coordination'),
+    'journal': _('Journal'), 'lists': _('Lists'),
+    'notifications': _('Notifications'), 'pause': _('Pause'),
 }
 
 
@@ -164,6 +162,18 @@ def position_of(server):
         'position': server.position, 'length': server.queue_length}
 
 
+class NameFilter(tables.FilterAction):
+    """Asks for servers by their names, on all pages."""
+
+    filter_type = 'server'
+    filter_choices = (('name', _('Name'), True),)
+
+
+class AdminNameFilter(NameFilter):
+    # Each panel keeps a text of its own in the session.
+    param_name = 'admin_q'
+
+
 class WaitingTable(tables.DataTable):
     name = tables.WrappingColumn('name', link=_link, verbose_name=_('Name'))
     status = tables.Column(
@@ -182,25 +192,10 @@ class WaitingTable(tables.DataTable):
         'next_attempt', verbose_name=_('Next attempt not before'),
         filters=(filters.parse_isotime,))
 
-    def get_marker(self):
-        """Return the newest server's ID: pages follow each other by age."""
-        return self._id_of(max)
-
-    def get_prev_marker(self):
-        """Return the oldest server's ID."""
-        return self._id_of(min)
-
-    def _id_of(self, choose):
-        if not self.data:
-            return ''
-        return parse.quote_plus(self.get_object_id(
-            choose(self.data, key=lambda server: server.age)))
-
     class Meta:
         name = 'waiting'
         verbose_name = _('Waiting Servers')
-        table_actions = (tables.NameFilterAction, AskForRoom, RebuildServers,
-                         DeleteServer)
+        table_actions = (NameFilter, AskForRoom, RebuildServers, DeleteServer)
         row_actions = (RebuildServer, DeleteServer)
 
 
@@ -214,7 +209,7 @@ class AdminWaitingTable(WaitingTable):
         verbose_name = _('Waiting Servers')
         columns = ('project', 'name', 'status', 'flavor', 'reason', 'why',
                    'since', 'position', 'next_attempt')
-        table_actions = (tables.NameFilterAction, RebuildServers, DeleteServer)
+        table_actions = (AdminNameFilter, RebuildServers, DeleteServer)
         row_actions = (AdminRebuildServer, DeleteServer)
 
 
@@ -238,10 +233,22 @@ RESULTS = (
     *REASONS.items())
 
 
+#: What nova-reaper does for a server that waits, at the moment.
+STEPS = {
+    'waiting': _('It waits for room'), 'holding': _('Room is held for it'),
+    'notice': _('Other servers are under notice'),
+    'ending': _('Other servers are ended'), 'rebuilding': _('It is built'),
+    'given_up': _('It was given up'),
+}
+
+
+def why_noticed(notice):
+    """Return the sentence that says why a server is under notice."""
+    return sentences.translate(notice.message or '') or None
+
+
 def _for_server(record):
-    if record.for_server:
-        return record.for_server
-    return _('A server of another project') if record.own is False else None
+    return record.for_server or why_noticed(record)
 
 
 class HistoryTable(tables.DataTable):
@@ -252,7 +259,7 @@ class HistoryTable(tables.DataTable):
                          display_choices=KINDS)
     result = tables.Column('result', verbose_name=_('Result'),
                            display_choices=RESULTS)
-    for_server = tables.Column(_for_server, verbose_name=_('For server'))
+    for_server = tables.Column(_for_server, verbose_name=_('For'))
 
     class Meta:
         name = 'history'
@@ -303,10 +310,11 @@ class NoticesTable(tables.DataTable):
     terminate_at = tables.Column(
         'terminate_at', verbose_name=_('Not before'),
         filters=(filters.parse_isotime,))
+    why = tables.Column(why_noticed, verbose_name=_('Why'))
 
     class Meta:
         name = 'notices'
-        verbose_name = _('Preemptible Servers Under Notice')
+        verbose_name = _('Servers Under Notice')
         multi_select = False
 
 
@@ -318,6 +326,7 @@ class AdminNoticesTable(NoticesTable):
 
     class Meta:
         name = 'notices'
-        verbose_name = _('Preemptible Servers Under Notice')
-        columns = ('project', 'name', 'action', 'terminate_at', 'for_server')
+        verbose_name = _('Servers Under Notice')
+        columns = ('project', 'name', 'action', 'terminate_at', 'why',
+                   'for_server')
         multi_select = False

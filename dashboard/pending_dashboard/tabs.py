@@ -34,7 +34,8 @@ class WaitTab(tabs.Tab):
         return {'server': server, 'rebuild_url': self.rebuild.link(server.id),
                 'reason': tables.reason_of(server),
                 'why': tables.why(server),
-                'position': tables.position_of(server)}
+                'position': tables.position_of(server),
+                'step': tables.STEPS.get(server.step, server.step)}
 
 
 class EndTab(tabs.Tab):
@@ -43,6 +44,7 @@ class EndTab(tabs.Tab):
     template_name = 'pending_dashboard/end.html'
     # nova-reaper is asked when somebody looks at the tab.
     preload = False
+    all_projects = False
 
     def allowed(self, request):
         return self.tab_group.kwargs['instance'].status != 'PENDING' and (
@@ -51,18 +53,25 @@ class EndTab(tabs.Tab):
     def get_context_data(self, request):
         server_id = self.tab_group.kwargs['instance'].id
         try:
-            server = api.show_endable(request, server_id)
-            notices = api.list_notices(request) or ()
+            server = api.show_endable(request, server_id, self.all_projects)
+            notices = api.list_notices(request, self.all_projects) or ()
         except Exception:
             exceptions.handle(
                 request, _('Unable to retrieve when the server ends.'))
             return {'failed': True}
+        notice = next((notice for notice in notices
+                       if notice.id == server_id), None)
         return {'server': server, 'action': server and dict(
             tables.ACTIONS).get(server.action, server.action),
-            'notice': next((notice for notice in notices
-                            if notice.id == server_id), None),
-            'rehearse_url': views.RehearseView.link(server_id)}
+            'notice': notice, 'why': notice and tables.why_noticed(notice),
+            # The owner rehearses the end.
+            'rehearse_url': None if self.all_projects else
+            views.RehearseView.link(server_id)}
 
 
 class AdminWaitTab(WaitTab):
     rebuild = admin_views.RebuildView
+
+
+class AdminEndTab(EndTab):
+    all_projects = True

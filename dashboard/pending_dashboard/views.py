@@ -2,6 +2,7 @@
 
 """What the two panels of servers that wait have in common."""
 
+from django import shortcuts
 from django import urls
 from django.utils.translation import gettext_lazy as _
 
@@ -79,15 +80,27 @@ class WaitingMixin(tables.PagedTableMixin):
             thing.for_server = names.get(thing.for_server, thing.for_server)
         return context
 
+    def post(self, request, *args, **kwargs):
+        """Take the filter, or do as Horizon does."""
+        changed = self.handle_server_filter(
+            request, self.get_tables()['waiting'])
+        if changed or 'action' not in request.POST:
+            # A page that was got can refresh itself without a question.
+            return shortcuts.redirect(request.path)
+        return super().post(request, *args, **kwargs)
+
     def get_waiting(self):
         """Return the page of WaitingServer that the request asks for."""
+        table = self.get_tables()['waiting']
+        self.update_server_filter_action(self.request, table)
         marker, sort_dir = self._get_marker()
         # The mixin's words are for tables whose newest row comes first.
         backwards = sort_dir == 'asc'
         try:
             servers, more = api.list_servers(
                 self.request, utils.get_page_size(self.request), marker,
-                backwards, self.all_projects)
+                backwards, self.all_projects,
+                table.get_filter_string().strip())
         except api.NotSupported:
             exceptions.handle(
                 self.request,
@@ -99,11 +112,7 @@ class WaitingMixin(tables.PagedTableMixin):
             return []
         self._has_prev_data = more if backwards else bool(marker)
         self._has_more_data = True if backwards else more
-        for age, server in enumerate(servers):
-            server.age = age
-        # The page in the order of the queue; the oldest of no place come last.
-        return sorted(servers, key=lambda server: (
-            server.position is None, server.position))
+        return servers
 
 
 class _ServerView(forms.ModalFormView):

@@ -121,6 +121,13 @@ class API:
             rs.keep_request(br)
         released.API._create_reqspec_buildreq_instmapping(context, rs, br, im)
 
+    def _attempt_delete_of_buildrequest(self, context, instance):
+        # Another process can take or lose the build request between the look
+        # and the delete. The second look finds what the server has then.
+        return any(
+            released.API._attempt_delete_of_buildrequest(
+                self, context, instance) for _try in range(2))
+
     def _delete(self, context, instance, delete_type, cb, **instance_attrs):
         moved_server.delete(
             self, context, instance,

@@ -68,17 +68,34 @@ class ComputeTaskManager:
     def _bury_in_cell0(self, context, request_spec, exc,
                        build_requests=None, instances=None,
                        block_device_mapping=None, tags=None):
+        created = [build_request.instance_uuid
+                   for build_request in context.builds
+                   if build_request in build_requests]
+        lost = [uuid for uuid in created if self._is_lost(context, uuid)]
+        if lost:
+            build_requests = [build_request for build_request in build_requests
+                              if build_request.instance_uuid not in lost]
+            instances = [instance for instance in instances or ()
+                         if instance.uuid not in lost]
         released.ComputeTaskManager._bury_in_cell0(
             self, context, request_spec, exc, build_requests=build_requests,
             instances=instances, block_device_mapping=block_device_mapping,
             tags=tags)
-        if cell0.found_no_host(exc):
-            return
         # A scheduler that did not answer can have claimed room.
-        for build_request in context.builds:
-            if build_request in build_requests:
-                lost_claims.delete(
-                    context, self.report_client, build_request.instance_uuid)
+        for uuid in lost if cell0.found_no_host(exc) else created:
+            lost_claims.delete(context, self.report_client, uuid)
+
+    @nova_pending.new
+    @staticmethod
+    def _is_lost(context, instance_uuid):
+        """Whether recovery has taken a server whose scheduling took long."""
+        try:
+            objects.BuildRequest.get_by_instance_uuid(context, instance_uuid)
+        except exception.BuildRequestNotFound:
+            return False
+        except objects.build_request.LeaseLost:
+            return True
+        return False
 
     @nova_pending.replaces('f1461f12f9d3f78a')
     def _cleanup_build_artifacts(self, context, exc, instances, build_requests,
@@ -112,24 +129,15 @@ class ComputeTaskManager:
                 with nova_context.target_cell(context, cell) as cctxt:
                     self._create_tags(cctxt, instance.uuid, tags)
 
-            # NOTE(mdbooth): To avoid an incomplete instance record being
-            #                returned by the API, the instance mapping must be
-            #                created after the instance record is complete in
-            #                the cell, and before the build request is
-            #                destroyed.
-            # TODO(mnaser): The cell mapping should already be populated by
-            #               this point to avoid setting it below here.
-            inst_mapping = objects.InstanceMapping.get_by_instance_uuid(
-                context, instance.uuid)
-            inst_mapping.cell_mapping = cell
-            inst_mapping.save()
-
-            # Be paranoid about artifacts being deleted underneath us. The
-            # request spec stays: a rebuild builds the server by its spec.
+            # The server is mapped after the record is complete. The request
+            # spec stays: a rebuild builds the server by its spec.
             try:
+                build_request.record_cell = cell
                 build_request.destroy()
             except exception.BuildRequestNotFound:
                 pass
+            except objects.build_request.LeaseLost:
+                return_to_cell0.purge_lost(context, cell, instance)
 
     @nova_pending.replaces('226adf693922e712')
     def _cleanup_when_reschedule_fails(
@@ -161,29 +169,26 @@ class ComputeTaskManager:
                 legacy_request_spec)
 
     @staticmethod
+    @nova_pending.replaces('9d0850d1ea5d880c')
     def _map_instance_to_cell(context, instance, cell):
-        try:
-            # If recovery has returned the server, a rebuild may have built the
-            # server by now. The mapping is then that of the other build, and
-            # so may be the record that the release would destroy by the UUID.
-            objects.BuildRequest.get_by_instance_uuid(context, instance.uuid)
-        except exception.BuildRequestNotFound:
-            LOG.debug('The server was deleted.', instance=instance)
-        except objects.build_request.LeaseLost:
-            return_to_cell0.purge_lost(context, cell, instance)
-            raise
-        return released.ComputeTaskManager._map_instance_to_cell(
-            context, instance, cell)
+        """Do nothing: _delete_build_request() maps the server.
+
+        If recovery has returned the server meanwhile, a rebuild may have built
+        the server. So the server is mapped in the transaction that deletes the
+        build request.
+        """
 
     def _delete_build_request(self, context, build_request, instance, cell,
                               instance_bdms, instance_tags):
-        deleted = released.ComputeTaskManager._delete_build_request(
-            self, context, build_request, instance, cell, instance_bdms,
-            instance_tags)
-        if not deleted and return_to_cell0.undo_late_mapping(
-                context, cell, instance.uuid):
+        build_request.record_cell = cell
+        try:
+            return released.ComputeTaskManager._delete_build_request(
+                self, context, build_request, instance, cell, instance_bdms,
+                instance_tags)
+        except objects.build_request.LeaseLost:
+            return_to_cell0.purge_lost(context, cell, instance)
             lost_claims.delete(context, self.report_client, instance.uuid)
-        return deleted
+            return False
 
     def rebuild_instance(self, context, instance, orig_image_ref, image_ref,
                          injected_files, new_pass, orig_sys_metadata,
@@ -283,10 +288,6 @@ class _RebuildTaskManager(ComputeTaskManager):
         self.bdms = super()._create_block_device_mapping(
             cell, flavor, instance_uuid, block_device_mapping)
         return self.bdms
-
-    @staticmethod
-    def _map_instance_to_cell(context, instance, cell):
-        """Do nothing: _delete_build_request() maps the server, too."""
 
     def _delete_build_request(self, context, build_request, instance, cell,
                               instance_bdms, instance_tags):

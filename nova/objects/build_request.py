@@ -4,6 +4,7 @@ import datetime
 import typing as ty
 
 from oslo_db import api as oslo_db_api
+from oslo_log import log as logging
 from oslo_serialization import jsonutils
 from oslo_utils import timeutils
 from oslo_utils import uuidutils
@@ -18,6 +19,8 @@ from nova import objects
 from nova.objects import fields
 from nova.objects import unbuilt_instance
 import nova_pending
+
+LOG = logging.getLogger(__name__)
 
 released = nova_pending.released(__name__)
 
@@ -143,23 +146,24 @@ class BuildRequest:
     #: The CellMapping that convert_to_mapping() has mapped the server to.
     cell = nova_pending.new(None)
 
+    #: For a create the CellMapping of the cell in which the conductor has
+    #: created the record: destroy() maps the server to that cell, or raises
+    #: LeaseLost if recovery has taken the server.
+    record_cell = nova_pending.new(None)
+
     def destroy(self):
         if self.lease is not None:
             self._destroy_rebuild()
-            return
-        try:
+        elif self.record_cell is None:
             released.BuildRequest.destroy(self)
-        except exception.BuildRequestNotFound:
-            # The owner may delete a server whose create recovery has taken.
-            # A conductor that builds the server may not.
-            if any(build_request.instance_uuid == self.instance_uuid
-                   for build_request in self._context.builds):
+        else:
+            try:
+                self._convert(self.record_cell)
+            except LeaseLost:
+                if place_of(self._context, self.instance_uuid) in GONE:
+                    raise exception.BuildRequestNotFound(
+                        uuid=self.instance_uuid)
                 raise
-            now = objects.BuildRequest.get_by_instance_uuid(
-                self._context, self.instance_uuid)
-            if now.lease is None:
-                raise
-            now._destroy_rebuild()
 
     @staticmethod
     @nova_pending.replaces('6e8e507e30d29817')
@@ -226,8 +230,14 @@ class BuildRequest:
 
     @nova_pending.new
     def _row(self, session):
-        return session.query(api_models.BuildRequest).filter_by(
-            id=self.id, tags=self.stored_tags)
+        """Return the query of the row that has the lease of this object."""
+        row = api_models.BuildRequest
+        if self.lease is None and self.stored_tags is None:
+            # The tags of a build request that has come over the bus.
+            is_mine = ~_has_lease(row)
+        else:
+            is_mine = row.tags == self.stored_tags
+        return session.query(row).filter(row.id == self.id, is_mine)
 
     @nova_pending.new
     @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
@@ -362,6 +372,8 @@ class BuildRequest:
     def _convert(self, cell):
         """Do what convert_to_mapping() does, if no user has changed anything.
 
+        What a user changes during a create is not kept, as in the release.
+
         :returns: the BuildRequest as it is now if a user has, else None
         """
         with api_db_api.context_manager.writer.using(
@@ -371,10 +383,11 @@ class BuildRequest:
             row = query.with_for_update().one_or_none()
             if row is None:
                 raise LeaseLost(instance_uuid=self.instance_uuid)
-            now = objects.BuildRequest._from_db_object(
-                self._context, objects.BuildRequest(), row)
-            if _instance_diff(self.instance, now.instance):
-                return now
+            if self.lease is not None:
+                now = objects.BuildRequest._from_db_object(
+                    self._context, objects.BuildRequest(), row)
+                if _instance_diff(self.instance, now.instance):
+                    return now
             session.delete(row)
             session.query(api_models.InstanceMapping).filter_by(
                 instance_uuid=self.instance_uuid).update(
@@ -388,7 +401,8 @@ class BuildRequest:
         stops. If this process dies before the end, recovery returns the server
         to cell0, and the user deletes the server again.
 
-        :raises: BuildRequestNotFound if the server has a record by now
+        :raises: BuildRequestNotFound if the server has a record by now, or
+            another process has taken the server
         """
         while not self._save_lease(
                 dict(self.lease, holder=uuidutils.generate_uuid())):
@@ -405,7 +419,11 @@ class BuildRequest:
             if not unbuilt_instance.purge(
                     self._context, cell, self.instance_uuid):
                 # A host builds the server: the record is to be deleted there.
-                self.convert_to_mapping(cell, lambda changes: None)
+                try:
+                    self.convert_to_mapping(cell, lambda changes: None)
+                except LeaseLost:
+                    LOG.debug('Somebody else has the server.',
+                              instance_uuid=self.instance_uuid)
                 raise exception.BuildRequestNotFound(uuid=self.instance_uuid)
         if not self._delete_all_rows():
             raise exception.BuildRequestNotFound(uuid=self.instance_uuid)

@@ -91,7 +91,7 @@ class Client:
             return self.compute.find_server(name_or_id, ignore_missing=False)
 
     def waiting(self, purpose, **query):
-        """Return the servers that wait.
+        """Return the servers that wait, the oldest first.
 
         :param purpose: as for find
         :param query: of the API's list of servers
@@ -101,7 +101,8 @@ class Client:
             self.compute, microversions.PENDING, purpose)
         with microversions.used(self.compute, version):
             return list(self.compute.servers(
-                details=True, status='PENDING', **query))
+                details=True, status='PENDING', sort_key='created_at',
+                sort_dir='asc', **query))
 
     def reason(self, server, **query):
         """Return what Nova says of a server that waits.

@@ -4,6 +4,7 @@
 
 from osc_lib import exceptions
 
+from osc_pending import client as pending_client
 from osc_pending.i18n import _
 
 #: The exit code of a command that waited for a server which now waits itself.
@@ -22,10 +23,25 @@ class ServerWaits(exceptions.CommandError):
         fault = (getattr(server, 'fault', None) or {}).get('message')
         super().__init__(_(
             'Server %(name)s waits in PENDING%(fault)s "openstack pending '
-            'show %(id)s" says why, "openstack pending rebuild %(id)s" tries '
-            'again.') % {
+            'show %(id)s" says why.') % {
                 'name': server.name, 'id': server.id,
                 'fault': ': %s' % fault.strip() if fault else '.'})
+
+    def explain(self, client):
+        """Return what has happened, and what can be done.
+
+        :param client: the client.Client
+        """
+        if not client.has_reaper:
+            return _('%(text)s "openstack pending rebuild %(id)s" tries '
+                     'again.') % {'text': self, 'id': self.server.id}
+        try:
+            answer = client.reaper_one(self.server.id)['pending']
+        except pending_client.ReaperError:
+            # nova-reaper may not have heard of the server yet.
+            answer = {}
+        return ' '.join(filter(None, (
+            str(self), answer.get('advice'), answer.get('automatic'))))
 
 
 class EndsOnPending:
@@ -43,5 +59,6 @@ class EndsOnPending:
         if self.waits is None:
             return code
         self.app.stdout.flush()
-        self.log.error(str(self.waits))
+        self.log.error(self.waits.explain(
+            self.app.client_manager.compute_pending))
         return SERVER_WAITS

@@ -368,12 +368,25 @@ class BrowserTestCase(testtools.TestCase):
     def rebuild_with(self, flavor='The flavor that it has'):
         """Rebuild the only server of the page, in the dialog of it."""
         self.click('Rebuild')
-        shown = self.wait_for(expected_conditions.element_to_be_clickable(
-            (By.CSS_SELECTOR, '.modal.in .btn-primary')))
-        select.Select(self.browser.find_element(
-            By.ID, 'id_flavor')).select_by_visible_text(flavor)
-        shown.click()
+        self.answer(flavor=flavor)
         self._wait_for_success()
+
+    def answer(self, **choices):
+        """Choose in the dialog that opens, and confirm.
+
+        :param choices: the text to choose, by the name of the field
+        """
+        confirm = self.wait_for(expected_conditions.element_to_be_clickable(
+            (By.CSS_SELECTOR, '.modal.in .btn-primary')))
+        for field, text in choices.items():
+            select.Select(self.browser.find_element(
+                By.ID, 'id_' + field)).select_by_visible_text(text)
+        confirm.click()
+
+    def told(self):
+        """Return what the page tells after a dialog."""
+        return self.wait_for(expected_conditions.presence_of_element_located(
+            (By.CSS_SELECTOR, '.alert-success, .alert-info'))).text
 
     def _wait_for_success(self):
         self.wait_for(expected_conditions.presence_of_element_located(

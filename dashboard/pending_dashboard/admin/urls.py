@@ -9,4 +9,5 @@ urlpatterns = [
     re_path(r'^(?P<server_id>[^/]+)/rebuild$', views.RebuildView.as_view(),
             name='rebuild'),
     re_path(r'^pause$', views.PauseView.as_view(), name='pause'),
+    re_path(r'^resume$', views.ResumeView.as_view(), name='resume'),
 ]

@@ -3,15 +3,18 @@
 import collections
 
 from django import shortcuts
+from django import urls
 from django.utils.translation import gettext_lazy as _
 from django.views import generic
 
 from horizon import exceptions
+from horizon import forms
 from horizon import messages
 from horizon import tables
 from openstack_dashboard import api as horizon_api
 
 from pending_dashboard import api
+from pending_dashboard import forms as pending_forms
 from pending_dashboard import sentences
 from pending_dashboard import tables as pending_tables
 from pending_dashboard import views
@@ -84,17 +87,30 @@ class RebuildView(views.RebuildView):
     dashboard = 'horizon:admin:'
 
 
-class PauseView(generic.View):
-    """Pauses nova-reaper, or has it go on."""
+class PauseView(forms.ModalFormView):
+    """Asks whether nova-reaper is to be paused, and why."""
+
+    form_class = pending_forms.PauseForm
+    form_id = 'pause_nova_reaper'
+    template_name = 'pending_dashboard/pause.html'
+    page_title = modal_header = submit_label = _('Pause nova-reaper')
+    submit_url = urls.reverse_lazy('horizon:admin:waiting_servers:pause')
+    success_url = cancel_url = urls.reverse_lazy(
+        'horizon:admin:waiting_servers:index')
+
+    def get_context_data(self, **kwargs):
+        return super().get_context_data(cancel_url=self.cancel_url, **kwargs)
+
+
+class ResumeView(generic.View):
+    """Has nova-reaper go on."""
 
     def post(self, request):
-        paused = request.POST.get('paused') == 'yes'
         try:
-            api.set_pause(request, paused)
+            api.resume(request)
         except Exception:
             exceptions.handle(
                 request, _('nova-reaper does not take the request.'))
         else:
-            messages.success(request, _('nova-reaper is paused.') if paused
-                             else _('nova-reaper goes on.'))
+            messages.success(request, _('nova-reaper goes on.'))
         return shortcuts.redirect('horizon:admin:waiting_servers:index')

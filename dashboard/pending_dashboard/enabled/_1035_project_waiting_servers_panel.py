@@ -16,5 +16,6 @@ EXTRA_TABS = {
     'InstanceDetailTabs': ('pending_dashboard.tabs.WaitTab',
                            'pending_dashboard.tabs.EndTab'),
     'openstack_dashboard.dashboards.admin.instances.tabs.'
-    'AdminInstanceDetailTabs': ('pending_dashboard.tabs.AdminWaitTab',),
+    'AdminInstanceDetailTabs': ('pending_dashboard.tabs.AdminWaitTab',
+                                'pending_dashboard.tabs.AdminEndTab'),
 }

@@ -145,6 +145,16 @@ class APITestCase(helpers.TestCase):
             'no_room', 'No host has room.', 'Wait.', attempts=2,
             last_attempt='2026-11-22T11:50:00Z'), found)
 
+    def test_nova_does_not_tell_more(self):
+        self.lists(server(0))
+        for unavailable, message in (
+                ('No scheduler tells.', 'No host has room. '
+                 'No scheduler tells.'),
+                ('No host has room.', 'No host has room.')):
+            self.explains(0, unavailable=unavailable)
+            [found], _more = api.list_servers(self.request, 20)
+            self.assertEqual(message, found.message)
+
     def test_why_from_the_fault(self):
         self.versions('2.106')
         self.lists(server(0))
@@ -185,6 +195,76 @@ class APITestCase(helpers.TestCase):
         self.assertEqual(self.request.user.token.id,
                          asked.last_request.headers['X-Auth-Token'])
 
+    def queue(self, *numbers):
+        """Let the reaper have servers in this order."""
+        self.reaper = REAPER
+        return self.http.get(REAPER + '/v1/pending', json={'pending': [{
+            'server': SERVERS[number], 'detail': '', 'reason': 'no_room',
+            'position': position}
+            for position, number in enumerate(numbers, 1)]})
+
+    def assert_page(self, numbers, more, *args, **kwargs):
+        found, is_more = api.list_servers(self.request, *args, **kwargs)
+        self.assertEqual(([SERVERS[number] for number in numbers], more),
+                         ([each.id for each in found], is_more))
+
+    def test_pages_in_the_order_of_the_queue(self):
+        asked = self.lists(server(0), server(1), server(2))
+        for number in range(3):
+            self.explains(number)
+        self.queue(2, 1)
+        # The oldest server is in no queue.
+        self.assert_page([2, 1], True, 2)
+        self.assertEqual({
+            'status': ['pending'], 'limit': ['100'],
+            'sort_key': ['created_at'], 'sort_dir': ['asc']},
+            asked.last_request.qs)
+        self.assert_page([0], False, 2, SERVERS[1])
+        self.assert_page([2, 1], False, 2, SERVERS[0], backwards=True)
+        self.assert_page([1], True, 1, SERVERS[0], backwards=True)
+        # A server that was built meanwhile leads to the first page.
+        self.assert_page([2, 1], True, 2, 'gone', backwards=True)
+
+    def test_queue_of_many(self):
+        self.http.get(self.nova + '/servers/detail', json={
+            'servers': [server(0)], 'servers_links': [
+                {'rel': 'next', 'href': 'http://other/servers?marker=x'}]})
+        brief = self.http.get(self.nova + '/servers', json={
+            'servers': [{'id': each, 'name': 'x'} for each in SERVERS[1:]]})
+        self.queue(2, 1, 0)
+        for number, status in ((1, 404), (2, 200)):
+            asked = self.http.get(
+                '%s/servers/%s' % (self.nova, SERVERS[number]),
+                status_code=status, json={'server': server(number)})
+        # One is deleted between two requests.
+        self.assert_page([2], True, 2)
+        self.assertEqual([SERVERS[0]], brief.last_request.qs['marker'])
+        self.assertEqual(1, asked.call_count)
+        self.assert_page([0], False, 2, SERVERS[1])
+
+    def test_pages_of_the_reaper(self):
+        self.lists(server(0), server(1))
+        first, last = ({'pending': [{
+            'server': SERVERS[number], 'detail': '', 'reason': 'no_room',
+            'position': 2 - number}]} for number in (0, 1))
+        first['pending_links'] = [{
+            'rel': 'next', 'href': 'http://other/v1/pending?marker=first'}]
+        self.queue()
+        asked = self.http.get(REAPER + '/v1/pending', [
+            {'json': first}, {'json': last}])
+        self.assert_page([1, 0], False, 2)
+        self.assertEqual(['first'], asked.last_request.qs['marker'])
+
+    def test_filter(self):
+        asked = self.lists()
+        api.list_servers(self.request, 20, name='web.1')
+        self.assertEqual(['web\\.1'], asked.last_request.qs['name'])
+        self.queue()
+        api.list_servers(self.request, 20, name='web.1')
+        self.assertEqual(['web\\.1'], asked.last_request.qs['name'])
+        api.list_servers(self.request, 20)
+        self.assertNotIn('name', asked.last_request.qs)
+
     def test_reaper_has_not_looked_yet(self):
         self.reaper = REAPER
         self.lists(server(0))
@@ -211,7 +291,8 @@ class APITestCase(helpers.TestCase):
                 'since': '2026-11-22T11:30:00Z', 'reason': 'no_room',
                 'advice': 'Nothing has to be done.', 'attempts': 1,
                 'automatic': 'It is built as soon as there is room.',
-                'position': 12}})
+                'position': 12, 'room_by': '2026-11-22T12:30:00Z',
+                'deadline': '2026-11-23T11:30:00Z', 'step': 'waiting'}})
         found = api.show_server(self.request, SERVERS[0])
         # The reaper counts its own attempts, and Nova those of everybody.
         self.assertEqual(
@@ -219,6 +300,9 @@ class APITestCase(helpers.TestCase):
              '2026-11-22T11:50:00Z', '2026-11-22T11:30:00Z'),
             (found.reason, found.advice, found.position, found.attempts,
              found.last_attempt, found.since))
+        self.assertEqual(
+            ('2026-11-22T12:30:00Z', '2026-11-23T11:30:00Z', 'waiting'),
+            (found.room_by, found.deadline, found.step))
 
     def test_show_server_that_the_reaper_does_not_know(self):
         self.reaper = REAPER
@@ -292,15 +376,17 @@ class APITestCase(helpers.TestCase):
         self.reaper = REAPER
         asked = self.http.register_uri(
             requests_mock.ANY, REAPER + '/v1/pause', json={})
-        for paused, method in ((True, 'PUT'), (False, 'DELETE')):
-            api.set_pause(self.request, paused)
-            self.assertEqual(method, asked.last_request.method)
+        api.pause(self.request, 'power')
+        self.assertEqual(('PUT', {'reason': 'power'}), (
+            asked.last_request.method, asked.last_request.json()))
+        api.resume(self.request)
+        self.assertEqual(('DELETE', None), (
+            asked.last_request.method, asked.last_request.text))
 
     def test_pause_is_refused(self):
         self.reaper = REAPER
         self.http.put(REAPER + '/v1/pause', status_code=403, json={})
-        self.assertRaises(exceptions.Forbidden, api.set_pause, self.request,
-                          True)
+        self.assertRaises(exceptions.Forbidden, api.pause, self.request, '')
 
     def test_probe(self):
         self.reaper = REAPER + '/'
@@ -346,7 +432,9 @@ class APITestCase(helpers.TestCase):
             self.request, SERVERS[1]).name)
         # Its own ID would be left out.
         self.assertLess(asked.last_request.qs['marker'][0], SERVERS[1])
-        self.assertIsNone(api.show_endable(self.request, SERVERS[2]))
+        self.assertNotIn('all_projects', asked.last_request.qs)
+        self.assertIsNone(api.show_endable(self.request, SERVERS[2], True))
+        self.assertIn('all_projects', asked.last_request.qs)
 
     def test_rehearsal(self):
         self.reaper = REAPER + '/'
@@ -426,10 +514,11 @@ class APITestCase(helpers.TestCase):
         asked = self.http.get(REAPER + '/v1/notices', json={'notices': [{
             'server': 'v', 'name': 'batch', 'project_id': 'p',
             'action': 'shelve', 'terminate_at': '2026-11-22T11:56:00Z',
-            'for': 'w'}]})
+            'message': 'Another server needs the room.', 'for': 'w'}]})
         self.assertEqual(
             [api.Notice('v', 'batch', 'p', 'shelve', '2026-11-22T11:56:00Z',
-                        'w')], api.list_notices(self.request))
+                        'w', 'Another server needs the room.')],
+            api.list_notices(self.request))
         self.assertNotIn('all_projects', asked.last_request.qs)
         api.list_notices(self.request, True)
         self.assertIn('all_projects', asked.last_request.qs)
@@ -441,16 +530,16 @@ class APITestCase(helpers.TestCase):
             {'id': 'r1', 'at': '2026-11-22T11:56:00Z', 'kind': 'notice',
              'server': 'v', 'name': None, 'project_id': 'p',
              'action': 'shelve', 'result': None, 'for': None,
-             'for_own_project': False},
+             'for_own_project': False, 'message': 'Its run time ends.'},
             {'id': 'r2', 'at': '2026-11-22T11:57:00Z', 'kind': 'build',
              'server': 'w', 'name': 'web', 'project_id': 'p', 'action': None,
              'result': 'active', 'for': 'w', 'for_own_project': True,
-             'host': 'compute1'}]})
+             'message': None, 'host': 'compute1'}]})
         self.assertEqual([
             api.Record('r1', '2026-11-22T11:56:00Z', 'notice', 'v', 'p',
-                       'shelve', None, False, None, 'v'),
+                       'shelve', None, 'Its run time ends.', None, 'v'),
             api.Record('r2', '2026-11-22T11:57:00Z', 'build', 'web', 'p',
-                       'active', None, True, 'compute1', 'w')],
+                       'active', None, None, 'compute1', 'w')],
             api.list_history(self.request))
         self.assertNotIn('all_projects', asked.last_request.qs)
         api.list_history(self.request, True)

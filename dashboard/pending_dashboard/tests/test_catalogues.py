@@ -5,6 +5,7 @@
 import gettext
 import io
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,17 @@ class CataloguesTestCase(unittest.TestCase):
                 (message.context, message.id) for message in catalogue
                 if message.id and message.string and
                 not message.fuzzy}, path)
+
+    def test_words_of_german(self):
+        with _PACKAGE.joinpath(
+                'locale/de/LC_MESSAGES/django.po').open('rb') as file:
+            strings = [text for message in pofile.read_po(file) if message.id
+                       for text in (message.string if isinstance(
+                           message.string, tuple) else (message.string,))]
+        # Horizon's word is another one, and a time begins with its date.
+        for wrong in (r'Flavor', r'(?i)\bum %\(time\)s'):
+            self.assertEqual([], [
+                text for text in strings if re.search(wrong, text)])
 
     def test_compiled_into_the_wheel(self):
         source = _PACKAGE.parent

@@ -34,7 +34,7 @@ def record(number='r1', **values):
     return api.Record(**{
         'id': number, 'at': '2026-11-22T11:56:00Z', 'kind': 'end',
         'name': 'batch', 'project_id': '1', 'result': 'delete',
-        'for_server': None, 'own': False, 'host': None, **values})
+        'for_server': None, 'message': None, 'host': None, **values})
 
 
 class ProjectTestCase(helpers.TestCase):
@@ -56,7 +56,7 @@ class ProjectTestCase(helpers.TestCase):
             self.assertContains(answer, text)
         self.assertNotContains(answer, '<b>room')
         listed.assert_called_once_with(
-            mock.ANY, mock.ANY, None, False, False)
+            mock.ANY, mock.ANY, None, False, False, '')
 
     @mock.patch.object(api, 'list_servers')
     def test_sentences_end(self, listed):
@@ -72,27 +72,38 @@ class ProjectTestCase(helpers.TestCase):
         self.assertTrue(table.has_more_data())
         self.assertFalse(table.has_prev_data())
         answer = self.client.get(PROJECT, {'prev_marker': 'id-9'})
-        listed.assert_called_with(mock.ANY, mock.ANY, 'id-9', True, False)
+        listed.assert_called_with(mock.ANY, mock.ANY, 'id-9', True, False, '')
 
     @mock.patch.object(api, 'list_servers')
-    def test_order_of_the_queue(self, listed):
-        listed.return_value = [waiting(0), waiting(1, position=2),
-                               waiting(2, position=1), waiting(3)], False
-        table = self.client.get(PROJECT).context['waiting_table']
-        self.assertEqual(['id-2', 'id-1', 'id-0', 'id-3'],
-                         [server.id for server in table.data])
-        # The page before and the page after it are found by the age.
-        self.assertEqual(('id-0', 'id-3'),
-                         (table.get_prev_marker(), table.get_marker()))
+    def test_filter(self, listed):
+        listed.return_value = [waiting()], False
+        answer = self.client.post(PROJECT, {
+            'waiting__filter__q': 'we', 'waiting__filter__q_field': 'name'})
+        self.assertRedirectsNoFollow(answer, PROJECT)
+        listed.assert_not_called()
+        answer = self.client.get(PROJECT)
+        listed.assert_called_once_with(
+            mock.ANY, mock.ANY, None, False, False, 'we')
+        self.assertContains(answer, 'value="we"')
+        # The same text again leads to a page that can refresh itself.
+        answer = self.client.post(PROJECT, {'waiting__filter__q': 'we'})
+        self.assertRedirectsNoFollow(answer, PROJECT)
+        self.client.post(PROJECT, {'waiting__filter__q': ''})
+        self.client.get(PROJECT)
+        listed.assert_called_with(
+            mock.ANY, mock.ANY, None, False, False, '')
 
     @mock.patch.object(api, 'list_notices')
     @mock.patch.object(api, 'list_servers')
     def test_notices_of_the_project(self, listed, notices):
         listed.return_value = [], False
         notices.return_value = [api.Notice(
-            'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', None)]
+            'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', None,
+            'Its run time ends.')]
         answer = self.client.get(PROJECT)
-        for text in ('Preemptible Servers Under Notice', 'batch', 'Shelved',
+        self.assertNotContains(answer, 'Preemptible Servers Under Notice')
+        for text in ('Servers Under Notice', 'batch', 'Shelved',
+                     'Its run time ends.',
                      urls.reverse('horizon:project:instances:detail',
                                   args=['v'])):
             self.assertContains(answer, text)
@@ -189,11 +200,12 @@ class ProjectTestCase(helpers.TestCase):
     def test_history(self, listed, history):
         listed.return_value = [waiting()], True
         history.return_value = [
-            record(), record('r2', kind='build', result='active', own=True)]
+            record(message='A server of another project needs the room.'),
+            record('r2', kind='build', result='active')]
         answer = self.client.get(PROJECT)
         for text in ('<title>Waiting Servers - ',
                      'What nova-reaper Did Last', 'batch', 'Ended', 'Deleted',
-                     'A server of another project', 'Built'):
+                     'A server of another project needs the room.', 'Built'):
             self.assertContains(answer, text)
         self.assertFalse(answer.context['history_table'].has_more_data())
         history.assert_called_once_with(mock.ANY, False)
@@ -443,7 +455,7 @@ class AdminTestCase(helpers.BaseAdminViewTests):
         # Directly below the title of the page.
         self.assertContains(answer, '<h2 class="h4">', 2)
         self.list_servers.assert_called_once_with(
-            mock.ANY, mock.ANY, None, False, True)
+            mock.ANY, mock.ANY, None, False, True, '')
 
     def test_with_a_reaper(self):
         self.overview.return_value = api.Overview(
@@ -451,41 +463,71 @@ class AdminTestCase(helpers.BaseAdminViewTests):
             [('notifications', 'none for 9 s: the reaper polls')],
             {'no_room': 40}, 3, 12)
         self.list_notices.return_value = [api.Notice(
-            'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', 'w')]
+            'v', 'batch', '1', 'shelve', '2026-11-22T11:56:00Z', 'w',
+            'Another server needs the room.')]
         self.list_history.return_value = [record(host='compute-9')]
         answer = self.client.get(ADMIN)
         for text in ('degraded', 'observe', '(configured: preempt)', '40',
                      'The list shrank.', 'Notifications: none for 9 s',
-                     'batch',
+                     'batch', 'Another server needs the room.',
                      'Shelved', '(the oldest for 12 s)', 'compute-9', 'Ended'):
             self.assertContains(answer, text)
         self.assertNotContains(answer, 'Of this page')
 
-    def test_pause_and_resume(self):
-        url = urls.reverse('horizon:admin:waiting_servers:pause')
-        for paused, text, value in ((False, 'Pause nova-reaper', 'yes'),
-                                    (True, 'Let nova-reaper Go On', 'no')):
+    pause = urls.reverse('horizon:admin:waiting_servers:pause')
+    resume = urls.reverse('horizon:admin:waiting_servers:resume')
+
+    def test_what_may_be_done(self):
+        for paused, link, other in ((False, self.pause, self.resume),
+                                    (True, self.resume, self.pause)):
             self.overview.return_value = api.Overview(paused=paused)
             answer = self.client.get(ADMIN)
-            for part in (url, text, 'value="%s"' % value):
-                self.assertContains(answer, part)
-            with mock.patch.object(api, 'set_pause') as set_pause:
-                answer = self.client.post(url, {'paused': value})
-            self.assertRedirectsNoFollow(answer, ADMIN)
-            set_pause.assert_called_once_with(mock.ANY, not paused)
+            self.assertContains(answer, link)
+            self.assertNotContains(answer, other)
 
-    def test_pause_is_refused(self):
-        url = urls.reverse('horizon:admin:waiting_servers:pause')
-        with mock.patch.object(api, 'set_pause', side_effect=ValueError):
-            self.client.post(url, {'paused': 'yes'})
+    @mock.patch.object(api, 'pause')
+    def test_pause_is_confirmed(self, pause):
+        answer = self.client.get(self.pause)
+        for text in ('<title>Pause nova-reaper - ', 'Notices are withdrawn',
+                     'action="%s"' % self.pause):
+            self.assertContains(answer, text)
+        pause.assert_not_called()
+        for reason in ('', 'power'):
+            answer = self.client.post(self.pause, {'reason': reason})
+            self.assertRedirectsNoFollow(answer, ADMIN)
+            pause.assert_called_with(mock.ANY, reason)
+
+    @mock.patch.object(api, 'pause')
+    def test_reason_of_a_pause_is_too_long(self, pause):
+        self.client.post(self.pause, {'reason': 'x' * 256})
+        pause.assert_not_called()
+
+    @mock.patch.object(api, 'pause', side_effect=ValueError)
+    def test_pause_is_refused(self, pause):
+        self.assertMessageCount(
+            self.client.post(self.pause, {'reason': ''}), error=1)
+
+    @mock.patch.object(api, 'resume')
+    def test_resume(self, resume):
+        # A link does not ask for it.
+        self.assertEqual(405, self.client.get(self.resume).status_code)
+        resume.assert_not_called()
+        self.assertRedirectsNoFollow(self.client.post(self.resume), ADMIN)
+        resume.assert_called_once_with(mock.ANY)
+
+    @mock.patch.object(api, 'resume', side_effect=ValueError)
+    def test_resume_is_refused(self, resume):
+        self.client.post(self.resume)
         self.assertMessageCount(error=1)
 
-    def test_pause_is_not_asked_for_by_a_link(self):
-        with mock.patch.object(api, 'set_pause') as set_pause:
-            answer = self.client.get(
-                urls.reverse('horizon:admin:waiting_servers:pause'))
-        self.assertEqual(405, answer.status_code)
-        set_pause.assert_not_called()
+    def test_filter_of_its_own(self):
+        self.client.post(ADMIN, {'waiting__filter__admin_q': 'we'})
+        self.client.get(ADMIN)
+        self.list_servers.assert_called_once_with(
+            mock.ANY, mock.ANY, None, False, True, 'we')
+        self.client.get(PROJECT)
+        self.list_servers.assert_called_with(
+            mock.ANY, mock.ANY, None, False, False, '')
 
     def test_rebuild_leads_back(self):
         url = urls.reverse('horizon:admin:waiting_servers:rebuild',
@@ -523,9 +565,9 @@ class ForbiddenTestCase(helpers.TestCase):
         self.assertEqual(403, self.client.get(ADMIN).status_code)
 
     def test_pause_is_not_for_tenants(self):
-        with mock.patch.object(api, 'set_pause') as set_pause:
-            answer = self.client.post(
-                urls.reverse('horizon:admin:waiting_servers:pause'),
-                {'paused': 'yes'})
-        self.assertEqual(403, answer.status_code)
-        set_pause.assert_not_called()
+        for name in ('pause', 'resume'):
+            with mock.patch.object(api, name) as change:
+                answer = self.client.post(
+                    urls.reverse('horizon:admin:waiting_servers:' + name))
+            self.assertEqual(403, answer.status_code)
+            change.assert_not_called()

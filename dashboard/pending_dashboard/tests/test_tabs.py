@@ -29,9 +29,11 @@ class WaitTabTestCase(helpers.TestCase):
     @mock.patch.object(api, 'show_server')
     def test_waiting_server(self, shown):
         shown.return_value = test_panels.waiting(
-            attempts=3, position=2, queue_length=7)
+            attempts=3, position=2, queue_length=7, step='notice',
+            room_by='2026-11-25T11:30:00Z', deadline='2026-11-26T11:30:00Z')
         text = self._tab('PENDING').render()
-        for part in ('No host has room', '&lt;b&gt;room&lt;/b&gt;', '2 of 7',
+        for part in ('Other servers are under notice', 'Nov. 25', 'Nov. 26',
+                     'No host has room', '&lt;b&gt;room&lt;/b&gt;', '2 of 7',
                      '<dd>3</dd>', urls.reverse(
                          'horizon:project:waiting_servers:rebuild',
                          args=['id-0']) + '?from=server'):
@@ -65,9 +67,9 @@ class EndTabTestCase(helpers.TestCase):
     url = urls.reverse('horizon:project:waiting_servers:rehearse',
                        args=['id-0']) + '?from=server'
 
-    def _render(self, there=True, status='ACTIVE'):
+    def _render(self, there=True, status='ACTIVE',
+                group=project_tabs.InstanceDetailTabs):
         """Return the tab that is looked at, None if it is not shown."""
-        group = project_tabs.InstanceDetailTabs
         self.request.GET = {group.param_name: '%s__%s' % (
             group.slug, tabs.EndTab.slug)}
         with mock.patch.object(group, 'tabs', ()), mock.patch.object(
@@ -81,14 +83,27 @@ class EndTabTestCase(helpers.TestCase):
         shown.return_value = api.Endable(
             'id-0', 'batch', True, 'shelve', '2026-11-23T11:56:00Z')
         notices.return_value = [
-            api.Notice(name, 'batch', '1', 'shelve', at, None)
-            for name, at in (('id-1', '2026-11-21T11:56:00Z'),
-                             ('id-0', '2026-11-22T11:56:00Z'))]
+            api.Notice(name, 'batch', '1', 'shelve', at, None, message)
+            for name, at, message in (
+                ('id-1', '2026-11-21T11:56:00Z', None),
+                ('id-0', '2026-11-22T11:56:00Z', 'Its run time ends.'))]
         text = self._render()
-        for part in ('Nov. 23', 'Nov. 22', 'Shelved', 'Yes', self.url):
+        for part in ('Nov. 23', 'Its run time ends.', 'Nov. 22', 'Shelved',
+                     'Yes', self.url):
             self.assertIn(part, text)
         self.assertNotIn('Nov. 21', text)
-        shown.assert_called_once_with(mock.ANY, 'id-0')
+        shown.assert_called_once_with(mock.ANY, 'id-0', False)
+        notices.assert_called_once_with(mock.ANY, False)
+
+    def test_administrators_page(self, shown, notices):
+        shown.return_value = api.Endable(
+            'id-0', 'batch', True, 'shelve', '2026-11-23T11:56:00Z')
+        text = self._render(group=admin_tabs.AdminInstanceDetailTabs)
+        self.assertIn('Nov. 23', text)
+        # Only its owner may rehearse the end.
+        self.assertNotIn('Rehearse', text)
+        shown.assert_called_once_with(mock.ANY, 'id-0', True)
+        notices.assert_called_once_with(mock.ANY, True)
 
     def test_one_with_a_run_time_alone(self, shown, notices):
         shown.return_value = api.Endable(

@@ -93,45 +93,6 @@ def return_to_cell0(
         lost_claims.delete(context, report_client, uuid)
 
 
-def undo_late_mapping(
-    context: nova_context.RequestContext,
-    cell: 'objects.CellMapping',
-    instance_uuid: str,
-) -> bool:
-    """Undo the mapping of a conductor that was slower than recovery.
-
-    The conductor has mapped a server to a cell, and has then found no build
-    request of its create: recovery has returned the server to cell0, or is
-    about to return it.
-
-    :param context: the request context
-    :param cell: the CellMapping of that cell
-    :param instance_uuid: the server
-    :returns: whether the server still exists
-    """
-    mapping = objects.CellMapping.get_by_uuid(
-        context, objects.CellMapping.CELL0_UUID)
-    with nova_context.target_cell(context, mapping) as cctxt:
-        try:
-            objects.Instance.get_by_uuid(
-                cctxt, instance_uuid, expected_attrs=[])
-            is_back = True
-        except exception.InstanceNotFound:
-            is_back = False
-    if not is_back:
-        place = build_request_module.place_of(context, instance_uuid)
-        if place is None or not place.has_build_request:
-            return False
-    # So far the record is only marked as deleted.
-    unbuilt_instance.purge(context, cell, instance_uuid)
-    if is_back:
-        inst_mapping = objects.InstanceMapping.get_by_instance_uuid(
-            context, instance_uuid)
-        inst_mapping.cell_mapping = mapping
-        inst_mapping.save()
-    return True
-
-
 def leave_in_error(
     context: nova_context.RequestContext,
     cell: 'objects.CellMapping',

@@ -4,6 +4,8 @@
 
 from unittest import mock
 
+import oslo_messaging as messaging
+
 from nova.compute import api as compute_api
 from nova.conductor import manager
 from nova.conductor.tasks import recover_builds
@@ -152,6 +154,59 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
         self.wait_for(self.server, 'ACTIVE')
         self.assertEqual(1, len(self.allocations()))
 
+    def test_scheduler_does_not_answer_until_the_server_is_rebuilt(self):
+        message = self.create()
+        rebuild = []
+
+        def time_out(step, *args, **kwargs):
+            self.ends()
+            rebuild.append(self.ask_for_rebuild())
+            raise messaging.MessagingTimeout()
+
+        with stopped_builds.patched(_Manager, '_schedule_instances', time_out):
+            message.arrives()
+        self.assertFalse(self.in_cell(
+            objects.CellMapping.CELL0_UUID, self.server))
+        rebuild[0].arrives()
+        self.wait_for(self.server, 'ACTIVE')
+        self.assertEqual(1, len(self.allocations()))
+
+    def test_scheduler_does_not_answer_until_the_server_is_built(self):
+        message = self.create()
+
+        def time_out(step, *args, **kwargs):
+            self.ends()
+            with mock.patch.object(_Manager, '_schedule_instances', step):
+                self.rebuild(self.server)
+                self.wait_for(self.server, 'ACTIVE')
+            raise messaging.MessagingTimeout()
+
+        with stopped_builds.patched(_Manager, '_schedule_instances', time_out):
+            message.arrives()
+        self.assertEqual(('ACTIVE', None), self.state())
+        self.assertEqual(1, len(self.allocations()))
+
+    def test_one_of_several_returns_before_the_conductor_has_mapped_it(self):
+        message = self.create(min_count=2, max_count=2)
+
+        def return_it(step, conductor, context, mine, *args):
+            if mine.instance_uuid == self.server['id']:
+                with mock.patch.object(build_request, 'interrupted',
+                                       return_value=[mine.instance_uuid]):
+                    self.assertEqual((1, 0), self.recover(creates=-1))
+            return step(conductor, context, mine, *args)
+
+        with stopped_builds.patched(
+                _Manager, '_delete_build_request', return_it):
+            message.arrives()
+        self.assertEqual(('ERROR', None), self.state())
+        self.assertFalse(self.in_cell(
+            self.cell_mappings['cell1'].uuid, self.server))
+        self.assertEqual({}, self.allocations())
+        self.server, = [server for server in self.admin_api.get_servers()
+                        if server['id'] != self.server['id']]
+        self.wait_for(self.server, 'ACTIVE')
+
     def test_built_again_after_the_conductor_has_looked(self):
         """The record that the conductor finds is that of the next build."""
         message = self.create()
@@ -160,9 +215,8 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
             self.ends()
             self.can_be_rebuilt()
 
-        self.assertRaises(
-            build_request.LeaseLost, self.meets, _Manager,
-            '_map_instance_to_cell', message.arrives, meanwhile)
+        self.meets(_Manager, '_map_instance_to_cell', message.arrives,
+                   meanwhile)
         self.assertEqual(('ACTIVE', None), self.state())
         self.assertEqual(1, len(self.allocations()))
 

@@ -227,7 +227,13 @@ class Cloud(fixtures.Fixture):
                     if each['status'] == query['status'][0]]
         if 'name' in query:
             seen = [each for each in seen if each['name'] == query['name'][0]]
-        return {'servers': seen}
+        # As Nova does, the newest first by default.
+        seen.sort(key=lambda each: each['created'],
+                  reverse=query.get('sort_dir') != ['asc'])
+        if 'marker' in query:
+            ids = [each['id'] for each in seen]
+            seen = seen[ids.index(query['marker'][0]) + 1:]
+        return {'servers': seen[:int(query.get('limit', ['1000'])[0])]}
 
     def _reason(self, request, context, server_id, version):
         answer = self.reasons.get(server_id, 404)

@@ -9,7 +9,7 @@ def _record(**more):
     return {'id': 'r', 'at': '2026-11-22T11:56:00Z', 'kind': 'end',
             'server': 'v', 'name': 'batch-3', 'project_id': 'p',
             'action': 'delete', 'result': 'delete', 'terminate_at': None,
-            'for': None, 'for_own_project': False, **more}
+            'for': None, 'for_own_project': False, 'message': None, **more}
 
 
 class HistoryTestCase(base.TestCase):
@@ -17,21 +17,17 @@ class HistoryTestCase(base.TestCase):
     def test_own(self):
         cloud = self.use_cloud(reaper=True)
         cloud.reaper['/v1/history?limit=100'] = (200, {'history': [
-            _record(), _record(kind='notice', result=None),
-            {**_record(), 'for': 'w', 'for_own_project': True},
-            {**_record(kind='build', result='active'), 'for': 'v',
-             'for_own_project': True},
-            _record(cause='run_time', for_own_project=None),
-            _record(cause='rehearsal', for_own_project=None)]})
+            _record(message='Another project.'),
+            _record(kind='notice', result=None),
+            {**_record(message='Another server.'), 'for': 'w'},
+            {**_record(kind='build', result='active'), 'for': 'v'}]})
         rows, err = self.read('pending', 'history')
         self.assertEqual('', err)
         self.assertEqual(
             {'Time': '2026-11-22T11:56:00Z', 'What': 'end', 'Server': 'v',
              'Name': 'batch-3', 'Result': 'delete',
-             'For': 'another project'}, rows[0])
-        self.assertEqual(['another project', 'w', None,
-                          'its run time is over', 'a rehearsal'],
-                         [row['For'] for row in rows[1:]])
+             'For': 'Another project.'}, rows[0])
+        self.assertEqual([None, 'w', None], [row['For'] for row in rows[1:]])
         self.assertEqual('delete', rows[1]['Result'])
 
     def test_all_projects(self):

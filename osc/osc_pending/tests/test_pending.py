@@ -106,6 +106,51 @@ class ListTestCase(base.TestCase):
         self.assertEqual('', err)
         self.assertEqual(3, len(cloud.requests))
 
+    def _add_three(self, cloud):
+        """Add servers, the newest first, and return them by their age."""
+        added = [cloud.add(name, created='2026-11-22T11:%d:00Z' % minute)
+                 for name, minute in (('new', 50), ('old', 10), ('mid', 30))]
+        return sorted(added, key=lambda server: server['created'])
+
+    def _names(self, *words):
+        rows, err = self.read('pending', 'list', *words)
+        self.assertEqual('', err)
+        return [row['Name'] for row in rows]
+
+    def test_oldest_first(self):
+        cloud = self.use_cloud()
+        old, _mid, _new = self._add_three(cloud)
+        self.assertEqual(['old', 'mid', 'new'], self._names())
+        self.assertEqual(['old', 'mid'], self._names('--limit', 2))
+        self.assertEqual(['mid'], self._names(
+            '--limit', 1, '--marker', old['id']))
+
+    def test_head_of_the_queue(self):
+        cloud = self.use_cloud(reaper=True)
+        old, mid, new = self._add_three(cloud)
+        cloud.reasons[old['id']] = _reason()
+        cloud.reaper['/v1/pending?limit=1000'] = (200, {'pending': [
+            _answer(new, position=1), _answer(mid, position=2)]})
+        self.assertEqual(['new', 'mid', 'old'], self._names())
+        self.assertEqual(['new', 'mid'], self._names('--limit', 2))
+        cloud.requests.clear()
+        self.assertEqual(['mid'], self._names(
+            '--limit', 1, '--marker', new['id']))
+        # Nova is not asked about servers that are not shown.
+        self.assertEqual(['/servers/detail'],
+                         [path for _m, path, _v, _b in cloud.requests])
+        _out, err = self.run_client(
+            'pending', 'list', '--marker', 'gone', code=1)
+        self.assertIn('Server gone is not in the list.', err)
+
+    def test_oldest_first_if_the_reaper_fails(self):
+        cloud = self.use_cloud(reaper=True)
+        self._add_three(cloud)
+        cloud.reaper['/v1/pending?limit=1000'] = (503, {
+            'error': {'message': 'not yet'}})
+        rows, _err = self.read('pending', 'list', '--limit', 2)
+        self.assertEqual(['old', 'mid'], [row['Name'] for row in rows])
+
     def test_reaper_fails(self):
         cloud = self.use_cloud(reaper=True)
         cloud.reasons[cloud.add('web')['id']] = _reason()
@@ -480,6 +525,24 @@ class ExplainTestCase(base.TestCase):
             ('preempt', 'compute1', victims, '1 would have to go.'),
             (row['verdict'], row['host'], row['would_end'], row['detail']))
 
+    def test_advice_of_the_reaper(self):
+        cloud = self.use_cloud(reaper=True)
+        web = cloud.add('web')
+        cloud.reasons[web['id']] = _reason(requests=[], hosts=_HOSTS)
+        path = '/v1/pending/' + web['id']
+        for status, advice, automatic, said in (
+                (200, 'Nothing has to be done.', 'It is tried again later.',
+                 ''),
+                (404, 'Wait, or take a smaller flavor.', None, ''),
+                (503, 'Wait, or take a smaller flavor.', None, '503')):
+            cloud.reaper[path] = (status, {
+                'pending': _answer(web), 'error': {'message': 'no'}})
+            row, err = self.read('pending', 'explain', 'web')
+            self.assertEqual((advice, automatic),
+                             (row['advice'], row['automatic']))
+            self.assertIn(said, err)
+            self.assertEqual(bool(said), bool(err))
+
     def test_dry_run_without_reaper(self):
         cloud = self.use_cloud()
         cloud.add('web')
@@ -680,10 +743,12 @@ class NoticeTestCase(base.TestCase):
         cloud = self.use_cloud(reaper=True)
         cloud.reaper['/v1/notices'] = (200, {'notices': [
             {'server': 'v', 'name': 'batch-3', 'action': 'delete',
-             'terminate_at': '2026-11-22T11:56:00Z'}]})
+             'terminate_at': '2026-11-22T11:56:00Z',
+             'message': 'Its run time ends.'}]})
         rows, _err = self.read('pending', 'notice', 'list')
         self.assertEqual([{'ID': 'v', 'Name': 'batch-3', 'Action': 'delete',
-                           'Ends At': '2026-11-22T11:56:00Z'}], rows)
+                           'Not Before': '2026-11-22T11:56:00Z',
+                           'Why': 'Its run time ends.'}], rows)
 
     def test_all_projects(self):
         cloud = self.use_cloud(reaper=True)

@@ -199,6 +199,31 @@ class CreateTestCase(base.TestCase):
     def test_wait_ends_on_pending_unasked(self):
         self._test_waits('--os-auth-type', 'password')
 
+    def _wait_with_a_reaper(self, status, **answer):
+        cloud = self.use_cloud(reaper=True)
+
+        def wait(server):
+            server.update(status='PENDING')
+            cloud.reaper['/v1/pending/' + server['id']] = (
+                status, {'pending': answer})
+
+        cloud.after_build = wait
+        row, err = self._create('--wait', code=3)
+        self.assertIn('pending show %s" says why.' % row['id'], err)
+        self.assertNotIn('pending rebuild', err)
+        return err
+
+    def test_what_the_reaper_does_for_a_server_that_waits(self):
+        self.assertTrue(self._wait_with_a_reaper(
+            200, advice='Nothing has to be done.',
+            automatic='It is built as soon as there is room.').endswith(
+                'says why. Nothing has to be done. It is built as soon as '
+                'there is room.\n'))
+
+    def test_reaper_has_not_heard_of_a_server_that_waits(self):
+        self.assertTrue(self._wait_with_a_reaper(404).endswith(
+            'says why.\n'))
+
     def test_wait_ends_on_error_at_an_old_microversion(self):
         cloud = self.use_cloud()
         cloud.after_build = lambda server: server.update(status='PENDING')

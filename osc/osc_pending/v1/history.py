@@ -10,10 +10,6 @@ from osc_pending.v1 import pending
 _KINDS = ('notice', 'withdrawal', 'end', 'build', 'return', 'given_up',
           'pause', 'resume')
 
-# Why a server was ended for which no other server got the room.
-_CAUSES = {'run_time': _('its run time is over'),
-           'rehearsal': _('a rehearsal')}
-
 
 class ListHistory(command.Lister):
     _description = _(
@@ -73,16 +69,11 @@ class ListHistory(command.Lister):
 def _row(record):
     """Return the columns of a record."""
     detail = record.get('detail') or {}
-    other = record['for']
-    if record.get('cause') in _CAUSES:
-        other = _CAUSES[record['cause']]
-    elif other == record['server']:
-        other = None
-    elif other is None and record['for_own_project'] is False:
-        other = _('another project')
+    other = record['for'] if record['for'] != record['server'] else None
     return {
         **record, 'result': record['result'] or record['action'],
-        'reason_for': other, 'host': record.get('host'),
+        'reason_for': other or record.get('message'),
+        'host': record.get('host'),
         'why': detail.get('why') or (
             detail.get('decision') or {}).get('detail')}
 

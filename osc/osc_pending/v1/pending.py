@@ -98,18 +98,23 @@ class ListPending(command.Lister):
 
     def take_action(self, parsed_args):
         client = self.app.client_manager.compute_pending
-        query = {'name': parsed_args.name, 'marker': parsed_args.marker}
+        query = {'name': parsed_args.name}
         project = None
         if parsed_args.project:
             project = project_id(self.app.client_manager, parsed_args.project)
             query['project_id'] = project
         if parsed_args.all_projects or project:
             query['all_projects'] = True
-        if parsed_args.limit:
-            query.update(limit=parsed_args.limit, paginated=False)
+        if not client.has_reaper:
+            query['marker'] = parsed_args.marker
+            if parsed_args.limit:
+                query.update(limit=parsed_args.limit, paginated=False)
         servers = client.waiting('pending list', **{
             key: value for key, value in query.items() if value is not None})
-        known = self._known(client, servers, parsed_args, project)
+        found = self._ask_reaper(client, servers, parsed_args, project)
+        if client.has_reaper:
+            servers = self._part(servers, found, parsed_args)
+        known = self._known(client, servers, found)
         # Attempts are not here: Nova counts those of everybody, in an answer
         # for each server. The count of nova-reaper has only its own.
         names = ['id', 'name', 'reason', 'hindrance', 'since', 'position',
@@ -122,24 +127,42 @@ class ListPending(command.Lister):
         if parsed_args.long or parsed_args.all_projects or project:
             names.append('project_id')
             headers.append('Project ID')
-        rows = [_describe(server, *known.get(server.id, (None, None)))
-                for server in servers]
-        # In the order of the queue; those that are in none come last.
-        rows.sort(key=lambda row: row['position'] or float('inf'))
+        rows = [_describe(server, *known[server.id]) for server in servers]
         return headers, [tuple(row[name] for name in names) for row in rows]
 
-    def _known(self, client, servers, parsed_args, project):
+    def _ask_reaper(self, client, servers, parsed_args, project):
+        """Return what nova-reaper says of all that wait, by their IDs."""
+        if not client.has_reaper or not servers:
+            return {}
+        try:
+            return client.reaper_all(parsed_args.all_projects, project)
+        except pending_client.ReaperError as error:
+            self.log.warning(str(error))
+            return {}
+
+    @staticmethod
+    def _part(servers, found, parsed_args):
+        """Return the servers that are asked for, in the order of the queue.
+
+        Servers without a position come last, the oldest first. Nova knows no
+        positions, so that --marker and --limit are no matter of its list.
+        """
+        servers = sorted(servers, key=lambda server: found.get(
+            server.id, {}).get('position') or float('inf'))
+        if parsed_args.marker:
+            ids = [server.id for server in servers]
+            if parsed_args.marker not in ids:
+                raise exceptions.CommandError(_(
+                    'Server %s is not in the list.') % parsed_args.marker)
+            servers = servers[ids.index(parsed_args.marker) + 1:]
+        return servers[:parsed_args.limit]
+
+    def _known(self, client, servers, found):
         """Return what Nova and nova-reaper say, by the servers' IDs.
 
-        With a reaper one request tells all that it knows of; Nova is asked
-        for each of the others.
+        Nova is asked for the reason of each server of which nova-reaper does
+        not tell it.
         """
-        found = {}
-        if client.has_reaper and servers:
-            try:
-                found = client.reaper_all(parsed_args.all_projects, project)
-            except pending_client.ReaperError as error:
-                self.log.warning(str(error))
         others = [server for server in servers
                   if not found.get(server.id, {}).get('reason')]
         if len(others) > _MOST_REASONS:
@@ -246,24 +269,40 @@ class ExplainPending(command.ShowOne):
                         '"%s"' % host for host in sorted(unknown)))
         requests = reason.get('requests') or []
         self._add_lacks(client, server, requests, reason['hosts'])
+        answer = self._ask_reaper(client, server, parsed_args.dry_run)
         row = {
             'id': server.id,
             'name': server.name,
             'project_id': server.project_id,
-            **{key: reason.get(key) for key in (
-                'reason', 'message', 'advice')},
+            **{key: value for key, value in _describe(
+                server, reason, answer.get('pending')).items() if key in (
+                    'reason', 'message', 'advice', 'automatic')},
             'requests': LinesColumn(
                 [urllib.parse.unquote_plus(request) for request in requests]),
             'hosts': HostsColumn(reason['hosts']),
         }
         if parsed_args.dry_run:
-            answer = client.reaper_one(server.id, dry_run=True)['dry_run']
+            would = answer['dry_run']
             row.update(
-                verdict=answer['verdict'], detail=answer['detail'],
-                host=answer['host'], would_end=format_columns.ListDictColumn(
-                    answer.get('servers') or
-                    [{'server': each} for each in answer['victims']]))
+                verdict=would['verdict'], detail=would['detail'],
+                host=would['host'], would_end=format_columns.ListDictColumn(
+                    would.get('servers') or
+                    [{'server': each} for each in would['victims']]))
         return zip(*row.items())
+
+    def _ask_reaper(self, client, server, dry_run):
+        """Return the answer of nova-reaper, {} if it may fail and does."""
+        if not client.has_reaper:
+            return {}
+        try:
+            return client.reaper_one(server.id, dry_run)
+        except pending_client.ReaperError as error:
+            if dry_run:
+                raise
+            # nova-reaper has not heard of the server yet.
+            if error.code != 404:
+                self.log.warning(str(error))
+            return {}
 
     def _add_lacks(self, client, server, requests, hosts):
         """Add to hosts what each lacks, and put the nearest first, in place.
@@ -367,10 +406,10 @@ class _ListOfReaper(command.Lister):
 
 class ListNotice(_ListOfReaper):
     _description = _(
-        'List preemptible servers that are under notice: nova-reaper ends '
-        'them to make room.')
+        'List servers that are under notice, and why: nova-reaper ends them '
+        'when the notice is over, or rehearses their end.')
     columns = {'server': 'ID', 'name': 'Name', 'action': 'Action',
-               'terminate_at': 'Ends At'}
+               'terminate_at': 'Not Before', 'message': 'Why'}
     admin_columns = {'for': 'For', 'host': 'Host', 'project_id': 'Project ID'}
 
     @staticmethod

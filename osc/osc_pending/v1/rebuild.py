@@ -112,7 +112,7 @@ class WaitPending(command.Command):
                 float('inf') if parsed_args.timeout is None
                 else parsed_args.timeout))
         except errors.ServerWaits as error:
-            self.log.error(str(error))
+            self.log.error(error.explain(client))
             return errors.SERVER_WAITS
         self.app.stdout.write(_(
             'Server %(name)s (%(id)s) is %(status)s.\n') % {

@@ -500,7 +500,7 @@ class Attempts:
                 Step.NOTICE, terminate_at=server.ends_at,
                 mode=self._world.options.mode, decision=model.Decision(
                     server.id, model.Verdict.PREEMPT, server.host,
-                    (server.id,), detail='Its run time is over.')))
+                    (server.id,), detail=model.Cause.RUN_TIME.message)))
 
     def rehearse(self, server: nova.NovaServer) -> str | None:
         """Begin a rehearsal of the end of a server.

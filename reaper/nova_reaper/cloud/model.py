@@ -106,6 +106,13 @@ class Cause(enum.StrEnum):
     RUN_TIME = 'run_time'    # it has run for as long as it may
     REHEARSAL = 'rehearsal'  # its owner tests what the guest does
 
+    @property
+    def message(self) -> str:
+        """The sentence that the API has for the cause."""
+        return {Cause.ROOM: 'Another server needs the room.',
+                Cause.RUN_TIME: 'Its run time ends.',
+                Cause.REHEARSAL: 'Its owner rehearses its end.'}[self]
+
 
 class Stage(enum.StrEnum):
     """Where a server stands that has notice, or is about to."""

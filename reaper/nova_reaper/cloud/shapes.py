@@ -101,8 +101,13 @@ def _first(flavor: nova.Flavor, names: Sequence[str], words: Collection[str]
 
 
 def is_preemptible(flavor: nova.Flavor) -> bool:
-    """Whether the operator says that servers of the flavor may be ended."""
-    return _first(flavor, PREEMPTIBLE, ('true', 'false')) == 'true'
+    """Whether the operator says that servers of the flavor may be ended.
+
+    The first property that the flavor has decides. With another word than
+    true it protects the servers.
+    """
+    names = [name for name in PREEMPTIBLE if name in flavor.extra_specs]
+    return _first(flavor, names[:1], ('true', 'false')) == 'true'
 
 
 def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],

@@ -128,7 +128,8 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
             would += ' Others might do: there were too many sets to try all.'
         if scorers.options.mode is model.Mode.FILL:
             return _wait(waiting, reason, f'{detail} {would} The mode is '
-                         'fill: nobody is ended.', model.Hindrance.MODE)
+                         f'{model.Mode.FILL}: nobody is ended.',
+                         model.Hindrance.MODE)
         return model.Decision(waiting.id, model.Verdict.PREEMPT, host, ids,
                               reason, would)
     if not result.exact:

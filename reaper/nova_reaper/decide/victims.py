@@ -638,6 +638,7 @@ class _Ways(index_module.Index):
         order = order[helps[order]]
         self._slots, kind, freed = slot[order], kind[order], freed[order]
         self.slots = index.slots.take(self._slots, row[order])
+        self.slots.kind[:1] = 0
         self.slots.kind[1:] = np.cumsum((np.diff(kind) != 0) | (
             np.diff(freed, axis=0) != 0).any(axis=1))
         self.slots.amounts += list(freed.T.astype(np.int32))

@@ -281,9 +281,11 @@ class Shown:
         with self._engine.lock:
             return [
                 {'server': victim.id, 'name': victim.name,
-                 'project_id': victim.project, 'action': victim.action.value,
+                 'project_id': victim.project,
+                 'action': None if current.rehearsal else victim.action.value,
                  'terminate_at': model.time_text(current.terminate_at),
                  'cause': current.cause.value,
+                 'message': current.cause.message,
                  'for': current.id if current.for_another else None,
                  'host': current.host}
                 for current in self._engine.attempts.under_way.values()
@@ -745,8 +747,10 @@ def _query(request: webob.Request, *known: str) -> dict[str, str]:
     query = dict(request.GET)
     for key in query:
         if key not in known:
-            raise exc.HTTPBadRequest(f'There is no query key "{key}" here; '
-                                     f'there are {", ".join(known)}.')
+            raise exc.HTTPBadRequest(
+                f'There is no query key "{key}" here; ' + (
+                    f'there are {", ".join(known)}.' if known
+                    else 'this path has none.'))
     return query
 
 
@@ -787,8 +791,9 @@ def _asked(body: bytes) -> dict[str, Any]:
     count = asked['count']
     if set(asked) - {'flavor', 'image', 'zone', 'count'} or not texts[0] or (
             not all(isinstance(text, str) and len(text) <= LONGEST_REASON
-                    for text in texts)) or type(count) is not int or (
-                        not 1 <= count <= MOST):
+                    for text in texts)) or (
+                        texts[1] and not shapes.is_id(texts[1])) or (
+                            type(count) is not int or not 1 <= count <= MOST):
         raise exc.HTTPBadRequest(
             'The body is {"flavor": "ID OR NAME", "image": "ID", "zone": '
             f'"NAME", "count": NUMBER}} with a number from 1 to {MOST}; all '

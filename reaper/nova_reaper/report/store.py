@@ -124,13 +124,25 @@ class Record:
             'for': None if alone else (
                 self.waiting if everything or own else '') or None,
             'for_own_project': own if self.waiting_project and not alone
-            else None}
+            else None,
+            'message': self._message()}
         if everything:
             answer |= {'for_project_id': None if alone
                        else self.waiting_project or None,
                        'host': self.host or None,
                        'detail': dict(self.detail)}
         return answer
+
+    def _message(self) -> str | None:
+        """Why the server had notice; None if no server needed its room."""
+        cause = self.detail.get('cause')
+        if cause in (model.Cause.RUN_TIME, model.Cause.REHEARSAL):
+            return model.Cause(cause).message
+        if self.waiting in ('', self.server):
+            return None
+        if self.waiting_project in ('', self.project):
+            return model.Cause.ROOM.message
+        return 'A server of another project needs the room.'
 
 
 class NoSuchMarker(Exception):

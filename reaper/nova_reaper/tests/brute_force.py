@@ -381,6 +381,44 @@ def with_providers(rand: random.Random, cloud: World) -> World:
     return World(hosts, servers, cloud.refused)
 
 
+def crowd(rand: random.Random) -> tuple[World, model.Waiting]:
+    """Hosts that are just full, with GPUs, and a server that waits for GPUs.
+
+    Most decisions have several victims there.
+    """
+    hosts, servers = [], []
+    for host in [f'h{number}' for number in range(rand.choice((1, 1, 2, 3)))]:
+        gpus = {f'g{number}': rand.choice((1, 1, 2, 3))
+                for number in range(rand.choice((1, 2, 3)))}
+        left, vcpus = dict(gpus), 0
+        for number in range(rand.randint(3, 7)):
+            own = rand.choice((1, 2, 4, 8))
+            vcpus += own
+            has = {name: {'VGPU': amount} for name in gpus
+                   if 0 < (amount := rand.choice((0, 0, 1, 2))) <= left[name]}
+            for name, amounts in has.items():
+                left[name] -= amounts['VGPU']
+            servers.append(model.Server(
+                f'{host}-s{number}', host, {'VCPU': own},
+                preemptible=rand.random() < 0.9, locked=rand.random() < 0.15,
+                priority=rand.choice((0, 0, 1)),
+                action=rand.choice(list(model.Action)), providers=has))
+        hosts.append(model.Host(
+            host, {'VCPU': model.Inventory(vcpus)}, {'VCPU': vcpus},
+            providers=tuple(model.Provider(
+                name, {'VGPU': model.Inventory(total)},
+                {'VGPU': total - left[name]})
+                for name, total in gpus.items())))
+    groups = [{'VGPU': rand.choice((1, 1, 2))}
+              for _ in range(rand.choice((1, 2, 2, 3)))]
+    rest = {'VCPU': rand.choice((1, 2, 4, 6))}
+    return World(hosts, servers), dataclasses.replace(
+        waiting({}), shape=model.Shape.of(
+            model.total(rest, *groups), spread=model.Group.of(rest),
+            groups=tuple(map(model.Group.of, groups)),
+            isolate=rand.random() < 0.3))
+
+
 def with_shares(rand: random.Random, cloud: World) -> World:
     """The same cloud with providers that share with some of its hosts."""
     pools = [model.Provider(

@@ -197,7 +197,7 @@ class FactsTestCase(tests.TestCase):
         for ours, theirs, wanted in (
                 (None, 'true', True), (None, 'false', False),
                 (None, 'yes', False), ('false', 'true', False),
-                ('true', 'false', True), ('maybe', 'true', True)):
+                ('true', 'false', True), ('no', 'true', False)):
             specs = {'lifecycle__preemptable': theirs}
             if ours:
                 specs['reaper__preemptible'] = ours

@@ -995,7 +995,8 @@ class PreemptTestCase(EngineTestCase):
                          r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$')
         self.assertEqual(
             {'server': victim, 'name': 's', 'project_id': 'owner',
-             'action': 'delete', 'cause': 'room', 'for': waiting,
+             'action': 'delete', 'cause': 'room',
+             'message': 'Another server needs the room.', 'for': waiting,
              'host': 'h1'}, notice)
 
 

@@ -199,6 +199,40 @@ class BuildRequestTestCase(test.TestCase):
         self.assertIsNone(self.mapped())
         self.convert(other)
 
+    def create(self):
+        """Return the build request of a create as the conductor has it."""
+        self.made().create()
+        self.mapping.destroy()
+        objects.InstanceMapping(
+            self.context, instance_uuid=uuids.instance, project_id='p',
+            cell_mapping=None).create()
+        mine = objects.BuildRequest.obj_from_primitive(
+            self.stored().obj_to_primitive(), self.context)
+        mine.record_cell = self.cell
+        return mine
+
+    def test_create_is_mapped_as_it_is_destroyed(self):
+        self.create().destroy()
+        self.assertEqual(self.cell.uuid, self.mapped().uuid)
+        self.assertRaises(exception.BuildRequestNotFound, self.stored)
+
+    def test_create_that_recovery_has_taken_is_not_mapped(self):
+        mine = self.create()
+        other = self.stored()
+        self.assertTrue(other.take(self.passes(hours=1)))
+        self.assertRaises(build_request.LeaseLost, mine.destroy)
+        self.assertIsNone(self.mapped())
+        other.convert_to_mapping(
+            self.cell_mappings['cell0'], lambda changes: None)
+        self.assertRaises(build_request.LeaseLost, mine.destroy)
+        self.assertTrue(self.mapped().is_cell0())
+
+    def test_create_that_was_deleted_is_not_mapped(self):
+        mine = self.create()
+        self.stored().destroy()
+        self.assertRaises(exception.BuildRequestNotFound, mine.destroy)
+        self.assertIsNone(self.mapped())
+
     # The look of a conductor that builds the server.
 
     def look_for(self, mine):

@@ -76,7 +76,9 @@ class EndTestCase(RunTimeTestCase):
         self.assertIn((self.terminate_at(server) - launched).total_seconds(),
                       range(3600, 3607))
         notice, = self.shown.notices()
-        self.assertEqual(('run_time', None), (notice['cause'], notice['for']))
+        self.assertEqual(
+            ('run_time', None, 'Its run time ends.'),
+            tuple(notice[key] for key in ('cause', 'for', 'message')))
         self.assertEqual([], self.actions())
         self.turns(30, 10)
         self.assertIsNone(self.status(server))
@@ -84,9 +86,11 @@ class EndTestCase(RunTimeTestCase):
         self.assertEqual([('notice', 'run_time'), ('end', 'run_time')],
                          self.kinds(server))
         record = self.records[-1].to_dict(True)
-        self.assertEqual((None, None, None, 'run_time'), tuple(
-            record[key] for key in ('for', 'for_project_id', 'for_own_project',
-                                    'cause')))
+        self.assertEqual(
+            (None, None, None, 'run_time', 'Its run time ends.'), tuple(
+                record[key] for key in (
+                    'for', 'for_project_id', 'for_own_project', 'cause',
+                    'message')))
         self.assertEqual({}, self.engine.attempts.under_way)
         self.assertEqual(0, self.value('needless_victims_total'))
         self.assertEqual(1, self.value('victims_total', action='delete'))
@@ -498,8 +502,11 @@ class RehearsalTestCase(RunTimeTestCase):
         self.assertEqual(self.server, self.nova.servers[self.server][
             'metadata']['reaper:for'])
         notice, = self.shown.notices()
-        self.assertEqual(('rehearsal', None),
-                         (notice['cause'], notice['for']))
+        # Nothing is deleted or shelved.
+        self.assertEqual(
+            ('rehearsal', None, None, 'Its owner rehearses its end.'),
+            tuple(notice[key] for key in (
+                'cause', 'for', 'action', 'message')))
         self.turns(40)
         self.assertEqual([], self.actions())
         self.turns(20)

@@ -451,7 +451,8 @@ class BruteForceTestCase(tests.TestCase):
     """Whatever the cloud is, nothing better can be found."""
 
     def check(self, seed: int, options: model.Options = PREEMPT,
-              below: bool = False, shared: bool = False) -> None:
+              below: bool = False, shared: bool = False,
+              crowd: bool = False) -> None:
         rand = random.Random(seed)
         world = brute_force.random_world(
             rand, *((3, 5) if below or shared else ()))
@@ -462,6 +463,8 @@ class BruteForceTestCase(tests.TestCase):
         if shared:
             world = brute_force.with_shares(rand, world)
             waiting = brute_force.random_shared(rand)
+        if crowd:
+            world, waiting = brute_force.crowd(rand)
         ends_left = {} if rand.random() < 0.6 else {'a': rand.randint(0, 2)}
         decision = decide(world, waiting, options, ends_left)
         best = brute_force.decide(world, waiting, options, ends_left)
@@ -499,6 +502,33 @@ class BruteForceTestCase(tests.TestCase):
         self.check(seed, rand.choice((PREEMPT, dataclasses.replace(
             PREEMPT, scorers=tuple(rand.sample(
                 list(victims.SCORERS), rand.randint(0, 6)))))), below=True)
+
+    @hypothesis.settings(max_examples=300)
+    @hypothesis.given(SEEDS)
+    def test_as_brute_force_on_full_hosts_with_gpus(self, seed: int) -> None:
+        self.check(seed, crowd=True)
+
+    def test_server_of_another_kind_that_may_not_be_ended(self) -> None:
+        """Its row comes before those of the servers that may be ended."""
+        gpus = tuple(model.Provider(
+            name, {'VGPU': model.Inventory(1)}, {'VGPU': 1})
+            for name in ('gpu0', 'gpu1'))
+        world = brute_force.World(
+            [model.Host('h', {'VCPU': model.Inventory(15)}, {'VCPU': 15},
+                        providers=gpus)],
+            [model.Server('locked', 'h', {'VCPU': 8}, preemptible=True,
+                          locked=True),
+             model.Server('plain', 'h', {'VCPU': 4}, preemptible=True),
+             model.Server('a', 'h', {'VCPU': 2}, preemptible=True,
+                          providers={'gpu0': {'VGPU': 1}}),
+             model.Server('b', 'h', {'VCPU': 1}, preemptible=True,
+                          providers={'gpu1': {'VGPU': 1}})])
+        group = model.Group.of({'VGPU': 1})
+        waiting = dataclasses.replace(
+            brute_force.waiting({}), shape=model.Shape.of(
+                {'VCPU': 2, 'VGPU': 2}, spread=model.Group.of({'VCPU': 2}),
+                groups=(group, group)))
+        self.assertEqual({'a', 'b'}, {*decide(world, waiting).victims})
 
     @hypothesis.settings(max_examples=300)
     @hypothesis.given(SEEDS)

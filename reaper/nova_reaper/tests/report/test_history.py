@@ -73,7 +73,8 @@ class HistoryTestCase(tests.TestCase):
             {'id': self.end.id, 'at': model.time_text(self.end.at),
              'kind': 'end', 'server': VICTIM, 'name': 'v', 'project_id': 'p1',
              'action': 'delete', 'result': 'delete', 'terminate_at': None,
-             'for': None, 'for_own_project': False, 'cause': None}],
+             'for': None, 'for_own_project': False, 'cause': None,
+             'message': 'A server of another project needs the room.'}],
             answer[:1])
         self.assertEqual(('notice', '2026-11-22T12:00:00Z'),
                          (answer[1]['kind'], answer[1]['terminate_at']))
@@ -85,6 +86,8 @@ class HistoryTestCase(tests.TestCase):
         build, end = self.found(project='p2')
         self.assertEqual(('end', WAITER, True), (
             end['kind'], end['for'], end['for_own_project']))
+        self.assertEqual('Another server needs the room.', end['message'])
+        self.assertIsNone(build['message'])
         self.assertEqual('active', build['result'])
         self.assertNotIn(VICTIM, json.dumps([build, end]))
 

@@ -167,6 +167,12 @@ class ApiTestCase(tests.TestCase):
                       'all_projects=perhaps'):
             answer = self.get(f'/v1/pending?{query}', 400)
             self.assertEqual(400, answer['error']['code'])
+        for path, said in (
+                ('/v1/notices', 'there are all_projects, project_id.'),
+                ('/v1/servers/v2/rehearsal', 'this path has none.')):
+            answer = self.get(f'{path}?x=1', 400, method=(
+                'POST' if path.endswith('rehearsal') else 'GET'))
+            self.assertIn(said, answer['error']['message'])
         self.get('/v1/pending', 405, method='POST')
         self.get('/v1/other', 404)
         self.get('/v1/pending/unknown', 404)

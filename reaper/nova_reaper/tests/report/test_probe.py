@@ -221,7 +221,7 @@ class ProbeTestCase(test_engine.EngineTestCase):
         self.turns()
         self.assertEqual('now', self.probe('disk')['verdict'])
         self.assertEqual('never',
-                         self.probe('disk', image='image')['verdict'])
+                         self.probe('disk', image=fakes.new_id())['verdict'])
 
     def test_an_id_goes_before_a_name(self) -> None:
         self.add_flavor('id-small', 16)
@@ -245,6 +245,7 @@ class ProbeTestCase(test_engine.EngineTestCase):
                      {'flavor': 'small', 'count': 21},
                      {'flavor': 'small', 'count': True},
                      {'flavor': 'small', 'image': None},
+                     {'flavor': 'small', 'image': 'cirros'},
                      {'flavor': 'small', 'zone': 'z' * 256},
                      {'flavor': 'small', 'colour': 'red'}):
             self.post(400, body)
