@@ -59,8 +59,8 @@ def _refusal(current: Attempt, answer: nova.Pending,
     if answer.unavailable:
         raise rest.Unavailable('nova', 'verdict', answer.unavailable, 503)
     if not shapes.are_alike(answer.requests, current.requests):
-        return Outcome(current, Result.CONFLICT, 'It asks for something '
-                       'else than others of its flavor.', apart=True)
+        return Outcome(current, Result.CONFLICT, 'The server asks for '
+                       'something else than others of its flavor.', apart=True)
     refused = {host: name for host in asked if (
         name := answer.hosts.get(host, shapes.SCHEDULER))}
     if current.host not in refused:

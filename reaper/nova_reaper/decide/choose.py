@@ -381,13 +381,13 @@ def _why_nothing_fits(index: index_module.Index, shape: model.Shape) -> str:
         if most < 0:
             return f'No host has {name}.'
         if most < amount:
-            return (f'It asks for {amount} of {name}, and the largest host '
-                    f'has {most}.')
+            return (f'The server asks for {amount} {name}, and the largest '
+                    f'host has {most}.')
     if shape.host is not None:
-        return ('The host that it was created for could not take it, were it '
-                'empty.')
-    return ('No host has all that it asks for at once: resources, traits and '
-            'aggregates.')
+        return ('The host that it was created for could not take it, even if '
+                'the host were empty.')
+    return ('No host has at once all that the server asks for: resources, '
+            'traits and aggregates.')
 
 
 def _why_no_room(index: index_module.Index, shape: model.Shape,
@@ -396,7 +396,7 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
                  ) -> tuple[model.Reason, str]:
     could = f'{int(fits.sum())} of {len(index.rows)} hosts could take it;'
     refused = room & ~eligible
-    others = (', but for one that is kept for a server that waits before it'
+    others = (', except a host that is kept for a server ahead in the queue'
               if kept else '')
     if refused.any():
         filters = index.exclusions.refusals(shape)
@@ -491,7 +491,8 @@ class Planner:
                     else self.decide(waiting, now))
         if decision.victims and not may_end:
             decision = self._nobody_ends(
-                decision, 'As many as may be are ended for others first.')
+                decision, 'Room is made for other servers first, for as many '
+                'as allowed.')
             self.queue.put_off(waiting, decision, self.index, seen, now)
         elif decision.verdict is model.Verdict.WAIT:
             self._wait(waiting, decision, seen, now)
@@ -530,7 +531,8 @@ class Planner:
         if len(decision.victims) <= self._left(now):
             return decision
         return self._nobody_ends(
-            decision, 'More would have to end than may within an hour.',
+            decision, 'More servers would have to end than may end within an '
+            'hour.',
             model.Hindrance.PROTECTED)
 
     def runner_up(self, waiting: model.Waiting, before: model.Decision,

@@ -27,7 +27,7 @@ Reason, Hindrance = model.Reason, model.Hindrance
 
 _WHY = {
     Reason.NO_ROOM: 'No host that could take it has room.',
-    Reason.REFUSED: 'The scheduler refuses it the hosts that have room.',
+    Reason.REFUSED: 'The scheduler refuses the hosts that have room.',
     Reason.NO_SUCH_HOST: 'The host that it was created for is not there.',
     Reason.NOTHING_FITS: 'No host could take it, even if the host were empty.',
     Reason.BUILD_FAILED: 'Its build failed on a host.',

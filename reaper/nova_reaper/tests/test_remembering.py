@@ -326,7 +326,8 @@ class RememberedTestCase(JournalTestCase):
         self.assertEqual('PENDING', self.serve())
         self.assertEqual(['ACTIVE'] * 2, [self.status(one) for one in victims])
         waiting, = self.engine.world.servers
-        self.assertIn('More would have to end than may within an hour.',
+        self.assertIn('More servers would have to end than may end within an '
+                      'hour.',
                       self.detail(waiting))
 
     def test_the_cap_after_three_restarts(self) -> None:
