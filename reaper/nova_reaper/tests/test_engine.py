@@ -807,7 +807,7 @@ class PreemptTestCase(EngineTestCase):
         first = self.nova.add_server('s', 8, 'h1', preemptible=True)
         second = self.nova.add_server('t', 8, 'h2', preemptible=True)
         waiting = self.nova.add_server('w', 8)
-        # The quota of metadata of one is used up.
+        # The quota of metadata of a server is used up.
         self.nova.before += [
             ('metadata', first, lambda: self.nova.error(403))] * 5
         self.turns(80)

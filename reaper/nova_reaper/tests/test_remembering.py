@@ -291,7 +291,7 @@ class KilledTestCase(JournalTestCase):
 
 
 class RememberedTestCase(JournalTestCase):
-    """What the next process, or the one that stood by, has to know."""
+    """What the next process, or the process that stood by, has to know."""
 
     def serve(self, **server: Any) -> str | None:
         waiting = self.nova.add_server('w', 8, **server)
