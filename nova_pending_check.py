@@ -188,7 +188,7 @@ class _Comparison:
         """Note what takes the place of something released.
 
         :param calls: a set of names that a function may use, besides the
-            usual ones, to call the released one
+            usual names, to call the released value
         """
         if isinstance(before, (property, functools.cached_property)):
             self._record.refuse(label, 'is a property: what takes its place '

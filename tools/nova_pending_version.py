@@ -27,7 +27,7 @@ def find():
     config = configparser.ConfigParser()
     config.read(ROOT / 'setup.cfg')
     version = config['metadata']['version']
-    # A repository around a tree that is none itself tells nothing about it.
+    # A repository around a tree without git tells nothing about the tree.
     if not (ROOT / '.git').exists():
         return version + '.dev0'
     try:

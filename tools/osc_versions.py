@@ -8,7 +8,7 @@
 For each version an environment is made, with whatever pip takes for it, and
 removed again. In it the tests of the plugin run twice, once with the client
 installed first and once with the plugin first, and then the plugin is
-uninstalled, and the client must be the stock one.
+uninstalled, and the client must be the stock client.
 """
 
 import argparse
@@ -140,7 +140,7 @@ def _outcome(*command):
 
 
 def _run(*command):
-    # No file of the checkout is imported in place of an installed one.
+    # No file of the checkout is imported in place of an installed file.
     return subprocess.run(
         [str(word) for word in command], check=True, cwd=tempfile.gettempdir(),
         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout

@@ -290,7 +290,7 @@ def main():
         totals['passed'] += suite.count('success', 'xfail')
         totals['failed'] += len(suite.failed() - failed)
         totals['skipped'] += suite.count('skip')
-        print('%s, %s: %d tests in %d s, %d listed ones failed: %d without '
+        print('%s, %s: %d tests in %d s, %d listed tests failed: %d without '
               'the layer too, %d by design' % (
                   suite.name,
                   'native threads' if native_threads() else 'eventlet',

@@ -5,7 +5,7 @@
 The cloud is one that ``python -m tools.cloud up`` has brought up. What fails
 is forced on Cinder, Glance and Nova from outside, mostly by their policy
 files, which they read again when they change, and once nova-compute is killed:
-the services are the released ones. Guests are not real, volumes and what is
+the services are those of the release. Guests are not real, volumes and what is
 written to them are.
 """
 

@@ -29,6 +29,10 @@ _PHRASES = {
     r'\badministrators alone\b': '"only administrators"',
     r'\bfrom 1 on\b': '"1 or more"',
     r'\bAsked for a rebuild of\b': '"Requested rebuild of"',
+    r'\b\w+ ones\b': 'the noun',
+    r'\b(as|by|for|is|of|to) whoever\b': 'the noun',
+    r'\bthe same with (another|other)\b': 'the noun',
+    r'\bwere it\b': '"if the NOUN were"',
 }
 _ALL = re.compile('|'.join(_PHRASES), re.IGNORECASE)
 

@@ -503,7 +503,7 @@ def _count(found, text):
     for family in metrics_parser.text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name == 'nova_reaper_pending' and sample.value:
-                # The table has no shelved ones.
+                # The table has no shelved servers.
                 if sample.labels['state'] == 'pending':
                     found.by_reason[sample.labels['reason']] = int(
                         sample.value)
@@ -587,7 +587,7 @@ def _in_threads(function, things):
 def _ask_reaper(request, path, **query):
     """Return the answer of nova-reaper, None if there is none or it fails.
 
-    Of one that does not answer nothing more is asked for the same page.
+    A page does not ask a nova-reaper again that has not answered.
     """
     if getattr(request, _SILENT, False):
         return None

@@ -47,8 +47,8 @@ def _show_waiting(module, name, servers):
 
 
 def _know_pending(table):
-    # One that waits does so until there is room: no reason to ask for its
-    # row again and again, as for one that is being built.
+    # A server waits until there is room: no reason to ask for its row again
+    # and again, as for a server that is being built.
     column = table.base_columns['status']
     column.status_choices = (*column.status_choices, ('pending', True))
     column.display_choices = (

@@ -124,7 +124,7 @@ class PauseForm(forms.SelfHandlingForm):
 
 
 class RebuildForm(forms.SelfHandlingForm):
-    """Rebuilds a server that waits, with its own flavor or another one."""
+    """Rebuilds a waiting server, with its own flavor or another flavor."""
 
     flavor = forms.ChoiceField(label=_('Flavor'), required=False)
 

@@ -51,7 +51,7 @@ _SENTENCES = (
     _('It waits for its owner to ask: rebuild it at microversion 2.106 or '
       'later, or create such servers with the metadata reaper:wait=true.'),
     _('No host that could take it has room.'),
-    _('The scheduler refuses it the hosts that have room.'),
+    _('The scheduler refuses the hosts that have room.'),
     _('The host that it was created for is not there.'),
     _('No host could take it, even if the host were empty.'),
     _('Its build failed on a host.'),
@@ -64,20 +64,20 @@ _SENTENCES = (
     _('It has waited for too long.'),
     _('Volumes or secrets are made when it is built, so that only its owner '
       'can rebuild it.'),
-    # nova-reaper: the same with numbers, for administrators. What is said of
-    # the hosts has two halves.
+    # nova-reaper: why it waits, with numbers, for administrators. A sentence
+    # about hosts has two halves.
     _('%(could)s of %(hosts)s hosts could take it;'),
     _('none has room.'),
-    _('none has room, but for one that is kept for a server that waits before '
-      'it.'),
+    _('none has room, except a host that is kept for a server ahead in the '
+      'queue.'),
     _('none that is enabled and up has room.'),
-    _('none that is enabled and up has room, but for one that is kept for a '
-      'server that waits before it.'),
+    _('none that is enabled and up has room, except a host that is kept for a '
+      'server ahead in the queue.'),
     _('none has room, and all are disabled or down.'),
     _('all of them are disabled or down.'),
     _('those with room are refused by %(names)s.'),
-    _('those with room are refused by %(names)s, but for one that is kept for '
-      'a server that waits before it.'),
+    _('those with room are refused by %(names)s, except a host that is kept '
+      'for a server ahead in the queue.'),
     _('1 preemptible server on one host would have to go.'),
     _('%(number)s preemptible servers on one host would have to go.'),
     _('Others might do: there were too many sets to try all.'),
@@ -89,8 +89,8 @@ _SENTENCES = (
     _('No preemptible servers on one host would free enough that %(names)s '
       'would accept.'),
     _('Preemptible servers can make room for it.'),
-    _('As many as may be are ended for others first.'),
-    _('More would have to end than may within an hour.'),
+    _('Room is made for other servers first, for as many as allowed.'),
+    _('More servers would have to end than may end within an hour.'),
     _('Nobody is ended for a server that was shelved for another.'),
     _('Nobody is ended for a server that is in ERROR since its build failed.'),
     _('Nobody is ended for a server that asks for what only Placement can '
@@ -100,11 +100,12 @@ _SENTENCES = (
       'other providers, of which Placement knows.'),
     _('There is no host at all.'),
     _('No host has %(name)s.'),
-    _('It asks for %(amount)s of %(name)s, and the largest host has '
+    _('The server asks for %(amount)s %(name)s, and the largest host has '
       '%(most)s.'),
-    _('The host that it was created for could not take it, were it empty.'),
-    _('No host has all that it asks for at once: resources, traits and '
-      'aggregates.'),
+    _('The host that it was created for could not take it, even if the host '
+      'were empty.'),
+    _('No host has at once all that the server asks for: resources, traits '
+      'and aggregates.'),
     # nova-reaper: how the last attempt ended, for administrators.
     _('Nobody is ended for the server until %(time)s: %(number)s of its '
       'kind did not run within the hour after others had been ended for '
@@ -228,7 +229,7 @@ _VALUES = {'names': r'\w+(?:, \w+)*', 'time': '[0-9T:-]+Z'}
 
 def _pattern_of(sentence):
     """Return what finds a sentence, with its values as groups."""
-    # Of an odd number of parts each second is the name of a value.
+    # Each second part of an odd number of parts is the name of a value.
     parts = re.split(r'%\((\w+)\)s', sentence)
     return re.compile(''.join(
         '(?P<%s>%s)' % (part, _VALUES.get(part, r'[\w%-]+')) if number % 2

@@ -31,7 +31,7 @@ REASONS = {
     'deadline': _('Waited for too long'),
     'needs_owner': _('Its owner has to rebuild it'),
     'not_asked': _('Its owner has not asked to wait'),
-    # In the reaper's numbers alone.
+    # Only the numbers of the reaper have it.
     'none': _('Not looked at yet'),
 }
 

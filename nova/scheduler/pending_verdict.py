@@ -245,7 +245,7 @@ class _Verdict:
         return candidates, all(answer[0] is not None for answer in answers)
 
     def _find_large_nodes(self, requests) -> list[str]:
-        """Return the nodes that are not too small, the largest ones first."""
+        """Return the nodes that are not too small, the largest nodes first."""
         def is_large_enough(node: host_refusals.Node) -> bool:
             own = (None, node.uuid)
             return any(

@@ -63,7 +63,7 @@ class HeldRoomTest(base.BasePendingTest):
         server = self.create_waiting_server(flavor=flavor)
         resources = self._hold(server, provider)
         self.assertEqual(provider, self.give_room())
-        # There would be room for this one, were it not held.
+        # There is room for this server, but the room is held.
         self.create_waiting_server(flavor=flavor)
 
         self.rebuild(server['id'])

@@ -2,12 +2,12 @@
 
 """The loop: hints wake it, lists heal it, decisions become attempts.
 
-One thread owns what is known (world.py) and what is under way; it asks
-nobody. Everything that asks Nova or Placement is done by a pool of threads,
-and what those find comes back as a call that the one thread makes.
+A single thread owns what is known (world.py) and what is under way; it asks no
+service. The threads of a pool ask Nova and Placement, and give what they find
+back as a call that the single thread makes.
 
-No turn takes long: decisions, and what long lists have, are taken a part at a
-time, so that hints and steps of attempts come between.
+No turn takes long: a turn makes some decisions and takes a part of a long
+list, so that hints and steps of attempts come between.
 """
 
 import collections
@@ -299,7 +299,7 @@ class Engine:
         """Begin a rehearsal of the end of a server.
 
         :param server: as Nova shows it now
-        :returns: a sentence that says why there is none, None if it has begun
+        :returns: why no rehearsal begins, in a sentence; None if it has begun
         """
         if not self.recovered:
             return 'The reaper does not know all servers yet. Ask again.'
@@ -436,7 +436,7 @@ class Engine:
             return None
         options = reaper_conf.options(self._conf)
         if options.reserve or self.guard.mode is model.Mode.OBSERVE:
-            # For a reservation all hosts have to be known.
+            # A reservation needs to know all hosts.
             return None
         self._ahead_in = self._term
         self._count_builds()
@@ -602,7 +602,7 @@ class Engine:
             self.recovered = True
             self._count_builds()
             self.world.complete()
-            LOG.info('%d servers wait; %d attempts go on.',
+            LOG.info('Waiting servers: %d; attempts that go on: %d.',
                      len(self.world.servers), len(self.attempts.under_way))
         self._close()
 
@@ -648,10 +648,12 @@ class Engine:
             self.metrics.decision.observe(time.perf_counter() - begun)
             waiting, decision = found
             if self.recovered or decision.verdict is not model.Verdict.WAIT:
-                # Before all hosts are known another one may have room.
+                # Before all hosts are known another host may have room.
                 self.world.told.say(
                     waiting, decision, self.world.options.mode,
-                    timeutils.utcnow(True))
+                    timeutils.utcnow(True),
+                    filter(None, map(self.world.index.slots.find,
+                                     decision.victims)))
             if decision.verdict == model.Verdict.WAIT:
                 continue
             if self.attempts.begin(waiting, decision):

@@ -24,7 +24,7 @@ from nova_reaper.decide import choose
 from nova_reaper.queue import queue as queue_module
 from nova_reaper import simulate
 
-# For so many parts of the time the utilisation is told.
+# The number of parts of the time for which the utilisation is told.
 PARTS = 12
 # Most servers that may come, and most hosts that may be added.
 MOST_ARRIVALS = 1_000_000
@@ -36,12 +36,12 @@ _UNTRIED = (model.Hindrance.BACK_OFF, model.Hindrance.NOT_ASKED,
 
 def add_hosts(cloud: simulate.Snapshot, like: str, count: int
               ) -> simulate.Snapshot:
-    """The same cloud with more hosts, which are empty and enabled.
+    """The cloud with more hosts, which are empty and enabled.
 
-    What filters say of each host whatever is on it, they say of the hosts that
-    are like it.
+    If filters refuse a host whatever is on the host, they also refuse the
+    hosts that are like it.
 
-    :param like: the name of the host that they are like
+    :param like: the name of the host that the new hosts are like
     :param count: how many hosts to add
     :raises simulate.BadInput: if there is no such host
     """
@@ -156,9 +156,9 @@ class _Part:
 
 @dataclasses.dataclass(slots=True)
 class _Wait:
-    """That a server waits, or has waited.
+    """A wait of a server, over or not.
 
-    :ivar server: what it is when it runs; it has no host yet
+    :ivar server: the server as it will run, without a host yet
     :ivar seconds: for how long it waited until it found room, None if it has
         not
     """
@@ -183,14 +183,14 @@ class _Course:
         # How much of each provider that shares the servers use.
         self.shared: dict[str, collections.Counter[str]] = (
             collections.defaultdict(collections.Counter))
-        # By host the servers on it, and the filter that refuses each shape.
+        # By host: its servers, and the filter that refuses each shape.
         self.running: dict[str, dict[str, model.Server]] = {
             name: {} for name in self.hosts}
         self.refused: dict[str, dict[model.Shape, str]] = (
             collections.defaultdict(dict))
-        # The hosts whose servers are others than those in the index, in order.
+        # The hosts whose servers differ from those in the index, in order.
         self.changed: dict[str, None] = {}
-        # By server its last wait, and how many seconds it has left to run.
+        # By server: its last wait, and how many seconds it has left to run.
         self.last: dict[str, _Wait] = {}
         self.left: dict[str, float] = {**cloud.run_times}
         self.used: collections.Counter[str] = collections.Counter()
@@ -390,7 +390,7 @@ class _Course:
             shelved=True), server.action, server)
 
     def _read(self) -> None:
-        """Read the hosts that have changed, and wake whom they could help."""
+        """Read hosts that have changed, and wake servers they could help."""
         for name in self.changed:
             servers = list(self.running[name].values())
             host, = simulate.using([self.hosts[name]], servers)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The service: clients and an engine by the configuration, run.
+"""The service makes clients and an engine by the configuration, and runs.
 
-Of several reapers the active one is whoever has a lock of tooz. Two active
-ones do no harm, since Placement and Nova refuse the second of two writers. So
-a backend that does not answer makes the active one stop, and that is all.
+If there are several reapers, the reaper that has a lock of tooz is active. Two
+active reapers do no harm, since Placement and Nova refuse the second of two
+writers. So the active reaper stops if the backend does not answer, and nothing
+else has to be done.
 """
 
 from collections.abc import Callable
@@ -53,7 +54,7 @@ LEAVE = 5.0
 END = 60
 # In the place of a signal's number: the engine's thread has ended by itself.
 ENDED = 0
-# Seconds for the first try to become the active one.
+# Seconds for the first try to become active.
 FIRST = 5.0
 
 
@@ -95,10 +96,10 @@ def build(conf: cfg.ConfigOpts, services: Services,
           meters: health.Metrics, pool: futures.Executor,
           readers: futures.Executor, book: journal.Journal
           ) -> engine_module.Engine:
-    """An engine, ready for its first turn.
+    """Make an engine that is ready for its first turn.
 
-    :param readers: a pool of their own for hosts: a job of the first pool
-        waits for it
+    :param readers: a pool for the reading of hosts alone, because a job of the
+        first pool waits for it
     """
     source = reader.Reader(services.nova, services.placement,
                            services.keystone, readers, conf)
@@ -117,9 +118,9 @@ def build(conf: cfg.ConfigOpts, services: Services,
 
 
 class Coordinator:
-    """Tries to become active, and finds out that it is no more.
+    """Tries to become active, and finds out if it is active no more.
 
-    :ivar active: set while this one is to act
+    :ivar active: set while this reaper is to act
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -134,12 +135,12 @@ class Coordinator:
         self.error: str | None = None
 
     def start(self) -> None:
-        """Begin to try; the first try is waited for, but not for ever.
+        """Begin to try, and wait for the first try, but not for ever.
 
-        Who is the active one at once need not look for what others did.
+        A reaper that is active at once need not look for what others did.
         """
         if not self._conf.backend_url:
-            # There is no other one.
+            # There is no other reaper.
             self.active.set()
             return
         self._thread = threading.Thread(
@@ -160,7 +161,7 @@ class Coordinator:
                 self._turn()
             except Exception as error:
                 # tooz's drivers let errors of their own libraries through,
-                # and a URL with a password may be in the text of one.
+                # and the text of an error may have a URL with a password.
                 self._lost(type(error).__name__)
             self._tried.set()
             self._stop.wait(self._conf.check_interval)
@@ -190,7 +191,7 @@ class Coordinator:
         try:
             return bool(self._lock.is_still_owner())
         except tooz.NotImplemented:
-            # Of etcd: whether its lease has expired is told by the time.
+            # etcd: the time tells whether the lease has expired.
             return bool(self._lock.acquired)
 
     def _lost(self, why: str) -> None:
@@ -280,7 +281,7 @@ class Reaper:
         services = self._connect()
         if services is None:
             return
-        # One that cannot ask the cloud must not have the place.
+        # A reaper that cannot ask the cloud must not be active.
         self._coordinator.start()
         engine = build(self._conf, services, self._metrics, self._pool,
                        self._readers, self._book)
@@ -335,7 +336,7 @@ class Reaper:
                       group.port, error)
 
     def _take_part(self, engine: engine_module.Engine) -> None:
-        """Listen if this is the one that acts, and only then."""
+        """Listen if this is the reaper that acts, and only then."""
         active = self._coordinator.active.is_set()
         engine.guard.active = active
         if active:

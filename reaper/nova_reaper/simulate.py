@@ -303,7 +303,7 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
 
 def using(hosts: Iterable[model.Host], servers: Sequence[model.Server]
           ) -> list[model.Host]:
-    """The same hosts, on which nobody but these servers uses anything."""
+    """The hosts, on which only these servers use anything."""
     hosts, used = list(hosts), _usage(servers)
     shared = _of_shared(hosts, used)
     return [dataclasses.replace(
@@ -446,15 +446,15 @@ def of_shape(shape: model.Shape) -> dict[str, Any]:
 
 
 def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
-    """The same document, with hashes for IDs and names.
+    """The document with hashes in place of IDs and names.
 
-    IDs and names of servers, projects, users, flavors, hosts, providers and
-    aggregates are replaced, each by the same hash wherever it stands. Traits
-    and resource classes stay.
+    A hash replaces each ID and name of a server, project, user, flavor, host,
+    provider or aggregate, the same hash in every place. Traits and resource
+    classes stay.
 
     :param document: of :func:`to_document`
     :param key: a secret without which a hash cannot be guessed; files that
-        were made with the same one have the same hashes
+        were made with the same key have the same hashes
     """
     def other(name: str) -> str:
         if name.startswith(_OTHERS):
@@ -504,7 +504,7 @@ def _written(value: Any) -> Any:
 
 
 def _others(cloud: Snapshot) -> list[model.Server]:
-    """For each host a server with what other servers do not explain."""
+    """A server for each host, with what other servers do not explain."""
     result = []
     explained = _usage(cloud.servers)
     # The first host that a provider shares with stands for all of them.
@@ -548,7 +548,7 @@ def printable(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """In one line of some length, whatever names the document has."""
+    """Make a text short and printable, whatever the document has."""
     return printable(text[:_LONGEST]) + '...' * (len(text) > _LONGEST)
 
 
@@ -791,8 +791,8 @@ def _server(value: Any, path: str) -> tuple[model.Server, int | None]:
     return model.Server(**values), run_time
 
 
-# The arguments of a model.Waiting, those of its shape, which filter refuses
-# which host, and what is to come.
+# The arguments of a model.Waiting and of its shape, which filter refuses which
+# host, and what is to come.
 _Asked = tuple[dict[str, Any], dict[str, Any], dict[str, str], dict[str, Any]]
 
 
@@ -841,7 +841,7 @@ def shape_of(resources: Mapping[str, int], below: Collection[str],
 
 
 def _options(value: Any, path: str) -> model.Options:
-    """The options; those of the service alone decide nothing here."""
+    """Read options; those that only the service uses decide nothing."""
     values = _object(value, path, {
         name: _option(option)
         for option in conf.reaper_opts for name in (

@@ -50,7 +50,7 @@ OWN = frozenset({Cause.SERVER, Cause.HOST})
 class History:
     """What became of a server since the reaper knows of it.
 
-    The fields are those of model.Waiting, but for these.
+    model.Waiting describes the other fields.
 
     :ivar last: the time of the last attempt
     :ivar builds: how many builds have failed on a host

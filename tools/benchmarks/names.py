@@ -10,7 +10,7 @@ PROJECT = '5' * 32
 SPOT = {'VCPU': 1, 'MEMORY_MB': 2048, 'DISK_GB': 20}
 PLAIN = {'VCPU': 2, 'MEMORY_MB': 8192, 'DISK_GB': 80}
 URGENT = {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 40}
-# Of the flavors that wait; each project of each of them is a shape.
+# Flavors that wait; each project of each of these flavors is a shape.
 BATCHES, PROJECTS = 10, 4
 
 

@@ -5,11 +5,11 @@
     .tox/nova/bin/python tools/benchmarks/pending_verdict.py [HOSTS]
 
 A cell's database (SQLite) with so many hosts, 10,000 unless told otherwise;
-host manager, filters and database layer are the released ones, Placement is a
-stand-in that answers at once and counts what it is asked. Printed are, for
-each question, the median of three runs: seconds of this process, those of CPU,
-and requests to Placement. A real scheduling of 1,000 candidates, the most
-that Nova asks Placement for, stands beside them.
+host manager, filters and database layer are those of the release, Placement is
+a stand-in that answers at once and counts what it is asked. The output has the
+median of three runs for each question: seconds of this process, seconds of
+CPU, and requests to Placement. It compares them with a real scheduling of
+1,000 candidates, the most that Nova asks Placement for.
 """
 
 import statistics

@@ -7,8 +7,8 @@
 On a cloud of 10,000 hosts without room and some 100,000 preemptible servers:
 the time of a decision, the memory of the index, the time to refresh a host
 and to find out which of 10,000 waiting servers a changed host could help.
-Then, on the same cloud and on 1,000 small ones, whether brute force finds
-anything better: lower priorities, fewer victims, one that could be left out.
+Then, on the same cloud and on 1,000 small clouds, whether brute force finds
+anything better: lower priorities, fewer victims, a victim that is needless.
 At last the workload of kube-scheduler's scheduler_perf for preemption: 1,000
 full hosts of ten servers of a lower priority each, and 100 servers that need
 all of a host.

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Nova that is none, for tools/benchmarks/reaper_service.py.
+"""A stand-in for Nova, for tools/benchmarks/reaper_service.py.
 
     python -m tools.benchmarks.reaper_nova FILE
 
-It answers what nova-reaper asks of Nova and of Keystone in the form of the
-real ones, from memory, and moves allocations in a real Placement as Nova does.
+It answers what nova-reaper asks Nova and Keystone, in their form and from
+memory, and moves allocations in a real Placement as Nova does.
 For each demand one of its filters refuses another tenth of the hosts, by
 aggregate, capabilities, affinity, NUMA or usage; the last two accept a host
 without servers that are to end. A verdict takes as long as that of
 nova-scheduler (tools/benchmarks/pending_verdict.py).
-What its servers do it tells on a real bus. The paths below /bench are for the
+It tells on a real bus what its servers do. The paths below /bench are for the
 benchmark: which servers are to wait, and when a rebuild of each was asked for.
 """
 

@@ -9,9 +9,9 @@ that answers as they do (reaper_nova.py). 100,000 preemptible servers fill the
 hosts, and 10,000 servers wait. In turn:
 
 start     until the first decision: seconds, requests, memory
-events    so many a second, of which a part frees room for one that waits: from
-          the room being free to the rebuild being asked for
-standby   the active one is killed: until the other decides
+events    so many a second, of which a part frees room for a waiting server:
+          from the room being free to the rebuild being asked for
+standby   the active reaper is killed: until the other decides
 thrash    100 servers wait for which others have to end, while somebody creates
           servers of the same shape all the time
 new       1,000 servers begin to wait, each of a demand of its own and of 200
@@ -209,13 +209,13 @@ class Benchmark:
                                method, path, body)
 
     def stand_by(self):
-        """Start the one that waits for its turn."""
+        """Start the reaper that waits for its turn."""
         reaper = self._reaper('second')
         reaper.wait_for(('nova_reaper_list_seconds_count', 'full'))
         return reaper
 
     def take_over(self, first, second):
-        """Kill the active one."""
+        """Kill the active reaper."""
         before, begun = second.metrics(), time.monotonic()
         decisions = before.get('nova_reaper_decisions_total', 0)
         first.kill()

@@ -131,7 +131,7 @@ class WaitingServersTestCase(base.BrowserTestCase):
 
 
 class ReaperTestCase(base.BrowserTestCase):
-    """A preemptible server, and one that waits for its room."""
+    """A preemptible server, and a server that waits for its room."""
 
     def setUp(self):
         super().setUp()

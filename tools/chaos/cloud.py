@@ -22,7 +22,7 @@ from tools.chaos import judge
 #: Servers of the cloud's own, which may be killed.
 PRIVATE = ('mariadb', 'rabbitmq')
 
-#: What is no service, but fails like one.
+#: These are not a service, but fail like a service.
 CONNECTIONS = 'database-connections'
 
 # For so long, in seconds, the bus keeps what a scheduler is asked for.
@@ -158,7 +158,7 @@ class Cloud(clouds.Cloud):
     def make_victims(self):
         """Fill the hosts with preemptible servers.
 
-        Every other one is shelved when it is ended, the others are deleted.
+        Half of them are shelved when they are ended, the others are deleted.
         """
         number = len(self.settings.hosts) * self.settings.host_vcpus
         kinds = [judge.SHELVED if each % 2 else judge.DELETED

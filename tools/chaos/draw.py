@@ -5,9 +5,9 @@
 import dataclasses
 import random
 
-#: What servers are made with: a port that Neutron makes, one of their owner, a
-#: volume; those that boot from a volume of their owner, or from one that is
-#: made of the image when they are built.
+#: What servers are made with: a port that Neutron makes, a port of their
+#: owner, a volume; a root volume of their owner, or a root volume that is made
+#: of the image when they are built.
 KINDS = ('network', 'port', 'volume', 'root volume', 'image volume')
 
 #: What servers are created with during the storm. nova-api that is killed

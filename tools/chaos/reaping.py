@@ -30,7 +30,7 @@ class FillRound(rounds.Round):
     """The reaper fills free room."""
 
     mode = 'fill'
-    #: How many VCPUs a server that waits needs. A preemptible one has one.
+    #: How many VCPUs a server that waits needs. A preemptible server has 1.
     vcpus = 1
 
     def __init__(self, *args):

@@ -10,7 +10,7 @@ import time
 from tools.chaos import judge
 from tools.crash import watch
 
-# For what a host builds yet on a busy machine.
+# Seconds that a host has to finish builds on a busy machine.
 _SLACK = 240
 
 # A rebuild with nothing dying.
@@ -147,7 +147,7 @@ class Round:
     # Afterwards.
 
     def _after(self):
-        """See that all is as it must be, and build whoever waits."""
+        """See that all is as it must be, and build the servers that wait."""
         self._servers += self._find_created()
         found = self._count(self._settle(self._servers, self._settles))
         become = _outcomes(found)

@@ -28,8 +28,8 @@ _QUEUES = ('conductor', 'q-plugin')
 class Bus:
     """The message bus of one cloud.
 
-    The cloud gets a virtual host of its own where rabbitmqctl may be used.
-    Where not it uses the one that the URL names, if no other cloud does.
+    The cloud gets a virtual host of its own if rabbitmqctl may be used. If not
+    it uses the virtual host that the URL names, unless another cloud does.
 
     :param url: where RabbitMQ answers, as oslo.messaging writes it, with
         what it is to know of TLS: ``?ssl=true&ssl_ca_file=FILE``
@@ -83,7 +83,7 @@ class Bus:
             pass
 
     def create(self):
-        """Make the virtual hosts, or see that we may use the given one.
+        """Make the virtual hosts, or see that we may use the given host.
 
         :raises: CloudError if another cloud uses it
         """
@@ -170,7 +170,7 @@ class Bus:
         for host in self._hosts:
             if self._control('delete_vhost', host):
                 continue
-            # One that is gone already cannot be deleted, and need not be.
+            # A host that is gone cannot be deleted, and need not be.
             if self._control('list_permissions', '-p', host):
                 raise errors.CloudError(
                     'The virtual host %s of RabbitMQ is left over: '

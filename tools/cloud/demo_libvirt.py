@@ -14,7 +14,7 @@ _CREATE = ('%s server create --image %s --flavor %s --nic none '
 class Demo(demo.Demo):
     """The demonstration, and what guests of QEMU say of themselves.
 
-    Their host has room for one, so that the second one waits.
+    Their host has room for a single guest, so that the second server waits.
     """
 
     def _run_steps(self):

@@ -2,10 +2,10 @@
 
 """A host with real guests: QEMU under a libvirtd of the cloud's own.
 
-The libvirtd is one as a user has it for a session of theirs: it needs no
-rights, and knows no directory but those that it is told. libvirtd that runs
-as root would use the directories of the machine's one, so that root starts it
-with the number of another user (user_namespaces(7)).
+The libvirtd is like that of a user's session: it needs no rights, and knows
+only the directories that it is told. A libvirtd that runs as root would use
+the directories of the machine's libvirtd, so root starts it with the number of
+another user (user_namespaces(7)).
 """
 
 import glob

@@ -2,7 +2,7 @@
 
 """A stand-in for the L2 agents of the compute hosts. It touches no switch.
 
-The one thing of the cloud, beside the guests, that is not real: a machine
+Beside the guests only this is not real in the cloud: a machine
 with fake guests has nothing to plug. One process reports the state of an Open
 vSwitch agent for every host, so that Neutron's own mechanism driver binds
 ports there, and reports each bound port as up, so that the port becomes
@@ -45,7 +45,7 @@ _RETRY_SECONDS = 1
 
 
 class Ports:
-    """Takes Neutron's notices of ports, and reports bound ones as up."""
+    """Takes Neutron's notices of ports, and reports bound ports as up."""
 
     target = oslo_messaging.Target(version='1.4')
 

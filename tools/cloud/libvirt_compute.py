@@ -20,8 +20,8 @@ import nova.privsep
 def keep_terminal():
     """Take a terminal of our own.
 
-    Who has none gets the first one that it opens. That would be the console
-    of a guest, at whose end the kernel sends SIGHUP.
+    A process without a terminal gets the first terminal that it opens. That
+    would be the console of a guest, at whose end the kernel sends SIGHUP.
 
     :returns: the numbers of its two files, which are to stay open
     """

@@ -153,14 +153,14 @@ def _add_choices(parser):
     parser.add_argument(
         '--private-servers', action='store_true', help='with a MariaDB and a '
         'RabbitMQ of the cloud\'s own where no URL is given, also if servers '
-        'answer at the usual ones, for the profile services')
+        'answer at the usual URLs, for the profile services')
     parser.add_argument(
         '--port', action='append', type=_port, metavar='API=NUMBER',
-        help='a port that is not to be any free one, for one of %s; may be '
+        help='the port of an API, one of %s, in place of a free port; may be '
         'given several times' % ', '.join(settings.APIS))
     parser.add_argument(
         '--libvirt', action='store_const', const=True,
-        help='with a third host, whose guests are real ones of QEMU under a '
+        help='with a third host, with real guests of QEMU under a '
         'libvirtd of the cloud\'s own, for the profile services')
     parser.add_argument(
         '--pci', choices=('nova', 'placement'),

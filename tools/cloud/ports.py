@@ -26,8 +26,8 @@ class Ports:
     """Ports that stay bound until the service that is to listen is started.
 
     :param names: what the ports are for
-    :param given: the numbers of those that are not to be any free ones
-    :raises: BadArgument if a given one is taken
+    :param given: numbers, by name, in place of any free ports
+    :raises: BadArgument if a given port is taken
     """
 
     def __init__(self, names, given=None):

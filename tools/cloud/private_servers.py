@@ -2,7 +2,7 @@
 
 """A MariaDB and a RabbitMQ of a cloud's own, below its state directory.
 
-They are started where no URL names other ones, run as the user of the tool,
+They are started if no URL names other servers, run as the user of the tool,
 listen on ports of their own and end with the cloud.
 """
 

@@ -121,14 +121,14 @@ class Process:
 
     @property
     def alive(self):
-        """Whether it still runs, and is not another one of that number."""
+        """Whether it still runs; another process may have its number."""
         return (self.started is not None and
                 start_time(self.pid) == self.started)
 
     def wait(self):
         """Wait for its end and return its exit code.
 
-        :returns: None for one that is no child of ours
+        :returns: None for a process that is not our child
         """
         if self._popen:
             return self._popen.wait()
@@ -368,7 +368,7 @@ class Processes:
             return
         process = Process(name, pid, started, self._logs / (name + '.log'),
                           owns=self.owns)
-        # The workers of one that has ended may live, in its session.
+        # Workers of a process that has ended may live, in its session.
         if not process.alive or self.owns(pid):
             self._running[name] = process
 

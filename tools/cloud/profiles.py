@@ -7,7 +7,7 @@ import importlib
 from tools.cloud import errors
 from tools.cloud import record
 
-# Imported when asked for: one profile needs no library of another one.
+# Imported when asked for: a profile needs no library of another profile.
 _MODULES = {
     'embedded': 'tools.cloud.embedded.stack',
     'services': 'tools.cloud.stack',

@@ -46,7 +46,7 @@ def notifications(cloud):
             'notification_format': 'versioned',
             'notify_on_state_change': 'vm_state',
             'versioned_notifications_topics': [TOPIC]},
-        # Cells may have a bus of their own, and the reaper listens on one.
+        # Cells may have a bus of their own, and the reaper listens on one bus.
         'oslo_messaging_notifications': {
             'driver': 'messagingv2', 'transport_url': cloud.bus.url}}
 

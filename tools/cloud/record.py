@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What one process of the tool leaves for the next one to find.
+"""What a process of the tool leaves for the next process to find.
 
-Everything is written before it becomes true: whoever was killed in the
+Everything is written before it becomes true: a process that is killed in the
 middle has noted at least what there is to clean up.
 """
 
@@ -47,7 +47,7 @@ class Record:
     def write(self, facts):
         """Put facts in place of those that are there.
 
-        A reader finds the old ones or the new ones, also on a full disk.
+        A reader finds the old facts or the new facts, also on a full disk.
         """
         new = self._path.with_suffix('.json.new')
         try:

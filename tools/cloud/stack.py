@@ -54,7 +54,7 @@ class Stack:
     :param state: the state directory, which must not be there or be empty; a
         temporary one if not given
     :param keep: whether the state directory stays after ``down()``
-    :param given_ports: the ports that are not to be any free ones, by API
+    :param given_ports: numbers, by API, in place of any free ports
     :param name: the name of a cloud that is there
     :param choices: of what settings.Settings has, what the user chose
     :raises: BadArgument for a URL that is none

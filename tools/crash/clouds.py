@@ -237,7 +237,7 @@ class Cloud:
     def show(self, server):
         """Return a server, None if there is none."""
         def answer():
-            # One that says that nova-api failed says nothing of the server.
+            # An answer that nova-api failed says nothing of the server.
             answer = self.nova('GET', '/servers/' + server, fails=True)
             return answer.status_code < 500 and [answer]
 
@@ -291,7 +291,7 @@ class Cloud:
         faults.arm(self.faults, where, how, count)
 
     def disarm(self):
-        """Forget all faults, and let go who is held by one."""
+        """Forget all faults, and let processes go that a fault holds."""
         faults.disarm(self.faults)
 
     def wait_reached(self, where):
@@ -381,8 +381,8 @@ class Cloud:
     def builds(self, server):
         """Return how often a host has built a server.
 
-        One that was killed as soon as it had saved the server told of the
-        guest alone.
+        A host that was killed as soon as it had saved the server told only of
+        the guest.
         """
         mark = '[instance: %s] Took' % server
         told = [line for host in self.settings.hosts

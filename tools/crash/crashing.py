@@ -100,7 +100,7 @@ class Stack(stack.Stack):
                         self.restart(name, lambda *_: None, waits=False)
 
     def find(self, service):
-        # One that did not come up again is to be started all the same.
+        # A service that did not come up again is to be started, too.
         return None if service in self.names else super().find(service)
 
     def kill(self, name):

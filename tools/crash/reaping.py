@@ -99,7 +99,7 @@ class ReaperTestCase(base.CrashTestCase):
             'status': 'gone'})['status'] in ('gone', 'SHELVED_OFFLOADED')]
 
     def one_is_ended(self, victims):
-        """One was ended for the one that landed, and nobody else."""
+        """A single server was ended, for the server that landed."""
         ended = self.ended(victims)
         self.assertEqual(1, len(ended), ended)
         for server in set(victims) - set(ended):
@@ -127,7 +127,7 @@ class ReaperTestCase(base.CrashTestCase):
             if found['allocations']:
                 self.assertEqual(self.cloud.owner.get_project_id(),
                                  found['project_id'])
-                # Nova names none but for one that was a hold.
+                # Nova names no type, except of a consumer that was a hold.
                 self.assertIn(found['consumer_type'],
                               ('INSTANCE', 'unknown'))
 

@@ -19,9 +19,9 @@ _RETURN = 'nova.conductor.tasks.return_to_cell0:'
 class CrashTableTestCase(base.CrashTestCase):
     """Each test is a row of the crash table, with two servers.
 
-    The rebuild of both fails at the same point. One is then deleted while
-    what the fault left still stands; the other one must come back by itself,
-    and be built once when its owner asks again.
+    The rebuild of both fails at the same point. One server is then deleted
+    while what the fault left still stands; the other server must come back by
+    itself, and be built once when its owner asks again.
     """
 
     def row(self, where, how='kill', status='BUILD', room=True,

@@ -15,8 +15,8 @@ class Watch(contextlib.AbstractContextManager):
 
     Each must be shown, and be once in the list, until ``may_go()``. A list is
     made of several databases, one after the other: it can miss a server that
-    leaves cell0 meanwhile, and the next one must have it. Whoever asks while
-    nova-api dies gets no answer, which is none that is wrong.
+    leaves cell0 meanwhile, and the next list must have it. A request while
+    nova-api dies gets no answer, and so no wrong answer.
 
     :param cloud: the clouds.Cloud
     :param servers: the IDs of the servers

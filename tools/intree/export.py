@@ -48,7 +48,7 @@ class ExportError(Exception):
 
 
 class Git:
-    """A repository, without the settings of whoever runs the command."""
+    """A repository, without the settings of the user of the command."""
 
     def __init__(self, path):
         self.path = path

@@ -453,7 +453,8 @@ class _Edit:
     def _without_later(self, member, schemas_alone=False):
         """Return a member without the decorators that come later.
 
-        Where a later schema has given the one before it an end, that has none.
+        If a later schema has given the schema before it an end, the end is
+        left out, too.
         """
         if not isinstance(member, cst.FunctionDef):
             return member
@@ -802,7 +803,7 @@ class _Edit:
 
     @staticmethod
     def _decorators(theirs, ours, endings):
-        """Put our decorators among the released ones of a method."""
+        """Put our decorators among the released decorators of a method."""
         made = list(theirs)
         for name, version in endings.items():
             if name not in map(syntax.called, ours):

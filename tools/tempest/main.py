@@ -49,7 +49,7 @@ ended it
 
 
 # What Tempest tests, and is not there unless it is asked for: routers, and
-# the filters for hints that are not among the scheduler's usual ones.
+# the filters for hints that are not among the scheduler's usual filters.
 _MORE = {
     'neutron/neutron.conf': {'DEFAULT': {'service_plugins': 'router'}},
     'nova/nova.conf': {'filter_scheduler': {

@@ -154,11 +154,11 @@ class SentencesTestCase(unittest.TestCase):
                  '12 von 1000 Hosts könnten ihn aufnehmen; die mit Platz '
                  'lehnt ComputeFilter, NUMATopologyFilter ab. 3 verdrängbare '
                  'Server auf einem Host müssten weichen.'),
-                ('1 of 2 hosts could take it; none has room, but for one that '
-                 'is kept for a server that waits before it.',
+                ('1 of 2 hosts could take it; none has room, except a host '
+                 'that is kept for a server ahead in the queue.',
                  '1 von 2 Hosts könnten ihn aufnehmen; keiner hat Platz außer '
-                 'einem, der für einen Server reserviert ist, der vor ihm '
-                 'wartet.'),
+                 'einem Host, der für einen Server weiter vorn in der Reihe '
+                 'reserviert ist.'),
                 ('its database cannot be used (OSError); 3 records wait, 0 '
                  'are lost; ends and builds of before the start are not known',
                  'seine Datenbank kann nicht benutzt werden (OSError); 3 '

@@ -269,7 +269,7 @@ def _give_up(context, cell_uuid: str, servers: dict[str, _NotBegun],
     """Set a server to ERROR, if no host has begun to build it.
 
     The record of a server that was deleted, or is in another cell, is deleted:
-    its conductor created the record too late for whoever moved the server.
+    its conductor created the record after another process moved the server.
 
     :param servers: what _not_begun() has returned for the cell
     """

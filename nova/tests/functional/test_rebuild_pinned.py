@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The rebuild in cell0 while nova-api takes the conductors for older ones."""
+"""The rebuild in cell0 while nova-api takes the conductors to be older."""
 
 from unittest import mock
 

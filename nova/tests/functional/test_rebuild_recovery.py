@@ -49,7 +49,7 @@ BUILD = (
     (objects.BuildRequest, 'convert_to_mapping', False),
 )
 
-#: Steps of whoever returns the server to cell0.
+#: Steps of the process that returns the server to cell0.
 RETURN = (
     (allocations, 'delete', False),
     (allocations, 'delete', True),

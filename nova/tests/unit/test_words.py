@@ -21,7 +21,15 @@ class WordsTestCase(test.NoDBTestCase):
             [advice for _line, _words, advice in words.find(
                 'The owner of whom Nova says: this is no JSON.')])
 
+    def test_pronouns_and_inversions(self):
+        self.assertEqual(
+            ['released ones', 'of whoever', 'The same with another',
+             'were it'],
+            [found for _line, found, _advice in words.find(
+                'Use the released ones. The work of whoever asks. '
+                'The same with another token. A host, were it empty.')])
+
     def test_plain_sentences_pass(self):
         self.assertEqual([], words.find(
             'The answer is not JSON. Only administrators see the host that '
-            'Nova chose.'))
+            'Nova chose. mask = np.ones(3)'))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Tests of the commands that stand in for stock ones."""
+"""Tests of the commands that stand in for stock commands."""
 
 from importlib import metadata
 
@@ -12,7 +12,7 @@ from osc_pending.v1 import server
 
 
 class StandInsTestCase(base.TestCase):
-    """That they are found, and have all that the stock ones have."""
+    """The client finds the commands; they have all that stock has."""
 
     def test_last_group(self):
         # The client reads this group after all others (shell._load_commands).
@@ -242,7 +242,7 @@ class CreateTestCase(base.TestCase):
         self.assertIn('Error creating server', err)
 
     def test_methods_are_back(self):
-        # The next command of an interactive client has the stock ones.
+        # The next command of an interactive client has the stock methods.
         cloud = self.use_cloud()
         cloud.after_build = lambda server: server.update(status='PENDING')
         self._create('--wait', code=3)

@@ -506,7 +506,7 @@ def _describe(server, reason, answer):
                 return each[key]
         return default
 
-    # The reaper may not have heard of the last ones yet.
+    # The reaper may not have heard of the last attempts yet.
     nova_first = (reason, answer)
 
     row = {
@@ -516,7 +516,7 @@ def _describe(server, reason, answer):
         'flavor': (server.flavor or {}).get('original_name'),
         'since': first('since', server.created_at),
         'attempts': first('attempts', None, nova_first),
-        # Of an attempt that finds no host the fault is all that is left.
+        # An attempt that finds no host leaves only the fault.
         'last_attempt': first('last_attempt', fault.get('created'),
                               nova_first),
         'reason': first('reason'),

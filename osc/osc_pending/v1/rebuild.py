@@ -13,11 +13,11 @@ from osc_pending import errors
 from osc_pending.i18n import _
 from osc_pending import microversions
 
-# As the client's own commands wait.
+# The client's own commands wait for so many seconds, too.
 _INTERVAL = 5
 
-# In none of these is known how it ends: a server is in UNKNOWN (2.69) while
-# its cell does not answer.
+# The rebuild has no result yet in these states: a server is in UNKNOWN (2.69)
+# while its cell does not answer.
 _UNDECIDED = ('PENDING', 'BUILD', 'REBUILD', 'UNKNOWN')
 
 

@@ -3,8 +3,7 @@
 """Stock commands of servers, with what they lack for PENDING.
 
 Each is the stock class with all its options. A request that has nothing to do
-with a server that waits is the stock one, at the microversion of the stock
-one.
+with a server that waits is the stock request, at the stock microversion.
 """
 
 import contextlib
@@ -88,7 +87,7 @@ def _count_waiting(compute, all_projects, in_error):
                 details=False, status='PENDING', all_projects=all_projects)
             }.intersection(in_error))
     except sdk_exceptions.HttpException:
-        # The list is the stock one, and is shown without this.
+        # The stock list is shown without this.
         return 0
 
 
@@ -134,7 +133,7 @@ class CreateServer(_EndsOnPending, stock.CreateServer):
         compute = self.app.client_manager.compute
         if microversions.given(compute) or not _shows_pending(compute):
             return super().take_action(parsed_args)
-        # By a microversion that knows PENDING an owner asks to wait.
+        # A microversion that knows PENDING asks to wait.
         with microversions.used(compute, microversions.highest(compute)):
             return super().take_action(parsed_args)
 
@@ -190,10 +189,11 @@ def _raise_if_pending(compute, get_server, server):
 
 @contextlib.contextmanager
 def _as_failed(manager, server, keep_image):
-    """Let the stock command rebuild one that was never built.
+    """Let the stock command rebuild a server that was never built.
 
-    It refuses what is not in ACTIVE, SHUTOFF or ERROR, and asks for the image
-    of what boots from a volume. Nova knows the image of those by itself.
+    The stock command refuses a server that is not in ACTIVE, SHUTOFF or ERROR,
+    and asks for the image of a server that boots from a volume. Nova knows
+    that image by itself.
 
     :param manager: the ClientManager
     :param server: the server as the microversion of the rebuild shows it
@@ -211,7 +211,7 @@ def _as_failed(manager, server, keep_image):
 
 
 def _found(compute, server):
-    """Let a server be the one that is found, until the end of a with block."""
+    """Have find_server() return a server, until the end of a with block."""
     return _replaced(compute, find_server=lambda *args, **kwargs: server)
 
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The attempts that are under way: begun, gone on with, ended.
+"""Attempts begins attempts, goes on with them, and ends them.
 
-The one thread of the engine owns the attempts. Each step is a job in the pool,
-and the engine's thread takes the result of the job: the attempt as it stands
-then, or its outcome. Attempts are not kept beyond the process: what a restart
-needs is in Nova and Placement, where recovery.py reads it.
+The thread of the engine owns the attempts. Each step is a job in the pool, and
+the thread takes the result of the job: the attempt as it stands then, or its
+outcome. No attempt outlives the process: Nova and Placement have what a
+restart needs, and recovery.py reads it there.
 
-First come the steps, an attempt and an outcome; then Attempts, in the order of
-an attempt's life.
+The module defines the steps, an attempt and an outcome, and then Attempts, in
+the order of an attempt's life.
 """
 
 import collections
@@ -49,20 +49,21 @@ from nova_reaper import world
 LOG = log.getLogger(__name__)
 # The name of a job that gives a server up begins so; the server's ID follows.
 GIVE_UP = 'give up '
-# For so long /v1/pending/ID answers for a server that was given up.
+# How long /v1/pending/ID answers for a server that was given up.
 REMEMBERED = datetime.timedelta(hours=1)
-# So many servers whose run time is over have notice, or end, at a time, and so
-# many rehearse; what is left out is looked at again after so many seconds.
+# The most servers whose run time is over that have notice, or end, at a time,
+# and the most that rehearse; the reaper looks at the others again after LOOK
+# seconds.
 AT_ONCE = 50
 LOOK = 1.0
-# So many seconds sooner than it has to be the notice is given, so that it runs
-# out with the run time.
+# The reaper gives the notice so many seconds before it has to, so that the
+# notice runs out with the run time.
 EARLY = 5.0
 # A server has one rehearsal in so many seconds.
 REHEARSED = 3600.0
-# Seconds until a step is done again whose request got no answer.
+# Seconds until a step is repeated after a request without an answer.
 AGAIN = 5.0
-# At so many servers one turn looks whether they have waited for too long.
+# How many servers a turn checks for having waited too long.
 LOOKS = 500
 # Seconds until the reaper tries again to give a server up.
 GIVE_UP_AGAIN = 60.0
@@ -485,7 +486,7 @@ class Attempts:
             now + datetime.timedelta(
                 seconds=self._conf.grace_period + EARLY)))
         hypervisors = self._reader.hypervisors
-        # Of attempts that a sweep has found nothing is planned.
+        # Attempts that a sweep has found have no plan.
         busy = {victim.id for current in self.under_way.values()
                 for victim in current.victims} if due else ()
         for server in self._world.planner.take_ends(
@@ -505,7 +506,7 @@ class Attempts:
         """Begin a rehearsal of the end of a server.
 
         :param server: as Nova shows it now
-        :returns: a sentence that says why there is none, None if it has begun
+        :returns: why no rehearsal begins, in a sentence; None if it has begun
         """
         hypervisor = self._reader.hypervisors.get(server.host)
         now = time.monotonic()

@@ -27,8 +27,8 @@ from nova_reaper.report.store import LEFT
 from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
-# Seconds after which a task that Nova failed over counts as one of which the
-# host was never told.
+# Seconds after which the reaper takes it that Nova has failed before it told
+# the host of a task.
 PATIENCE = 10.0
 
 
@@ -249,8 +249,8 @@ class Victims:
             self._metrics.notices_given.labels('kept').inc()
             return self._gone(victim, current)
         if shapes.is_leaving(server, victim.action):
-            # A request whose answer was lost, or a reaper before this one, has
-            # begun the end.
+            # A request whose answer was lost, or an earlier reaper, has begun
+            # the end.
             victim = dataclasses.replace(victim, stage=Stage.ENDING)
         before = victim
         try:
@@ -333,7 +333,7 @@ class Victims:
              ) -> None:
         """Ask Nova to delete or shelve a victim.
 
-        :param returns: whether a shelved one is to come back
+        :param returns: whether a shelved server is to come back
         """
         if victim.action == model.Action.DELETE:
             self._nova.force_delete(victim.id)

@@ -64,7 +64,7 @@ def room(provider: placement.Provider, held: Mapping[str, int]
 def part(request: Iterable[tuple[str, int]],
          inventory: Mapping[str, model.Inventory], left: Mapping[str, int]
          ) -> dict[str, int]:
-    """As much of a request as may be allocated on a host.
+    """The part of a request that may be allocated on a host.
 
     :param left: the amounts that may be allocated altogether
     """
@@ -141,8 +141,8 @@ class Holds:
              ) -> placement.Consumer | None:
         """The hold of a server, None if it has none.
 
-        :param provider: the one on which the hold has to be: a hold elsewhere
-            is that of another reaper. None for any provider
+        :param provider: the provider that has to have the hold: a hold on
+            another provider belongs to another reaper. None for any provider
         """
         consumer = self._placement.consumer(server)
         return consumer if self.is_one(consumer) and (

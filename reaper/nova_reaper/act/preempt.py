@@ -59,8 +59,8 @@ def _refusal(current: Attempt, answer: nova.Pending,
     if answer.unavailable:
         raise rest.Unavailable('nova', 'verdict', answer.unavailable, 503)
     if not shapes.are_alike(answer.requests, current.requests):
-        return Outcome(current, Result.CONFLICT, 'It asks for something '
-                       'else than others of its flavor.', apart=True)
+        return Outcome(current, Result.CONFLICT, 'The server asks for '
+                       'something else than others of its flavor.', apart=True)
     refused = {host: name for host in asked if (
         name := answer.hosts.get(host, shapes.SCHEDULER))}
     if current.host not in refused:
@@ -93,7 +93,7 @@ class Preempt:
         self._allowed = allowed
 
     def _check_victims(self, current: Attempt) -> Attempt | Outcome:
-        """Read the host and the victims again, and leave out needless ones."""
+        """Read the host and the victims again, and drop needless victims."""
         tree = self._tree(current)
         request = _request(current, tree)
         if request is None:
@@ -425,7 +425,7 @@ class Preempt:
                           None) if why else None
 
     def _not_begun(self, current: Attempt) -> Outcome | None:
-        """As _needless(), while Nova has not been asked to end all victims.
+        """Do as _needless() until Nova was asked to end all victims.
 
         Room elsewhere undoes nothing any more once the first end has begun.
         """
@@ -486,7 +486,7 @@ class Preempt:
             found out
         """
         if current.waiting.failed:
-            # Of a server in ERROR Nova gives no verdict.
+            # Nova gives no verdict on a server in ERROR.
             return None
         victims = _ids(current.left)
         others = current.others if current.step == Step.CHECK else ()

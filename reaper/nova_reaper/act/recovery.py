@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Finds in Nova and Placement what was begun; goes on with it or undoes it.
+"""The sweep finds unfinished attempts, and goes on with them or undoes them.
 
-After a start that is all of what a reaper left behind that died at any point;
-later it is what nobody works with: the sweep. There is no other record.
+After a start the sweep finds everything that a reaper has left behind,
+wherever that reaper died. Later it finds the attempts that no reaper works
+with. Nova and Placement are the only record of them.
 
 ====================================  ======================================
 what stands                           what follows
 ====================================  ======================================
 notice, allocation there              the notice is withdrawn, it is planned
                                       again; in the mode "preempt" when it
-                                      has run out: who gave it may be alive
+                                      has run out: the reaper that gave the
+                                      notice may be alive
 notice for the server itself, which   the end goes on, in the mode "preempt"
 has run for as long as it may
 notice, no allocation, hold there     the end goes on, then the rebuild
@@ -18,10 +20,10 @@ notice, no allocation, room claimed   the end goes on: a build has the room
 notice, no allocation, no hold        the allocation is written again
 hold, no notice, and a preemptible    the allocation is written again, and
 server on its host without one        the hold given free
-hold of one that waits, whole         the rebuild
-hold of one that waits, a part        given free
-hold of one that does not wait        given free
-hold of one that is gone              given free
+whole hold of a server that waits     the rebuild
+part of a hold, server waits          given free
+hold, server does not wait            given free
+hold, server is gone                  given free
 ====================================  ======================================
 """
 
@@ -59,7 +61,7 @@ LOG = log.getLogger(__name__)
 NOBODY = 'nobody waits for its room any more'
 # A reaper that is alive has swapped so many seconds after a notice ran out.
 LATE = 30.0
-# The keys of a notice; one is left where its withdrawal was interrupted.
+# The keys of a notice; an interrupted withdrawal leaves one of the keys.
 MARKS = frozenset({shapes.TERMINATE_AT, shapes.FOR})
 # Seconds between two looks at a guest that shuts down.
 SOON = 5.0
@@ -132,7 +134,7 @@ class Recovery:
             marked[item.metadata[shapes.FOR]].append(item)
         held, in_error = self._find_held(set(consumers), set(pending),
                                          set(busy), set(marked), age)
-        # One that is busy at the moment is not younger for it.
+        # A server that is busy at the moment keeps its age.
         now, begun = time.monotonic(), held | marked.keys()
         self._seen = {
             server: self._seen.get(server, now)
@@ -163,13 +165,13 @@ class Recovery:
     def _find_held(self, consumers: set[str], pending: set[str],
                    busy: set[str], marked: set[str], age: float
                    ) -> tuple[set[str], set[str]]:
-        """IDs of those who have a hold, but for the busy ones.
+        """Find the servers that have a hold and are not busy.
 
-        :param marked: IDs of those for whom others have been given notice
-        :returns: those whose hold another reaper may work with, and those in
-            ERROR, whose hold is of no use
+        :param marked: IDs of servers for which others have been given notice
+        :returns: IDs of servers whose hold another reaper may work with, and
+            of servers in ERROR, whose hold is of no use
         """
-        # What Placement says of a host does not tell holds from others.
+        # Placement does not tell holds of a host from other consumers.
         candidates = consumers & (pending | self._seen.keys())
         held = {server for server in candidates - busy
                 if self._holds.find(server)}
@@ -215,15 +217,16 @@ class Recovery:
                     yield server.id
 
     def _unknown(self, consumers: set[str]) -> Iterator[str]:
-        """IDs of consumers that are no server of Nova's, some at a time.
+        """Yield IDs of consumers that are not servers of Nova, some at a time.
 
-        Nova takes what is allocated to a server away with the server. A hold
-        that is written a moment later would stay for ever: none of Nova's
-        lists leads to it, and Placement has none of its consumers by their
-        type. So a part of the cloud is looked at each time.
+        Nova deletes the allocations of a server with the server. A hold that
+        is written a moment later would stay for ever: no list of Nova leads to
+        the hold, and Placement lists no consumers by their type. So each sweep
+        looks at a part of the cloud.
 
-        It costs Nova a list of all servers, without details. What is left
-        then, migrations most of all, Placement is asked for one by one.
+        This costs Nova a list of all servers, without details. The reaper then
+        asks Placement for each consumer that is left, which mostly are
+        migrations.
         """
         suspects = sorted(consumers.difference(self._nova.ids()))
         begin = bisect.bisect_right(suspects, self._last)
@@ -272,7 +275,7 @@ class Recovery:
     def _run_out(self, server: nova.NovaServer) -> Attempt | None:
         """The end of a server whose run time is over when its notice is.
 
-        Owners write metadata: no notice counts for longer than a new one.
+        Owners write metadata: no notice counts for longer than a new notice.
         """
         ends_at, now = self._reader.ends_at(server), timeutils.utcnow(True)
         until = min(_until(server) or now, now + datetime.timedelta(
@@ -297,7 +300,7 @@ class Recovery:
             server = self.find(known.id)
             if server is None or not server.host or (
                     server.status in shapes.OFF_HOST):
-                # On no host it has no allocation, and nobody has taken it.
+                # A server on no host has no allocation that was taken.
                 continue
             if not self._placement.consumer(server.id).amounts:
                 taken.append(server)
@@ -367,7 +370,7 @@ class Recovery:
                       mode: model.Mode) -> Attempt | None:
         there = [item for item in taken
                  if self._provider(item) in consumer.amounts]
-        # It has gone elsewhere since, and left them where they are.
+        # The waiting server has gone elsewhere since, without them.
         left = [item for item in taken if item not in there and
                 self._provider(item)]
         if left:
@@ -384,10 +387,10 @@ class Recovery:
         return None
 
     def _without_room(self, held: placement.Consumer) -> list[nova.NovaServer]:
-        """Preemptible servers on the host of a hold without an allocation.
+        """Find preemptible servers on the host of a hold, without allocation.
 
         Their owners delete notices, and so does another reaper that chose the
-        same ones.
+        same servers.
         """
         found: list[nova.NovaServer] = []
         hosts = self._hosts_of(held)
@@ -432,7 +435,7 @@ class Recovery:
     def _victims(self, servers: Iterable[nova.NovaServer],
                  held: placement.Consumer | None = None
                  ) -> tuple[Victim, ...]:
-        """Victims under notice; what they had their flavors alone tell.
+        """Victims under notice; only their flavors tell what they had.
 
         :param held: what the server has for which the victims are to end
         """
@@ -445,7 +448,7 @@ class Recovery:
         stage, provider = Stage.NOTICED, self._provider(server)
         how = self._reader.action(server)
         if shapes.is_leaving(server, how):
-            # The reaper before this one has asked for the end.
+            # An earlier reaper has asked for the end.
             stage = Stage.ENDING
         elif server.status == 'SHUTOFF':
             actions = self._nova.actions(server.id)
@@ -482,7 +485,7 @@ class Recovery:
         return {names[uuid] for uuid in consumer.amounts if uuid in names}
 
     def _unmark(self, busy: Collection[str]) -> None:
-        """Whom its owner has unshelved is not brought back another time."""
+        """Delete the marks of servers that their owners have unshelved."""
         for known in self._reader.known():
             if known.id in busy or not shapes.is_back(known):
                 continue

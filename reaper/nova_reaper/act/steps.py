@@ -28,9 +28,9 @@ from nova_reaper.report import store
 from nova_reaper import world
 
 LOG = log.getLogger(__name__)
-# Seconds between two looks at a server that a host builds, the first ones
-# shorter. Notifications come before as a rule, and thousands of servers may be
-# built at a time.
+# Seconds between two looks at a server that a host builds, shorter at first.
+# Notifications mostly come before, and thousands of servers may be built at a
+# time.
 WATCH = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 # Seconds in which a check has to be answered, a hold written and a rebuild
 # accepted. After them an attempt that has ended no victim gives up.
@@ -337,6 +337,6 @@ STEPS: dict[Step, Callable[[Actor, Attempt], Attempt | Outcome]] = {
     Step.REBUILD: Actor._rebuild, Step.WATCH: Actor._watch,
 }
 _ALONE = STEPS | {Step.NOTICE: Actor._alone, Step.GRACE: Actor._alone}
-# By the cause of the notices that an attempt gives.
+# The steps by the cause of the notices that an attempt gives.
 STEPS_OF = {model.Cause.ROOM: STEPS, model.Cause.RUN_TIME: _ALONE,
             model.Cause.REHEARSAL: _ALONE | {Step.END: Actor._rehearse}}

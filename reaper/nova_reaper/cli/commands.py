@@ -137,7 +137,7 @@ def _connect(conf: cfg.ConfigOpts, meters: health.Metrics
     except (rest.RequestFailed, exceptions.ClientException):
         raise
     except Exception as error:
-        # For a wrong option or file libraries raise errors of any class.
+        # Libraries raise errors of any class for a wrong option or file.
         raise ValueError(str(error) or type(error).__name__) from error
 
 
@@ -150,8 +150,9 @@ def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     services = _connect(conf, meters)
     if options.do:
         return _once_done(conf, services, meters, options.timeout)
-    main_module.show(simulate.simulate(take_snapshot(conf, services)),
-                     options.json)
+    cloud = take_snapshot(conf, services)
+    main_module.show(simulate.simulate(cloud), options.json,
+                     main_module.names_of(cloud))
     return 0
 
 
@@ -308,7 +309,7 @@ def _table(found: Sequence[store.Record]) -> prettytable.PrettyTable:
 
 
 def _why(item: store.Record) -> str:
-    """In a few words how what the record tells came about."""
+    """Say in a few words how the deed of a record came about."""
     decision = item.detail.get('decision') or {}
     said = [str(item.detail.get('why') or decision.get('detail') or '')]
     if other := item.detail.get('runner_up'):

@@ -3,6 +3,7 @@
 """The command line of nova-reaper."""
 
 import argparse
+from collections.abc import Mapping
 import datetime
 from importlib import metadata
 import io
@@ -111,7 +112,7 @@ def _simulate(options: argparse.Namespace) -> int:
                      f'{error.strerror}')
     if sys.stdout is None:
         return _tell('nova-reaper simulate: there is no standard output')
-    _print(report, options.json)
+    _print(report, options.json, names_of(cloud))
     return 0
 
 
@@ -154,13 +155,29 @@ def _give_up(output: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
-def show(decisions: list[model.Decision], as_json: bool) -> None:
-    """Print decisions, as JSON or as a table."""
-    _print({'decisions': decisions}, as_json)
+def names_of(cloud: simulate.Snapshot) -> dict[str, str]:
+    """The names of servers by their IDs, of servers that have a name."""
+    servers: tuple[model.Waiting | model.Server, ...] = (
+        *cloud.waiting, *cloud.servers)
+    return {server.id: server.name for server in servers if server.name}
 
 
-def _print(report: dict[str, Any], as_json: bool) -> None:
+def show(decisions: list[model.Decision], as_json: bool,
+         names: Mapping[str, str]) -> None:
+    """Print decisions, as JSON or as a table.
+
+    :param names: the names of servers by their IDs, for the table
+    """
+    _print({'decisions': decisions}, as_json, names)
+
+
+def _print(report: dict[str, Any], as_json: bool,
+           names: Mapping[str, str]) -> None:
     """Print decisions, or what planning.run() says; JSON or tables."""
+    def named(server: str) -> str:
+        name = names.get(server)
+        return f'{server} ({name})' if name else server
+
     decisions = report.get('decisions')
     if as_json:
         if decisions is not None:
@@ -171,8 +188,9 @@ def _print(report: dict[str, Any], as_json: bool) -> None:
     if decisions is not None:
         print(_table(['Server', 'Verdict', 'Host', 'Victims', 'Reason',
                       'Detail'], [[
-                          decision.server, decision.verdict.value,
-                          decision.host or '', decision.victims,
+                          named(decision.server), decision.verdict.value,
+                          decision.host or '',
+                          tuple(map(named, decision.victims)),
                           decision.word or '', decision.detail]
                           for decision in decisions]))
     else:

@@ -4,7 +4,7 @@
 
 https://docs.openstack.org/api-ref/compute/ and, for what a microversion of
 nova-pending has brought, the reference of nova-pending. The numbers of these
-microversions are those of Nova 34; in Nova 33 each is lower by one.
+microversions are those of Nova 34; in Nova 33 each is lower by 1.
 """
 
 from collections.abc import Callable
@@ -34,13 +34,13 @@ LOG = log.getLogger(__name__)
 NEWEST = '2.107'
 # From 2.88 on Nova asks each nova-compute for the uptime of its host.
 HYPERVISORS = '2.87'
-# Of how many projects a token is kept: those for which one was asked for last.
+# How many tokens of projects are kept: those that were used last.
 KEPT = 500
 # Seconds after which Keystone is asked again for a token that it refused.
 AGAIN = 300.0
 # A question for a verdict costs as much as so many hosts of it.
 QUESTION = 15
-# Without so many servers at most Nova judges a host.
+# The most servers without which Nova judges a host.
 MOST_WITHOUT = 80
 
 
@@ -291,10 +291,10 @@ class Nova:
         """Why a server waits, and what it needs.
 
         :param hosts: names of the hosts that the filters are asked for, None
-            for all of them. Unless there are some Nova looks for the reason,
-            too, which costs more than 100 hosts
-        :param without: IDs of servers of the only host, which is judged as if
-            they had gone; of more than Nova takes the first ones
+            for all of them. For no names Nova looks for the reason, too, which
+            costs more than 100 hosts
+        :param without: IDs of servers of the only host, which Nova judges as
+            if they had gone; IDs after the first MOST_WITHOUT are left out
         :raises: rest.NotFound if the server does not wait; rest.Conflict while
             it is being rebuilt, and if a server is not on the host
         """
@@ -379,8 +379,8 @@ class Nova:
     start = _action('os-start')
     # Delete a server, also where a delete only marks it as deleted.
     force_delete = _action('forceDelete')
-    # Take a server off its host and keep it; the second does so where the
-    # host still has the disk of a shelved one.
+    # Take a server off its host and keep it; shelve_offload does so if the
+    # host still has the disk of a shelved server.
     shelve = _action('shelve')
     shelve_offload = _action('shelveOffload')
 
@@ -496,7 +496,7 @@ class Owners:
                         f'secrets that are made when it is built: {why}')
 
     def _refusal(self, server: NovaServer) -> str:
-        """Why there is no token of a server's project, '' if there is one."""
+        """Why a server's project has no token, '' if it has a token."""
         login = self._login(server.project)
         if login.auth:
             try:

@@ -56,7 +56,7 @@ class Consumer:
         return all(sums[name] >= amount for name, amount in request)
 
     def with_amounts(self, amounts: Amounts) -> 'Consumer':
-        """The same with other amounts."""
+        """The consumer with other amounts."""
         return dataclasses.replace(self, amounts=amounts)
 
 
@@ -109,11 +109,11 @@ class Client(rest.Client):
 
 
 class Placement:
-    """Placement, as far as the reaper needs it.
+    """What the reaper needs of Placement.
 
-    :ivar sharing: UUIDs of the providers that share, as of the last time that
-        all were read
-    :ivar beside: the resource classes of these
+    :ivar sharing: UUIDs of the sharing providers, as the last reading of all
+        of them has found them
+    :ivar beside: the resource classes of the sharing providers
     """
 
     def __init__(self, client: Client) -> None:
@@ -181,12 +181,12 @@ class Placement:
 
     def tree(self, uuid: str, consumers: Collection[str] = ()
              ) -> list[Provider]:
-        """A host's own provider, those below and those that share with it.
+        """Read a host's own provider, and those below or sharing with it.
 
-        :param consumers: IDs of those of which it is to be known what they
-            have of providers that share
-        :returns: the host's own first, all with their traits
-        :raises: rest.NotFound if one of them is gone
+        :param consumers: IDs of the consumers whose share of sharing providers
+            is to be known
+        :returns: the host's own provider first, all with their traits
+        :raises: rest.NotFound if a provider is gone
         """
         answer = self.client.request('GET', rest.with_query(
             '/resource_providers', in_tree=uuid))
@@ -227,7 +227,7 @@ class Placement:
         return {item['uuid'] for item in answer['resource_providers']}
 
     def consumer(self, uuid: str) -> Consumer:
-        """What a consumer has; one that has nothing is a consumer, too."""
+        """Read what a consumer has; a consumer may have nothing."""
         answer = self.client.request('GET', f'/allocations/{uuid}')
         amounts = {provider: item['resources']
                    for provider, item in answer['allocations'].items()}
@@ -326,9 +326,9 @@ class Placement:
     def write(self, consumers: Iterable[Consumer]) -> None:
         """Write what the consumers have from now on, all or nothing.
 
-        One with no amounts loses what it had.
+        A consumer without amounts loses what it had.
 
-        :raises: rest.Conflict if one of them has changed since it was
+        :raises: rest.Conflict if a consumer has changed since it was
             read, or there is no room; nothing has changed then
         """
         body: dict[str, Any] = {}
@@ -360,11 +360,11 @@ def _roots(answer: Mapping[str, Any]) -> list[str]:
 
 def _with_anchor(pairs: list[tuple[str, str]], provider: str,
                  elsewhere: Collection[str]) -> list[tuple[str, str]]:
-    """The same query, for candidates of one tree and what is shared with it.
+    """Limit a query to one tree and the providers that share with the tree.
 
-    With ``in_tree`` a group takes nothing from sharing providers. So one class
-    that the host's own provider has gets a group to itself, in the tree, and
-    what the others take belongs to the same tree or is shared with it.
+    With ``in_tree`` a group takes nothing from sharing providers. So a class
+    that the host's own provider has gets a group to itself, in the tree. The
+    other classes then come from the same tree or are shared with it.
     """
     result = []
     for key, value in pairs:

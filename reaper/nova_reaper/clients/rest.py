@@ -72,7 +72,7 @@ class Conflict(RequestFailed):
 
 
 class Unavailable(RequestFailed):
-    """No answer in time, or one that says that the service has a fault."""
+    """No answer came in time, or the service answers that it has a fault."""
 
 
 class TooOld(RequestFailed):
@@ -85,7 +85,7 @@ FAILURES: dict[int, type[RequestFailed]] = {
 
 
 class Pace:
-    """At most so many starts a second.
+    """Lets requests start, at most ``rate`` a second.
 
     keystoneauth's rate_limit saves up what an idle client has not used, and
     lets a flood through after an idle hour.
@@ -127,7 +127,7 @@ class Client:
         self._ahead: tuple[float, ...] = ()
 
     def with_auth(self, auth: plugin.BaseAuthPlugin) -> Self:
-        """The same with another token; the limits are those of both."""
+        """A client with another token, which shares this client's limits."""
         other = copy.copy(self)
         other._adapter = copy.copy(self._adapter)
         other._adapter.auth = auth
@@ -135,18 +135,18 @@ class Client:
 
     @property
     def microversion(self) -> str | None:
-        """That of the requests, None where the service has none."""
+        """The microversion of the requests, None if the service has none."""
         return None
 
     def request(self, method: str, path: str, *, json: Any = None,
                 microversion: str | None = None) -> dict[str, Any] | Any:
         """Send a request; returns what the body of the answer has.
 
-        That is None where there is none, as those who write expect.
+        An answer without a body gives None.
 
-        Reads are repeated on 502 to 504, and where the connection broke.
-        Writes are so by the one who asks: whether one was done is for Nova
-        and Placement to say.
+        The client repeats reads on 502 to 504, and if the connection broke.
+        Callers repeat writes: Nova and Placement tell whether a write was
+        done.
 
         :raises: RequestFailed
         """
@@ -193,17 +193,17 @@ class Client:
     def clock_off(self) -> float:
         """How many seconds at least the service's clock is ahead of ours.
 
-        The value is less than 0 where the service's clock is behind. Of the
-        last answers the one counts that agrees best with the clock here: of
-        several processes of a service one may have a wrong clock, and a wrong
-        clock here agrees with none. A step of the clock here shows at once.
+        The value is less than 0 if the service's clock is behind. The last
+        answer that agrees best with the clock here counts: a process of the
+        service may have a wrong clock, and a wrong clock here agrees with no
+        answer. A step of the clock here shows at once.
         """
         here = _now() - time.monotonic()
         return min((ahead - here for ahead in self._ahead), key=abs,
                    default=0.0)
 
     def _compare_clocks(self, date: str | None, sent_at: float) -> None:
-        """The answer was made between sent_at and now, however late it is."""
+        """Note an answer, which was made between sent_at and now."""
         try:
             made_at = utils.parsedate_to_datetime(date or '').timestamp()
         except ValueError:
@@ -217,11 +217,12 @@ class Client:
     def pages(self, path: str, key: str, *, within: str = '',
               microversion: str | None = None, **query: Any
               ) -> Iterator[dict[str, Any]]:
-        """What has the pages of a list, one after another.
+        """Yield the items of a list, page by page.
 
-        :param key: of the list
-        :param within: key of what has the list, '' for the whole answer
-        :param query: what is None is left out
+        :param key: the key of the list
+        :param within: the key of the object that has the list, '' for the
+            whole answer
+        :param query: parameters; those that are None are left out
         """
         page: str | None = with_query(path, **query)
         while page:
@@ -235,7 +236,7 @@ class Client:
 
     def list(self, path: str, key: str, **query: Any
              ) -> Iterator[dict[str, Any]]:
-        """All of a list, page by page; parameters are those of pages()."""
+        """Yield all items of a list, with the parameters of pages()."""
         for page in self.pages(path, key, limit=PAGE, **query):
             yield from page[key]
 
@@ -250,7 +251,7 @@ def _now() -> float:
 
 
 def with_query(path: str, **query: Any) -> str:
-    """A path with the query; what is None is left out."""
+    """A path with the query; parameters that are None are left out."""
     given = {key: value for key, value in query.items() if value is not None}
     if not given:
         return path
@@ -374,9 +375,9 @@ class Keystone:
     def _projects(self) -> Iterator[dict[str, Any]]:
         """All projects, page by page.
 
-        Keystone gives max_db_limit of them at most, and a link to the next
-        page is not for sure: the last page is one with nothing new. A release
-        that knows no pages answers the same twice.
+        Keystone gives max_db_limit projects at most, and not always a link to
+        the next page: the last page is a page with nothing new. A release
+        that knows no pages gives the same answer twice.
         """
         seen: set[str] = set()
         marker: str | None = None

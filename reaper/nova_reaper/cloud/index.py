@@ -2,15 +2,15 @@
 
 """What the reaper knows of all hosts, laid out as arrays for the decision.
 
-The preemptible servers of a host stand side by side in the arrays, those of
+The preemptible servers of a host stand side by side in the arrays: servers of
 one kind together, the lower priority and the younger first. A decision over
 100,000 servers then reads a few arrays from end to end, and changing one host
-writes a few short pieces. Beside the servers stand the room of the hosts, and
-the hosts where a shape is not to go: by Nova's filters, and by what Placement
+writes a few short pieces. The index also has the room of the hosts, and the
+hosts where a shape is not to go: by Nova's filters, and by what Placement
 offers.
 
-The index is filled and refreshed by whoever reads Nova and Placement; it asks
-nobody. It is not safe for threads: its owner holds a lock.
+The callers that read Nova and Placement fill and refresh the index, which asks
+no service. The index is not safe for threads: its owner holds a lock.
 """
 
 import collections
@@ -35,9 +35,9 @@ import numpy.typing as npt
 from nova_reaper.cloud import model
 from nova_reaper.cloud import ways
 
-# Of a resource class that a host does not have, less than nothing is free.
+# What is free of a resource class that a host does not have.
 NONE = -(1 << 61)
-# After so many tries that a host seems to have room for in vain, it has none.
+# The host has no room after so many tries in vain, whatever it seems to have.
 DENIALS = 3
 
 # The class of PCI devices of an alias has a name that begins so and ends with
@@ -48,7 +48,7 @@ DEVICE = 'PCI:'
 _COMMON = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB', 'MEM_ENCRYPTION_CONTEXT',
            'NET_')
 
-# For so many servers of a host Index.largest has sums.
+# Index.largest has sums for up to so many servers of a host.
 TOP = 6
 _ROWS = 64
 _MASKS = 256
@@ -85,15 +85,15 @@ def wider(array: npt.NDArray[_Scalar], size: int,
 
 
 class Slots:
-    """A place for each server that may be ended, and some that are empty.
+    """Places for the servers that may be ended, and some empty places.
 
-    Servers whose run time is limited are there, too, and are no victims unless
-    they are preemptible.
+    Servers whose run time is limited have places, too, and are not victims
+    unless they are preemptible.
 
     :ivar amounts: what the server has, an array for each resource class
     :ivar host_of: the row of its host
-    :ivar kind: a number that servers share for which all scorers but the one
-        of age have the same answer
+    :ivar kind: a number that servers share for which all scorers but the
+        scorer of age have the same answer
     :ivar deletes: whether its end is a delete
     :ivar priorities: every priority that a server has or had
     :ivar safe_until: microseconds since 1970 until which it may not be ended
@@ -172,9 +172,10 @@ class Slots:
                 server.project == project]
 
     def due(self, until: int) -> list[model.Server]:
-        """The servers whose run time is over by a time, the first ends first.
+        """The servers whose run time is over by a time, the earliest first.
 
-        All servers are looked at only once the time of one has come.
+        The method looks at all servers only if the run time of a server is
+        over.
 
         :param until: microseconds since 1970
         """
@@ -284,7 +285,7 @@ class Slots:
 
     def _change(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
                 ) -> None:
-        """Have other arrays, each made of the one that there was."""
+        """Replace each array by an array that a function makes of it."""
         self.amounts = [function(array) for array in self.amounts]
         for name in ('host_of', 'kind', 'project', 'priority', 'deletes',
                      'launched', 'safe_until', 'endable', 'preemptible',
@@ -349,7 +350,7 @@ BY_USAGE: Mapping[str, tuple[Lack, ...]] = {
 
 
 def _at_most(free: Ints, rows: list[int], most: int) -> Ints:
-    """What is free, and on some rows no more than so much."""
+    """What is free, limited on some rows."""
     if rows:
         free = free.copy()
         free[rows] = np.minimum(free[rows], most)
@@ -366,19 +367,19 @@ class Exclusions:
     def __init__(self, rows: Mapping[str, int], hosts: Sized) -> None:
         self._rows = rows
         self._hosts = hosts
-        # By shape the filters that refuse hosts, by the host's name; the rows
-        # of these hosts as far as they were asked for; and by host the shapes.
+        # By shape: the filters that refuse hosts, by the host's name, and the
+        # rows of these hosts, once they were asked for. By host: shapes.
         self._refused: dict[model.Shape, dict[str, str]] = {}
         self._masks: dict[model.Shape, Bools] = {}
         self._refused_on: dict[str, set[model.Shape]] = {}
-        # Of the hosts that are refused, those where ends may help, and what
-        # has to come from servers that end there.
+        # The refused hosts where ends may help, and what has to come from
+        # servers that end there.
         self._crowded: dict[model.Shape, dict[str, frozenset[Lack]]] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
-        # By shape until when hosts are left out, by the host's name.
+        # By shape: until when hosts are left out, by the host's name.
         self._withheld: dict[model.Shape, dict[str, datetime.datetime]] = {}
-        # By host how often each shape has found no room there in vain since
-        # the host changed.
+        # By host: how often each shape has found no room there since the host
+        # changed.
         self._denied: dict[str, collections.Counter[model.Shape]] = {}
 
     def put(self, row: int, before: model.Host | None,
@@ -597,7 +598,7 @@ class Plan:
         default_factory=dict)
 
     def of(self, provider: str) -> Mapping[str, int]:
-        """What it takes of a provider beyond what shows already."""
+        """What the plan takes of a provider beyond what shows already."""
         return model.total(self.amounts.get(provider, {}), {
             name: -amount
             for name, amount in self.held.get(provider, {}).items()})
@@ -700,8 +701,8 @@ class Index:
             (self.largest, 0), (self._least, 1), (self._most, model.MAX_INT),
             (self._step, 1), (self._owners, 0))
         self._empty_rows = list(range(_ROWS - 1, -1, -1))
-        # By row the providers of hosts that have several, without those that
-        # share, which stand by their names.
+        # By row: the providers of hosts with several providers. By name: the
+        # sharing providers.
         self._nodes: dict[int, list[ways.Node]] = {}
         self._shares: dict[str, _Share] = {}
         self.kind_of = np.zeros(_ROWS, np.int64)
@@ -872,11 +873,11 @@ class Index:
 
     def has_room(self, shape: model.Shape, fits: Bools,
                  row: int | None = None) -> Bools:
-        """Those of the hosts that a shape fits on that have room for it now.
+        """Whether hosts that a shape fits on have room for the shape now.
 
-        :param fits: of the rows, whether they could take the shape if they
+        :param fits: by row, whether the host could take the shape if the host
             were empty
-        :param row: the only one, None: all
+        :param row: the only row to judge, None for all
         """
         room = fits.copy()
         for need in self.needs(shape, row):
@@ -888,13 +889,13 @@ class Index:
 
     def with_way(self, shape: model.Shape, rows: Bools, first: int = 0,
                  gone: Bools | None = None, empty: bool = False) -> Bools:
-        """Those of some rows where single providers have room for a shape.
+        """Whether single providers of some rows have room for a shape.
 
         :param rows: whether the sums are enough, from the first row on, and
             whether the hosts could take the shape if they were empty
-        :param gone: of the slots, whether their servers count as gone
-        :param empty: whether all servers do; then it does not matter whether
-            the hosts could take the shape
+        :param gone: whether the server of a slot counts as gone
+        :param empty: whether all servers count as gone; then it does not
+            matter whether the hosts could take the shape
         """
         if shape.spread is not None:
             where = slice(first, first + len(rows))
@@ -1079,12 +1080,12 @@ class Index:
     def _put_nodes(self, row: int, host: model.Host, own: Mapping[str, int],
                    plans: Collection[Plan], going: Sequence[model.Server]
                    ) -> dict[str, int]:
-        """Say what providers have left of a host with several.
+        """Say what the providers of a host with several providers have left.
 
         :param own: what is used of the host's own provider
         :returns: the sums of what they have left of the classes that
-            others than its own have; of several providers that have a class
-            one that is overcommitted has nothing left
+            providers other than the host's own have; an overcommitted provider
+            has nothing left of a class that several providers have
         """
         self._nodes[row] = nodes = [_node(
             model.OWN, host.inventory, own, host.traits)]
@@ -1194,7 +1195,7 @@ class Index:
 
 
 def _when_empty(host: model.Host) -> object:
-    """All of a host that decides on whether it could take a shape if empty."""
+    """What decides whether the host could take a shape if it were empty."""
     return (host.inventory, host.traits, host.aggregates, [
         (one.name, one.inventory, one.traits, one.aggregates)
         for one in host.providers])
@@ -1240,7 +1241,7 @@ def _all_of(host: model.Host, name: str) -> list[model.Inventory]:
 
 
 def _as_one(items: Sequence[model.Inventory]) -> model.Inventory | None:
-    """What several providers have of a class, as if they were one."""
+    """What several providers have of a class, as a single inventory."""
     if len(items) < 2:
         return items[0] if items else None
     return model.Inventory(

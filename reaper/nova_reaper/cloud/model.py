@@ -157,7 +157,7 @@ class Inventory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider below that of a host, such as a GPU, or one that shares.
+    """A provider below that of a host, such as a GPU, or a sharing provider.
 
     :ivar name: no other provider of the host has the name; a provider that
         shares has the same name on all hosts
@@ -179,8 +179,8 @@ class Host:
     """A host and its resource provider.
 
     :ivar inventory: the Inventory of each resource class
-    :ivar used: what all its consumers have of each resource class, the
-        preemptible ones, holds and migrations included
+    :ivar used: what all its consumers have of each resource class,
+        preemptible servers, holds and migrations included
     :ivar aggregates: what ``member_of`` of a request is compared with
     :ivar disabled: whether its service is disabled, forced down or not up
     :ivar generation: the provider's, None where there is none
@@ -288,7 +288,7 @@ class Group:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """What groups are sorted by, so that equal ones are side by side."""
+        """What groups are sorted by, so that equal groups are side by side."""
         return self.resources, sorted(self.required)
 
 
@@ -342,7 +342,7 @@ class Shape:
 
     @property
     def by_host(self) -> list[tuple[str, int]]:
-        """Of the resources what each host has to have of its own."""
+        """The resources that each host has to have of its own."""
         return [(name, amount) for name, amount in self.resources
                 if name not in self.elsewhere]
 
@@ -381,20 +381,20 @@ class Demand:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Waiting:
-    """A server that waits for room, or a shelved one that is to come back.
+    """A server that waits for room, or a shelved server that is to come back.
 
-    :ivar preemptible: whether its flavor is: it then ends none but servers
-        of a lower priority than its own
+    :ivar preemptible: whether its flavor is: the reaper then ends only servers
+        of a lower priority for it
     :ivar created_at: since when it waits
-    :ivar attempts: its create, and how often the reaper asked for a build
+    :ivar attempts: how many builds were asked for, the create included
     :ivar last_attempt: None if it is not known
     :ivar failures: for how many attempts it backs off, and the time of the
         last of these
     :ivar paused_until: when the next try is, whatever the back-off says
-    :ivar avoid: the host on which its last build came to nothing: another is
-        taken if there is one with room
-    :ivar spared: a sentence that says why nobody is ended for it, '' if that
-        is allowed
+    :ivar avoid: the host on which its last build came to nothing: the reaper
+        takes another host that has room
+    :ivar spared: a sentence that says why the reaper may end no server for it,
+        '' if the reaper may
     :ivar reason: what Nova says of its last attempt
     :ivar pending_timeout: seconds it may wait by its flavor or project, None:
         by the option
@@ -496,7 +496,7 @@ class Decision:
 
     @property
     def word(self) -> str | None:
-        """The one word that says most of why it waits, None if it need not."""
+        """The word that best says why it waits, None if it need not wait."""
         if self.verdict is not Verdict.WAIT:
             return self.reason.value if self.reason else None
         told = self.hindrance or self.reason

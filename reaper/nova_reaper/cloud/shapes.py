@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is said of a server, and what one that waits asks for.
+"""What operators and owners say of a server, and what the server asks for.
 
-What operators write is in extra specs of flavors and in properties of
-projects; owners can write metadata, so that decides only how their own server
-ends, and whether it waits.
+Operators write extra specs of flavors and properties of projects. Owners can
+write metadata, so metadata decide only how the owner's server ends, and
+whether it waits.
 
-Nova is asked once for all of a shape: what one server asks of Placement is
-what all ask that have the same flavor, image, zone, hints and project. Which
-hosts the filters refuse is asked when something is about to be done.
+The reaper asks Nova once for each shape: servers of the same flavor, image,
+zone, hints and project ask Placement for the same. The reaper asks which hosts
+the filters refuse when it is about to do something.
 """
 
 from collections.abc import Collection
@@ -112,7 +112,7 @@ def is_preemptible(flavor: nova.Flavor) -> bool:
 
 def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
             lowest: int) -> int | None:
-    """The value by flavor, else by project, None if neither has one."""
+    """The value by flavor, else by project, None if neither has a value."""
     for where, values in ((f'flavor {flavor.name}', flavor.extra_specs),
                           ('a project', project)):
         value = values.get(name)
@@ -286,9 +286,9 @@ def is_id(text: str | None) -> bool:
 
 
 def is_back(server: nova.NovaServer) -> bool:
-    """Whether a server was shelved for another, and is so no more.
+    """Whether a server that was shelved for another is back.
 
-    One that is about to be shelved is under notice.
+    A server that is about to be shelved is under notice.
     """
     return (SHELVED_AT in server.metadata and
             FOR not in server.metadata and
@@ -306,8 +306,8 @@ def is_leaving(server: nova.NovaServer, how: model.Action) -> bool:
 def query(server: nova.NovaServer) -> str:
     """A query for Placement from the flavor alone.
 
-    For what Nova answers nothing about: a shelved server, and any before
-    2.107. The scheduler may know better.
+    Nova tells no query for a shelved server, nor for any server before 2.107.
+    The scheduler may know better.
     """
     amounts = ','.join(f'{name}:{amount}' for name, amount
                        in sorted(resources(server).items()))
@@ -344,15 +344,15 @@ def shape(request: str, key: str, hosts: Mapping[str, str],
           below: Collection[str] = ()) -> model.Shape:
     """What a query for Placement asks for.
 
-    Groups that have to be in one subtree, in aggregates or in a tree of their
-    own are left out, and those that are traits alone.
+    The shape leaves out groups that have to be in one subtree, in aggregates
+    or in a tree of their own, and groups that only have traits.
 
     :param request: as Nova gives it in ``requests``
     :param key: tells apart requests for which filters may answer differently
     :param hosts: names of hosts by the UUID of their provider
     :param below: the resource classes that providers below those of hosts have
     """
-    # By the suffix of the group, which is '' for what is in none.
+    # By the suffix of the group, '' for resources without a group.
     amounts: dict[str, dict[str, int]] = {'': {}}
     traits: dict[str, set[str]] = {'': set()}
     of_root: set[str] = set()
@@ -363,7 +363,7 @@ def shape(request: str, key: str, hosts: Mapping[str, str],
         if name == 'member_of':
             member_of.add(value)
         elif name == 'in_tree':
-            # Where no host has the provider, no host has its UUID for a name.
+            # If no host has the provider, no host has its UUID for a name.
             host = hosts.get(value, value)
         elif name.startswith('resources'):
             amounts[name.removeprefix('resources')] = {
@@ -411,18 +411,19 @@ def are_alike(one: Sequence[str], other: Sequence[str]) -> bool:
 
 def elsewhere(request: model.Shape, classes: Collection[str],
               shared: Collection[str]) -> model.Shape:
-    """A request without what only other providers than hosts' own may have.
+    """A request without what only providers other than hosts' own may have.
 
-    A class that a sharing provider has is got there by each host that has none
-    of its own: where only some hosts have none it stays, and those that have
-    it are judged by it, and may have servers ended for it, as ever. A class
-    that no host has of its own, nor below, is left out, be it shared or, as
-    Nova says that it is somewhere, nested; nobody is ended for it. With it go
-    the groups, and the traits that are required, which may be those of its
-    provider. What Placement offers is exact.
+    A host that has none of a class gets the class from a sharing provider. If
+    only some hosts have none, the class stays in the request: the hosts that
+    have the class are judged by it, and servers may be ended there for it. The
+    request leaves out a class that no host has, of its own or below, whether
+    the class is shared or nested somewhere, as Nova says; no server is ended
+    for it. The request then also leaves out the groups, and the required
+    traits, which may be traits of the provider of the class. What Placement
+    offers is exact.
 
-    :param classes: those that some host has, of its own or below
-    :param shared: those that sharing providers have
+    :param classes: the classes that some host has, of its own or below
+    :param shared: the classes that sharing providers have
     """
     others = {name for name, _ in request.resources if name in shared or
               name not in OWN and name not in classes}
@@ -602,7 +603,7 @@ class Shapes:
                     keys is None or key in keys))
 
     def keep_only(self, keys: set[str], servers: set[str]) -> None:
-        """Keep what is known by these keys, and of these servers, alone."""
+        """Forget what is known of all other keys and servers."""
         with self._lock:
             kept: dict[str, Any]
             for kept, wanted in ((self._answers, keys), (self._stale, keys),

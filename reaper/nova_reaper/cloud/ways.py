@@ -2,12 +2,12 @@
 
 """Which provider of a host gives what of a request, as Placement decides it.
 
-A host has its own provider and may have others below, such as GPUs, and
-others that share with the host. A request group takes all that it asks for
-from a single provider. Of what is asked for without a group each resource
-class may come from another provider; the providers that give something of it
-have to have its traits together, and those of them that share have to be in
-its aggregates.
+A host has its own provider, and may have providers below, such as GPUs, and
+providers that share with the host. A request group takes all that it asks for
+from a single provider. Without a group each resource class may come from
+another provider; the providers that give these classes have to have the
+required traits together, and sharing providers among them have to be in the
+required aggregates.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,7 @@ import dataclasses
 
 from nova_reaper.cloud import model
 
-# So many ways are looked at of one host, and so many steps are made to find
-# them.
+# The most ways of a host that are looked at, and the most steps to find them.
 MOST = 256
 STEPS = 20_000
 
@@ -85,7 +84,7 @@ def by_provider(way: Way) -> dict[str, dict[str, int]]:
 def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
              nodes: Sequence[Node], steps: Iterator[int], chosen: list[int],
              taken: dict[tuple[int, str], int]) -> Iterator[list[int]]:
-    """For each part the number of the node that gives it."""
+    """The number of the node that gives each part."""
     if len(chosen) == len(parts):
         if shape.spread is None or _have(
                 [nodes[at] for at, (_, alone) in zip(chosen, parts)
@@ -123,7 +122,7 @@ def _gives(node: Node, name: str, amount: int, together: int) -> bool:
 
 
 def admits(shape: model.Shape, node: Node | model.Provider) -> bool:
-    """Whether a provider may give something of what is in no group.
+    """Whether a provider may give resources that are in no group.
 
     The aggregates of a host are those of all providers of its tree. A
     provider that shares is in no host's tree.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Where a waiting server goes, and who is ended for it.
+"""Where a waiting server goes, and which servers are ended for it.
 
-The functions are pure ones over the index. The order of preference is
-lexicographic: a host with room before any with victims, then what the scorers
-say, one after another, then the host that was listed first. The Planner makes
-one decision after another, for the servers of the queue. The service and the
-simulation both run it; they differ in what they do with a decision.
+The functions are pure functions over the index. The order of preference is
+lexicographic: a host with room before a host with victims, then what the
+scorers say, one after another, then the host that was listed first. The
+Planner decides for one server of the queue after another. The service and the
+simulation both run the Planner; they differ in what they do with a decision.
 """
 
 import collections
@@ -151,11 +151,11 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
 
 def candidates(index: index_module.Index, waiting: model.Waiting,
                decision: model.Decision) -> tuple[str, ...]:
-    """The hosts that come next if Nova's filters refuse the one decided on.
+    """The hosts that come next if Nova's filters refuse the decided host.
 
-    Which of them is the best is decided again then. They are the hosts with
-    room, or those that could be made to have room by the fewest ends; of these
-    the ones with the least RAM to spare.
+    They are the hosts with room, or the hosts on which the fewest ends make
+    room; among these hosts, those with the least RAM to spare. The Planner
+    decides again then which of them is the best.
 
     :returns: CANDIDATES - 1 names at most
     """
@@ -183,8 +183,8 @@ def is_better(index: index_module.Index, waiting: model.Waiting,
     """Whether less is lost with the victims of one decision than of another.
 
     :param found: the decision that may be better
-    :param before: the other one, of whose victims those count that are still
-        on the host
+    :param before: the other decision; only its victims that are still on the
+        host count
     """
     options = dataclasses.replace(options, scorers=tuple(
         name for name in options.scorers if name not in victims.SLIGHT))
@@ -307,8 +307,8 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
                     ) -> str | None:
     """The host that comes nearest to room for a server that cannot be placed.
 
-    :returns: the name of the host of those that could take it that lacks the
-        least, as a share of what is asked for; None if there is none
+    :returns: the name of the host that lacks the least, as a share of what is
+        asked for, among the hosts that could take it; None if no host could
     """
     shape = waiting.shape
     eligible = index.fits(shape) & index.enabled
@@ -381,13 +381,13 @@ def _why_nothing_fits(index: index_module.Index, shape: model.Shape) -> str:
         if most < 0:
             return f'No host has {name}.'
         if most < amount:
-            return (f'It asks for {amount} of {name}, and the largest host '
-                    f'has {most}.')
+            return (f'The server asks for {amount} {name}, and the largest '
+                    f'host has {most}.')
     if shape.host is not None:
-        return ('The host that it was created for could not take it, were it '
-                'empty.')
-    return ('No host has all that it asks for at once: resources, traits and '
-            'aggregates.')
+        return ('The host that it was created for could not take it, even if '
+                'the host were empty.')
+    return ('No host has at once all that the server asks for: resources, '
+            'traits and aggregates.')
 
 
 def _why_no_room(index: index_module.Index, shape: model.Shape,
@@ -396,7 +396,7 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
                  ) -> tuple[model.Reason, str]:
     could = f'{int(fits.sum())} of {len(index.rows)} hosts could take it;'
     refused = room & ~eligible
-    others = (', but for one that is kept for a server that waits before it'
+    others = (', except a host that is kept for a server ahead in the queue'
               if kept else '')
     if refused.any():
         filters = index.exclusions.refusals(shape)
@@ -491,7 +491,8 @@ class Planner:
                     else self.decide(waiting, now))
         if decision.victims and not may_end:
             decision = self._nobody_ends(
-                decision, 'As many as may be are ended for others first.')
+                decision, 'Room is made for other servers first, for as many '
+                'as allowed.')
             self.queue.put_off(waiting, decision, self.index, seen, now)
         elif decision.verdict is model.Verdict.WAIT:
             self._wait(waiting, decision, seen, now)
@@ -512,9 +513,9 @@ class Planner:
 
     def decide(self, waiting: model.Waiting, now: datetime.datetime,
                options: model.Options | None = None) -> model.Decision:
-        """What would be decided for a server; nothing is changed by it.
+        """Decide for a server without changing anything.
 
-        :param options: to decide by, those in force if there are none
+        :param options: the options to decide by, None for those in force
         """
         reserved = self._reservation()
         if reserved is not None and reserved[0] == waiting.id:
@@ -526,11 +527,12 @@ class Planner:
 
     def _bounded(self, decision: model.Decision, now: datetime.datetime
                  ) -> model.Decision:
-        """The decision, if no more are ended by it in an hour than may be."""
+        """The decision, or to wait if the decision exceeds the hourly caps."""
         if len(decision.victims) <= self._left(now):
             return decision
         return self._nobody_ends(
-            decision, 'More would have to end than may within an hour.',
+            decision, 'More servers would have to end than may end within an '
+            'hour.',
             model.Hindrance.PROTECTED)
 
     def runner_up(self, waiting: model.Waiting, before: model.Decision,
@@ -557,10 +559,10 @@ class Planner:
     def would(self, waiting: model.Waiting, offered: Collection[str] | None,
               now: datetime.datetime
               ) -> Generator[model.Decision, None, None]:
-        """What would be decided for servers like one, one after another.
+        """Decide for servers like a given server, one after another.
 
-        Each decision sees what those before it take. Close the iterator under
-        the lock under which it was made: the plans are undone by that.
+        Each decision sees what the decisions before it take. Close the
+        iterator under the lock under which it was made: that undoes the plans.
 
         :param waiting: of a shape that no other server has
         :param offered: the only hosts that Placement offers, None if it may
@@ -700,9 +702,9 @@ class Planner:
                   now: datetime.datetime) -> list[model.Server]:
         """Count the ends of servers that make room for no other.
 
-        :param servers: those to end, the first ones first
+        :param servers: the servers to end, in order
         :param most: how many to end at most
-        :returns: those that may be ended now
+        :returns: the servers that may be ended now
         """
         left = min(most, self._left(now))
         limit = self._options.max_ends_per_project_hour or model.MAX_INT

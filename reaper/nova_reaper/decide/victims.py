@@ -4,20 +4,19 @@
 
 Scorers say which of two sets is better, one after another. Covering a need in
 several resource classes with the fewest servers is a covering knapsack,
-NP-hard in general. Servers come from flavors, though, and a host has few: sets
-are built one server at a time, for all hosts at once, and those that cannot
-reach the need any more with what is left of the host are dropped. Servers of
-one kind are exchangeable but for their age, so of a kind only the youngest are
-taken.
+NP-hard in general. Servers come from flavors, though, and a host has few
+servers: sets are built one server at a time, for all hosts at once. A set is
+dropped when the rest of the host cannot cover the need any more. Servers of
+one kind differ only in their age, so sets take the youngest of a kind.
 
-Where the highest priority comes first, the lowest is found up to which servers
-are enough on some host, and no other servers are looked at. Where the count is
-next, sets of one server are tried, then of two, and the first size that makes
-room is the last. Otherwise sets of every size are compared.
+If the highest priority decides first, the search finds the lowest priority up
+to which servers are enough on some host, and looks at no other servers. If the
+count decides next, the search tries sets of one server, then of two, and stops
+at the first size that makes room. Otherwise it compares sets of every size.
 
-What is found is exact, over all hosts, as long as one host has no more than
-MOST sets under construction. Beyond that a search that goes deep first proves
-the number and finds up to FOUND to choose from; its proof is given up after
+The result is exact, over all hosts, as long as no host has more than MOST sets
+under construction. Beyond that a depth-first search proves the number and
+finds up to FOUND sets to choose from. The search gives the proof up after
 STEPS, and Result.exact says so.
 """
 
@@ -37,15 +36,15 @@ from nova_reaper.cloud import ways
 Bools = index_module.Bools
 Ints = index_module.Ints
 
-# So many sets are built side by side, so many are chosen from where they are
-# found one by one. So many steps are made for that in one decision, and in
-# any case so many for each host and size.
+# The most sets that are built side by side, and the most that the depth-first
+# search finds to choose from. The most steps of that search in a decision, and
+# the fewest for each host and size.
 MOST = 1 << 19
 FOUND = 4096
 STEPS = 200_000
 FEWEST_STEPS = 2000
-# Servers are looked for in so many ways at a time in which hosts may give a
-# shape: on the hosts first on which the fewest ends may do.
+# The most ways in which hosts may give a shape that a step looks at, those of
+# the hosts first on which the fewest ends may do.
 MOST_WAYS = 8192
 # More than any number of servers.
 FAR = 1 << 40
@@ -95,7 +94,7 @@ class Problem:
     left: Ints
 
     def without_needless(self, sets: Sets) -> Sets:
-        """Those of the sets of which no server could be left out."""
+        """The sets from which no server could be left out."""
         spared: Bools = np.ones(sets.members.shape, np.bool_)
         for need, column in zip(self.need, self.columns):
             amounts = self.table.amounts[column][sets.members].astype(np.int64)
@@ -107,18 +106,19 @@ class Problem:
 class Field:
     """The servers that may be ended on some hosts, side by side by host.
 
-    :ivar rank: which host it is of these, from 0
+    :ivar rank: which of these hosts the server has, from 0
     :ivar end: where the servers of the host end
-    :ivar first: whether it is the first of its kind on its host
-    :ivar after: by resource class, the most that a later one of its host has
+    :ivar first: whether the server is the first of its kind on its host
+    :ivar after: by resource class, the most that a later server of its host
+        has
     """
 
     def __init__(self, problem: Problem, chosen: Ints,
                  size: int) -> None:
         table = problem.table
         self.problem = problem
-        # Of a project that may lose fewer than a set has, which ones are
-        # taken matters: they are a kind of their own.
+        # If a project may lose fewer servers than a set has, the choice among
+        # its servers matters: they are a kind of their own.
         projects = table.project.take(chosen)
         capped = problem.left[projects] < size
         self.capped = bool(capped.any())
@@ -199,8 +199,8 @@ class Field:
     def sets(self, size: int, smaller_do: bool) -> Sets | None:
         """All sets of a size that make room; None if they are too many.
 
-        :param smaller_do: whether a smaller set may make room: no server is
-            added to such
+        :param smaller_do: whether a smaller set may make room: such a set gets
+            no further server
         """
         after = [self.after(amounts) for amounts in self.amounts]
         last_start = self.next_start[self.end - 1]
@@ -280,7 +280,7 @@ class _Walk:
         return result[::-1]
 
     def sets(self) -> Iterator[list[int]]:
-        """The sets; no more of them after the steps that may be made."""
+        """Yield sets until the number of steps is used up."""
         yield from self._from(0, [], list(self.need))
 
     def _from(self, begin: int, path: list[int], need: list[int]
@@ -298,7 +298,7 @@ class _Walk:
                     for most, rest in zip(self.most, need)):
                 return
             here = self.order[at]
-            # The one before it, of its kind, was left out.
+            # The server before it, of the same kind, was left out.
             if at > begin and not self.field.first[here]:
                 continue
             project = self.field.project[here]
@@ -387,7 +387,7 @@ class Scorers:
         return run
 
     def best(self, sets: Sets) -> Sets:
-        """Those of the sets that no other is better than."""
+        """The best sets: no other set is better."""
         for name in self.options.scorers:
             if len(sets) == 1:
                 break
@@ -472,7 +472,7 @@ def _by_sums(scorers: Scorers, demand: model.Demand, rows: Bools,
 
 
 def _may_end(scorers: Scorers, demand: model.Demand) -> Bools:
-    """Of the slots, whether their servers may be ended for a demand."""
+    """Whether the servers of slots may be ended for a demand."""
     table = scorers.index.slots
     may: Bools = table.endable & (table.safe_until <= scorers.now)
     if demand.below is not None:
@@ -484,12 +484,12 @@ class _Room:
     """What the providers of hosts have left, and what ends free there.
 
     An array has a line for each host or server, and in that a line for each
-    provider: number 0 is any that is not one of the host, 1 the host's own,
-    the last one is empty. The columns are the classes that are asked for.
+    provider: 0 is any provider that is not the host's, 1 the host's own, and
+    the last line is empty. The columns are the classes that are asked for.
 
     :ivar slots: the servers that may be ended at some time, host by host
-    :ivar bounds: where those of each host begin, and where the last end
-    :ivar freed: what the end of each of these frees
+    :ivar bounds: where the servers of each host begin, and where the last end
+    :ivar freed: what the end of each of these servers frees
     :ivar own: by host, what it lacks of classes that only its own provider has
     :ivar keys: by host; hosts of the same key have the same ways and lack the
         same in each of them
@@ -545,7 +545,7 @@ class _Room:
 
     def _cells(self, amounts: Iterable[tuple[int, int, Mapping[str, int]]]
                ) -> tuple[tuple[Ints, ...], Ints]:
-        """Where amounts of a line and a provider stand, and these amounts."""
+        """The cells of amounts of a line and a provider, and the amounts."""
         *cells, values = np.fromiter(itertools.chain.from_iterable(
             (at, number, self._names[name], amount)
             for at, number, some in amounts for name, amount in some.items()
@@ -581,7 +581,7 @@ class _Ways(index_module.Index):
     What a provider lacks of a class in a way is a class of its own, of which
     each server has what its end makes free there. So servers are chosen as on
     hosts without providers below their own. Servers that have nothing of what
-    is lacking are left out: no end of theirs would help.
+    is lacking are left out: their ends would not help.
 
     :ivar exact: whether all ways of its hosts are there
     :ivar left: the other hosts that servers may be looked for on
@@ -709,7 +709,7 @@ def _at_least(index: index_module.Index, column: int,
     *_, before, most = index.largest[column]
     result: Ints = 1 + np.count_nonzero(
         index.largest[column][:-1] < need, axis=0)
-    # The next ones are no larger than the last that was counted.
+    # The next servers are no larger than the last that was counted.
     far = np.flatnonzero(need > most)
     result[far] = index_module.TOP - (
         (most - need)[far] // np.maximum(most - before, 1)[far])
@@ -750,8 +750,8 @@ class _Search:
         if not self.by_priority or len(levels) < 2:
             return Result(self._search(self._chosen(may), self.rows),
                           self.exact)
-        # By what all servers up to a level have together the lowest is found
-        # that may do; by what may be ended of a project it may be a higher.
+        # What all servers up to a level have together gives the lowest level
+        # that may do; the limit of a project may make it a higher level.
         enough: dict[int, tuple[Ints, Bools]] = {}
         low, level, high = 0, 0, len(levels) - 1
         while low < high:
@@ -815,13 +815,13 @@ class _Search:
         return self._on(self.rows, np.flatnonzero(may))
 
     def _on(self, rows: Bools, slots: Ints) -> Ints:
-        """Those of some slots that are on some hosts."""
+        """The slots that are on some hosts."""
         return slots[rows.take(self.table.host_of.take(slots))]
 
     def _large_enough(self, chosen: Ints, size: int) -> Ints:
-        """Those of some slots that may be of a set of a size.
+        """The slots that may be in a set of a size.
 
-        With the largest servers of its host each has to be enough.
+        Each server has to be enough together with the largest of its host.
         """
         index = self.scorers.index
         for need, column in zip(self.problem.need, self.problem.columns):

@@ -119,7 +119,7 @@ def _hints(event_type: str, publisher_id: str, data: Mapping[str, Any]
         return []
     found = [Hint(kind, host, server, preemptible)]
     if room:
-        # After a move the host that sends the notification is not the one
+        # After a move the host that sends the notification is not the host
         # that has the server.
         service, _, speaker = publisher_id.partition(':')
         hosts = {host, speaker if service == 'nova-compute' else ''}
@@ -128,10 +128,10 @@ def _hints(event_type: str, publisher_id: str, data: Mapping[str, Any]
 
 
 class Mailbox:
-    """Hints that nobody has taken yet; the same one is there once.
+    """Hints that nobody has taken yet, without repetitions.
 
-    So a flood of notifications grows it to the number of hosts and servers,
-    not to its own.
+    So a flood of notifications makes it no larger than the number of hosts and
+    servers.
     """
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class Mailbox:
             self._changed.set()
 
     def take(self, timeout: float) -> list[Hint]:
-        """All hints, waiting for the first at most so many seconds."""
+        """Take all hints; wait for the first hint up to the timeout."""
         self._changed.wait(max(timeout, 0))
         with self._lock:
             self._changed.clear()
@@ -155,7 +155,7 @@ class Mailbox:
             return taken
 
     def wake(self) -> None:
-        """End a wait without a hint, or the next one."""
+        """End the wait that lasts, or the next wait, without a hint."""
         self._changed.set()
 
 
@@ -239,7 +239,7 @@ class Listening:
         made.wait()
 
     def leave(self) -> threading.Thread | None:
-        """Listen no more; returns who sees to that, if there is anything."""
+        """Stop listening; returns the thread that does so, if any."""
         thread, self._thread = self._thread, None
         if self._over:
             self._over.set()

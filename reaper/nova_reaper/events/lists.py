@@ -2,7 +2,7 @@
 
 """The lists that heal what notifications did not tell.
 
-They are read by a thread of their own, and applied by the engine: a long list
+A thread of its own reads the lists, and the engine applies them: a long list
 holds nobody up. What was read of a host meanwhile is newer, and stays.
 """
 
@@ -41,21 +41,21 @@ AHEAD = 'first hosts with room'
 # How often the list of changes is tried before everything is read, and how
 # many servers of one kind Nova may fail over in one list.
 TRIES = 3
-# Seconds in which what servers ask for is asked for one list; and how many of
-# these requests may fail, and none be answered, before it is Nova that fails.
+# Seconds in which a list asks Nova what servers ask for; and after how many
+# failures of these requests, without an answer, Nova counts as failed.
 ASKING = 60.0
 FAILURES = 5
-AT_ONCE = 8  # of these requests
-# Of a cloud with more hosts than FEW, hosts with room are looked for before
-# all hosts are read: for servers of AT_ONCE kinds together, FIRST servers and
-# FIRST hosts at most, ROUNDS times at most.
+AT_ONCE = 8  # requests of this kind
+# In a cloud with more hosts than FEW the reaper looks for hosts with room
+# before it reads all hosts: for servers of AT_ONCE kinds together, FIRST
+# servers and FIRST hosts at most, ROUNDS times at most.
 FEW = 64
 FIRST = 32
 ROUNDS = 16
 # Seconds after which Nova is asked again what a server asks for.
 LASTS = 3600.0
-PAUSE = 10.0  # seconds in which a flood of changes of aggregates is one
-# By so much the clocks of Nova's hosts may be behind, and writes be late.
+PAUSE = 10.0  # seconds in which changes of aggregates count once
+# The clocks of Nova's hosts may be behind, and writes late, by so much.
 SKEW = datetime.timedelta(seconds=60)
 HOUR = datetime.timedelta(hours=1)
 NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
@@ -63,7 +63,7 @@ NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WaitingList:
-    """Servers that are PENDING, and those that are to return.
+    """Servers that are PENDING, and shelved servers that are to return.
 
     :ivar gone: the IDs of servers that wait no more, None if all that wait are
         on the list
@@ -79,7 +79,7 @@ class WaitingList:
 class FullList:
     """Everything, or all that has changed of it.
 
-    :ivar hosts: None for one of which Placement knows nothing
+    :ivar hosts: by name, None for a host that Placement does not know
     :ivar failed: the names of hosts that could not be read
     :ivar read_at: when the reading began
     """
@@ -100,8 +100,9 @@ class FullList:
     def bare(self) -> tuple[int, int]:
         """How many hosts have no inventory at all, and of how many.
 
-        Of those that are up and enabled: others may have none for good
-        reason. Where no host is, of all. What was not read has not changed.
+        Only hosts that are up and enabled count: other hosts may have no
+        inventory for good reason. If no host is up and enabled, all hosts
+        count. A host that was not read has not changed.
         """
         names = [name for name, item in self.hypervisors.items()
                  if item.up and item.enabled] or list(self.hypervisors)
@@ -114,7 +115,7 @@ class FullList:
 class First:
     """Servers that wait, and hosts on which Placement has room for them.
 
-    :ivar servers: nothing has been begun for any of them
+    :ivar servers: servers for which no attempt has begun
     :ivar hosts: as they were read after Placement had named them
     :ivar more: whether there are other servers to look at
     """
@@ -208,7 +209,7 @@ class Lists:
         # everything asks again.
         self._shapes.forget(keys=kinds)
         self._or_none(self._learn, answers.values())
-        # Of each kind the first host, then the next one.
+        # The first host of each kind, then the second host of each kind.
         names = list(dict.fromkeys(
             name for names in itertools.zip_longest(*offers)
             for name in names if name))
@@ -226,7 +227,7 @@ class Lists:
             bool(self._in_order) and self._rounds > 0)
 
     def forget_first(self) -> None:
-        """All servers that wait are known: forget the first ones."""
+        """Forget the first servers, because all that wait are known."""
         self._in_order, self._offers = collections.deque(), {}
         self._first = {}
 
@@ -376,8 +377,8 @@ class Lists:
                 server.id in self._failing,
                 self._shapes.known(server) is not None,
                 turns[server.project])
-        # Nova is asked for one server of a kind; another one has its turn only
-        # if that one fails, or waits no more.
+        # The list asks Nova for one server of a kind, and for the next server
+        # only if the request fails, or the server waits no more.
         kinds: dict[str, list[nova.NovaServer]] = {}
         for server in sorted(unknown, key=lambda server: places[server.id]):
             kinds.setdefault(self._shapes.key(server), []).append(server)
@@ -502,8 +503,8 @@ class Lists:
             ahead.take(self.read_next(source.at_once))
         hosts, failed = source.read_hosts(among, self._first if ahead else {})
         if whole:
-            # The lists until the next one of all read each of these by itself.
-            # Nova leaves out those of cells that are down.
+            # Until the next list of all servers, each list reads each of these
+            # servers by itself. Nova leaves out cells that are down.
             self._failed |= {server.id: server for server
                              in source.nova.servers(status='ERROR')
                              if self._is_kept(server)}
@@ -565,9 +566,9 @@ class Calendar:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf.reaper
-        # When the last list was begun, and the last one of all servers, and
-        # the one before that; whether the last list of everything has failed,
-        # and whether the last one was to be anew.
+        # When the last list was begun, the last list of all servers, and the
+        # list of all servers before that; whether the last list of everything
+        # has failed, and whether the last list was to be anew.
         self._begun_at = self._whole_at = self._whole_before = -math.inf
         self._was_anew = False
         self._has_failed = False
@@ -612,10 +613,10 @@ class Calendar:
             ) -> str | None:
         """The list that is to be read now, None if there is none.
 
-        :param active: whether this is the reaper that acts; another one reads
-            less often
-        :param recovered: whether it knows what was begun by others
-        :param doubted: whether the next list of all servers is to be one of
+        :param active: whether this is the reaper that acts; another reaper
+            reads less often
+        :param recovered: whether it knows what other reapers have begun
+        :param doubted: whether the next list of all servers is to be a list of
             everything
         """
         now = time.monotonic()

@@ -94,9 +94,9 @@ class Reader:
         self.shared: frozenset[str] = frozenset()
         self.sharing: Mapping[str, Sequence[model.Provider]] = {}
         self._used: dict[str, tuple[float, Mapping[str, int]]] = {}
-        # By the UUID of a host's own provider, the UUIDs of the providers
-        # below, None as long as no server asks for anything below hosts; and
-        # the resource classes that the providers below have.
+        # The UUIDs of the providers below, by the UUID of the host's own
+        # provider, None as long as no server asks for anything below hosts;
+        # and the resource classes that the providers below have.
         self.trees: Mapping[str, list[str]] | None = None
         self.below: frozenset[str] = frozenset()
         # UUIDs of providers of which several threads have learnt traits or
@@ -107,9 +107,9 @@ class Reader:
         self._doubled: set[str] = set()
 
     def read_hypervisors(self) -> dict[str, nova.Hypervisor]:
-        """All hosts by name; those with several nodes are left out.
+        """Read all hosts by name, except hosts with several nodes.
 
-        It keeps nothing: whoever asks may not believe it.
+        The reader keeps nothing, because the caller may not believe the list.
         """
         found: dict[str, list[nova.Hypervisor]] = {}
         for item in self.nova.hypervisors():
@@ -132,7 +132,7 @@ class Reader:
         return {item.uuid: name for name, item in self.hypervisors.items()}
 
     def read_preemptible(self) -> dict[str, nova.NovaServer]:
-        """All servers that may be ended, and those shelved for others."""
+        """Read the servers that may be ended, or were shelved for others."""
         with self._lock:
             self._meanwhile = {}
         flavors = [flavor for flavor in self.nova.flavors()
@@ -206,7 +206,7 @@ class Reader:
 
     def read_changed(self, since: datetime.datetime
                      ) -> dict[str, nova.NovaServer]:
-        """All servers that have changed, those that are gone by now too."""
+        """Read all servers that have changed, also servers that are gone."""
         found = {server.id: server for server in self.nova.servers(
             **{'changes-since': since.isoformat()})}
         with self._lock:
@@ -236,7 +236,7 @@ class Reader:
         return None
 
     def has_returned(self, uuid: str, at: datetime.datetime) -> None:
-        """One that was ended runs again: it is protected for a while."""
+        """Protect a server for a while that was ended and runs again."""
         with self._lock:
             self._returned_at[uuid] = at
 
@@ -290,9 +290,9 @@ class Reader:
         return [names[uuid] for uuid in learned if uuid in names]
 
     def read_shared(self, among: Mapping[str, nova.Hypervisor]) -> None:
-        """Which providers share what with which hosts.
+        """Read which providers share what with which hosts.
 
-        :param among: all hosts, whose own providers are none
+        :param among: all hosts, whose own providers do not count
         """
         read_at = time.monotonic()
         try:
@@ -422,7 +422,7 @@ class Reader:
         return traits, having - traits
 
     def with_traits(self, view: HostView) -> HostView:
-        """The same host with the traits that are known by now."""
+        """The view with the traits and aggregates that are known by now."""
         traits, aggregates = self._having_of(view.host.uuid)
         if (traits, aggregates) == (view.host.traits, view.host.aggregates):
             return view
@@ -531,7 +531,7 @@ class Reader:
             self._avoided[server] = time.monotonic() + seconds
 
     def locked_by_admin(self, server: nova.NovaServer) -> bool:
-        """Whether another than its owner, whom it does not help, locked it."""
+        """Whether an administrator locked it; owners' locks do not count."""
         if not server.locked:
             return False
         known = self._locked.get(server.id)
@@ -549,8 +549,8 @@ class Reader:
     def under_notice(self) -> list[nova.NovaServer]:
         """The servers that may be ended whose metadata show a notice.
 
-        Owners write metadata, too: what cannot be a notice is none, nor is one
-        for an ID that is not written as Nova writes it.
+        Owners write metadata, too: metadata do not count if they cannot be a
+        notice, or if the ID in them is not written as Nova writes it.
         """
         return [server for server in self.known()
                 if shapes.TERMINATE_AT in server.metadata and
@@ -620,13 +620,13 @@ def _is_aggregate(name: str) -> bool:
 
 
 class Jobs:
-    """Runs jobs in other threads, of a pool; one of a name at a time.
+    """Runs jobs in the threads of a pool; jobs of one name never overlap.
 
-    The one thread that owns all takes the results.
+    The thread of the engine takes the results.
 
     :param wake: is called when there is a result to take
     :param failed: is told the name of a job that failed, and why
-    :param at_once: how many of those that may stand in line run at a time
+    :param at_once: how many jobs that were lined up run at a time
     """
 
     def __init__(self, pool: futures.Executor, wake: Callable[[], None],
@@ -666,10 +666,10 @@ class Jobs:
 
     def line_up(self, name: str, call: Callable[[], T],
                 done: Callable[[T], None]) -> None:
-        """Have a job done when it is its turn; once, if it is so already.
+        """Have a job done when it is its turn; once, if it is in line already.
 
-        Whatever is heard of many servers at once must not keep the steps of
-        attempts from the pool. If one of its name runs, it is done after that.
+        News of many servers at once must not keep the steps of attempts from
+        the pool. If a job of the same name runs, the new job is done after it.
         """
         begin = functools.partial(self.start, name, call, done)
         if name in self._running:
@@ -680,7 +680,7 @@ class Jobs:
 
     def start(self, name: str, call: Callable[[], T],
               done: Callable[[T], None]) -> bool:
-        """Have a job done, unless one of its name runs.
+        """Have a job done, unless a job of its name runs.
 
         :param done: is called by :meth:`take` with what the job returned
         :returns: whether it has begun
@@ -732,18 +732,18 @@ class Jobs:
 
 
 class Hosts:
-    """Has hosts read by jobs, each by one at a time.
+    """Has hosts read by jobs; jobs for the same host never overlap.
 
     A host whose room may have become free is read at once: somebody waits for
-    it. A host on which room was taken is read when there is time. What is
-    decided by an old view of a host is found out by Placement, which is asked
-    before anything is done.
+    it. A host on which room was taken is read when there is time. Placement
+    finds out if a decision used an old view of a host: the reaper asks
+    Placement before it does anything.
 
     :ivar freed: when it was heard that room on a host may be free, by the
         monotonic clock
     :param views: the hosts as they were read last
     :param apply: is told what was read, None for a host that is gone
-    :param at_once: how many of those that have time are read at the same time
+    :param at_once: how many hosts that can wait are read at the same time
         while nothing else is to be done
     """
 
@@ -806,7 +806,7 @@ class Hosts:
         self._failed[host] = time.monotonic() + AGAIN
 
     def forget_freed(self) -> None:
-        """Nobody that waits has use for room of which was heard so far."""
+        """Forget freed room, which no waiting server has a use for."""
         self.freed = {
             host: at for host, at in self.freed.items()
             if host not in self._views or self._views[host].read_at < at}

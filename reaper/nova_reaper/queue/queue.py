@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Who is next: priority, then fair share between projects, then age.
+"""Which server is next: priority, fair share between projects, age.
 
-Of servers of the same age the one that was put first is first.
+If servers have the same age, the server that was put first is first.
 
 Servers of one demand are decided once: when there is nothing for one of them,
-all of them sleep until something changes that could help. One that cannot be
-placed is never in the way of those behind it.
+all of them sleep until something changes that could help. A server that cannot
+be placed is never in the way of the servers behind it.
 
-A server backs off after what Nova refused, and after builds that failed on two
+A server backs off after a refusal by Nova, and after builds that failed on two
 hosts. Nothing else costs a server its place: neither rebuilds by its owner,
-nor races that are lost, nor faults of services. Nothing here asks anybody; it
+nor races that are lost, nor faults of services. The queue asks no service, and
 is not safe for threads.
 """
 
@@ -486,7 +486,7 @@ class Queue:
 
     def rank(self, waiting: model.Waiting
              ) -> tuple[bool, int, float, datetime.datetime, float]:
-        """Where a server stands, the smaller the sooner."""
+        """The rank of a server: a smaller rank is served sooner."""
         item = self._items.get(waiting.id)
         return (waiting.shelved, -waiting.priority,
                 self.share.of(waiting.project), waiting.created_at,
@@ -536,7 +536,7 @@ class Queue:
                 return found
 
     def _pop(self, asleep: bool) -> model.Waiting | None:
-        """As pop(), of the servers whose time has come."""
+        """Do as pop() for the servers whose time has come."""
         for key in sorted(self._levels):
             level = self._levels[key]
             while place := level.next(self._closed):
@@ -705,7 +705,7 @@ class Queue:
         return _Ranking(ranked, self._moved)
 
     def _rank_of(self, column: int) -> Rank | None:
-        """Where the first server of a demand that sleeps stands, if any."""
+        """The rank of the first server of a sleeping demand, None if none."""
         lines = self._lines.get(self._sleeping.demands[column], {})
         return min(((line.level, self.share.of(line.project), min(
             [*line.places[:1], *line.parked[:1]]))

@@ -2,12 +2,13 @@
 
 """What the reaper says of itself: in /v1, /healthz, log and gauges.
 
-Of a server that waits it says why, what its owner can do, and what the reaper
+The reaper says why a server waits, what its owner can do, and what the reaper
 does. Each sentence says one of these, and none stands in the place of another.
-Owners read all of them but for numbers of hosts and their sizes.
+Owners read all of them, except numbers of hosts and their sizes.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -26,7 +27,7 @@ Reason, Hindrance = model.Reason, model.Hindrance
 
 _WHY = {
     Reason.NO_ROOM: 'No host that could take it has room.',
-    Reason.REFUSED: 'The scheduler refuses it the hosts that have room.',
+    Reason.REFUSED: 'The scheduler refuses the hosts that have room.',
     Reason.NO_SUCH_HOST: 'The host that it was created for is not there.',
     Reason.NOTHING_FITS: 'No host could take it, even if the host were empty.',
     Reason.BUILD_FAILED: 'Its build failed on a host.',
@@ -63,10 +64,10 @@ _ADVICE = {
 class Entry:
     """A server that waits, or was given up a short time ago.
 
-    :ivar position: in the queue, None for a server that is not in it
+    :ivar position: its position in the queue, None if it is not in the queue
     :ivar step: what is done for the server, in the words of /v1/pending
-    :ivar decision: the last one, None before the first
-    :ivar mode: of the reaper, in force
+    :ivar decision: the last decision, None before the first
+    :ivar mode: the mode of the reaper that is in force
     :ivar of_nova: what Nova, which knows of no reaper, says that the owner
         can do; '' if that is not known
     """
@@ -250,15 +251,22 @@ class Decisions:
         return before is None or before.decision != decision
 
     def say(self, waiting: model.Waiting, decision: model.Decision,
-            mode: model.Mode, now: datetime.datetime) -> None:
-        """Keep a decision, and log it if it says anything new."""
+            mode: model.Mode, now: datetime.datetime,
+            victims: Iterable[model.Server] = ()) -> None:
+        """Keep a decision, and log it if it says anything new.
+
+        :param victims: the servers whose IDs the decision has
+        """
         if self.tell(decision, now):
-            LOG.info('Server %s (%s): %s%s%s %s', waiting.id, waiting.name,
+            ends = ', '.join(f'{victim.id} ({victim.name})'
+                             for victim in victims)
+            LOG.info('Server %s (%s): %s%s%s. %s%s', waiting.id, waiting.name,
                      '' if mode != model.Mode.OBSERVE
                      else 'would be: ', decision.word or
                      decision.verdict.value,
                      f' on {decision.host}' if decision.host else '',
-                     decision.detail)
+                     decision.detail,
+                     f' Servers to end: {ends}.' if ends else '')
 
     def show(self, counts: Mapping[tuple[str, str], int],
              oldest: Mapping[str, float], hosts: int, preemptible: int

@@ -211,7 +211,7 @@ class Guard:
     :ivar remembers: whether the journal told what was done before, None while
         it is being read
     :ivar last_event: when the last notification came, by the monotonic clock
-    :ivar started: since when it is the active one, by the monotonic clock
+    :ivar started: since when the reaper is active, by the monotonic clock
     :ivar failures: why something could not be read, by its name
     """
 
@@ -244,7 +244,7 @@ class Guard:
         """Why it only observes, None if nothing speaks against it."""
         off = self._nova.client.clock_off
         if abs(off) > CLOCK_OFF:
-            # By a wrong clock servers would have run or waited for too long.
+            # With a wrong clock servers seem to have run or waited too long.
             return (f'The clock of this machine is {abs(off):.0f} s '
                     f'{"behind" if off > 0 else "ahead of"} Nova\'s.')
         return self._disbelief

@@ -87,8 +87,8 @@ PAGE = 1000
 # Most bytes of the head of a request, and of its body.
 LONGEST = 64 * 1024
 LONGEST_REASON = 255
-# So many requests ask the database at a time. One more waits for so many
-# seconds: the other threads answer what needs no database.
+# So many requests ask the database at a time. A further request waits for so
+# many seconds: the other threads answer what needs no database.
 AT_ONCE = 2
 PATIENCE = 5.0
 # A probe is for so many servers at most, and may hold the engine up for so
@@ -116,7 +116,8 @@ def list_rules() -> Iterable[policy.RuleDefault]:
     yield policy.RuleDefault(
         'project_reader_or_admin', 'rule:admin_or_service or '
         '(role:reader and project_id:%(project_id)s)',
-        'Whoever may read in the project that the server belongs to.')
+        'Readers of the project that the server belongs to, administrators '
+        'and other services.')
     for name, check, text, path in RULES:
         yield policy.DocumentedRuleDefault(
             name, check, text, [{'method': 'GET', 'path': path}])
@@ -227,7 +228,7 @@ class Shown:
         return self._known
 
     def entries(self) -> Sequence[answers.Entry]:
-        """All that wait, in the order in which they are looked at."""
+        """All servers that wait, in the order in which they are tried."""
         with self._lock:
             if time.monotonic() < self._until:
                 return self._entries
@@ -322,7 +323,7 @@ class Shown:
         """Begin a rehearsal of the end of a server.
 
         :param server: as Nova shows it now
-        :returns: a sentence that says why there is none, None if it has begun
+        :returns: why no rehearsal begins, in a sentence; None if it has begun
         """
         with self._engine.lock:
             return self._engine.rehearse(server)

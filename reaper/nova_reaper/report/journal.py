@@ -67,7 +67,7 @@ POLL = 2.0
 LONGEST = 30.0
 # Seconds between two purges.
 PURGE = 3600.0
-# Errors of one record, and not of the database.
+# Errors of a single record, and not of the database.
 UNFIT = (db_exception.DBDataError, db_exception.DBInvalidUnicodeParameter,
          ValueError, TypeError)
 # Seconds that a post to the web hook may take.
@@ -82,9 +82,9 @@ UNTOLD = 1000
 # Seconds that the end of the process waits for records and notifications.
 AT_THE_END = 3.0
 HOUR = 3600
-# After so many half-lives what a project was given counts next to nothing.
+# What a project was given counts next to nothing after so many half-lives.
 HALF_LIVES = 4
-# So many builds tell the fair share well enough.
+# The number of builds that are enough for the fair share.
 MOST = 10000
 # An older notice or build was closed long ago, or never will be.
 OPEN_FOR = datetime.timedelta(days=7)
@@ -96,7 +96,7 @@ YOUNG = datetime.timedelta(seconds=60)
 class _Outbox:
     """Delivers records in a thread of its own, one after the other.
 
-    :param name: of the thread
+    :param name: the name of the thread
     :param deliver: is called with a record as JSON has it; raises nothing
     """
 
@@ -225,8 +225,8 @@ def signed(uuid: str, at: int, body: bytes, secret: str | None
            ) -> dict[str, str]:
     """The headers of a web hook, by the Standard Webhooks specification.
 
-    A receiver that sees the same ID again has the record already; one that
-    checks the time cannot be sent an old record again by others.
+    A receiver that sees the same ID again has the record already. Nobody else
+    can send an old record again to a receiver that checks the time.
 
     :param uuid: ID of the record
     :param at: the time in seconds
@@ -381,7 +381,7 @@ class Journal:
                 self._look_at = time.monotonic() + POLL
                 self.asked.set()
         except Exception as error:
-            # For a wrong URL libraries raise errors of any class.
+            # Libraries raise errors of any class for a wrong URL.
             self._failed(batch, error)
         else:
             self._take(len(batch))
@@ -427,7 +427,7 @@ class Journal:
         gone = self.store.purge(
             timeutils.utcnow(True) - datetime.timedelta(days=days),
             self._conf.purge_batch)
-        # After a whole batch the next look deletes the next one.
+        # After a whole batch the next look deletes the next batch.
         if gone < self._conf.purge_batch:
             self._purge_at = time.monotonic() + PURGE
 

@@ -170,7 +170,7 @@ class Store:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sa.Connection]:
-        """A connection to a database whose tables are the newest ones."""
+        """A connection to a database that has the newest tables."""
         try:
             if not self._ready:
                 self._upgrade()

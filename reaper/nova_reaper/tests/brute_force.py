@@ -145,7 +145,7 @@ def has_all(expressions: Iterable[str], has: Collection[str]) -> bool:
 
 
 def could(host: model.Host, shape: model.Shape) -> bool:
-    """Whether a host could take a shape, were it empty."""
+    """Whether a host could take a shape if the host were empty."""
     if shape.host not in (None, host.name) or host.disabled:
         return False
     if not places(shape, host, {

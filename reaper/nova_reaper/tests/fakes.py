@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A cloud in this process: a real Placement, and a Nova that is none.
+"""A cloud in this process: a real Placement, and a stand-in for Nova.
 
 The Nova here does what the reaper sees of the real one: it answers the same
 routes in the same form, and moves allocations in Placement as Nova does.
@@ -578,7 +578,7 @@ class Nova:
                    project: str = 'owner', image: bool = True,
                    metadata: dict[str, str] | None = None, asked: bool = True,
                    devices: str = '', **specs: str) -> str:
-        """A server on a host, or one that waits.
+        """A server on a host, or a server that waits.
 
         :param devices: what its flavor says of PCI devices
         """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Waiting is the choice of the owner: for whom the reaper works."""
+"""Waiting is the choice of the owner: which servers the reaper builds."""
 
 import dataclasses
 

@@ -10,6 +10,7 @@ from unittest import mock
 
 import fixtures
 from oslo_config import cfg
+from oslo_config import generator
 from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
@@ -146,6 +147,23 @@ class ConfTestCase(tests.TestCase):
                 elif option.dest in there:
                     self.assertEqual(there[option.dest], option.default,
                                      f'[{group}] {option.dest}')
+
+    def test_the_sample_keeps_the_lines_of_the_help(self) -> None:
+        folder = pathlib.Path(__file__).resolve().parents[2] / 'etc'
+        if not folder.exists():
+            self.skipTest('This is no checkout: %s is missing.' % folder)
+        sample = pathlib.Path(self.useFixture(fixtures.TempDir()).path, 's')
+        generator.main([
+            '--config-file',
+            str(folder / 'nova-reaper' / 'config-generator.conf'),
+            '--output-file', str(sample)])
+        lines = set(sample.read_text().splitlines())
+        # The generator adds the type of the option to the last line.
+        self.assertEqual([], [
+            line for _, options in reaper_conf.list_opts()
+            for option in options
+            for line in (option.help or '').strip().splitlines()[:-1]
+            if f'# {line}'.rstrip() not in lines])
 
     def test_rules(self) -> None:
         enforcer = http.generator_enforcer()

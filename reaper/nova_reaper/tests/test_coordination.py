@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""One is active, others stand by."""
+"""A single reaper is active, others stand by."""
 
 from collections.abc import Callable
 import shutil
@@ -76,7 +76,7 @@ class CoordinatorTestCase(tests.TestCase):
 
 
 class RedisTestCase(CoordinatorTestCase):
-    """With Redis, which expires the lock of one that has died."""
+    """With Redis, which expires the lock of a reaper that has died."""
 
     def setUp(self) -> None:
         super().setUp()

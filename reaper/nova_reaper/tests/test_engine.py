@@ -699,6 +699,21 @@ class ObserveTestCase(EngineTestCase):
         for name in ('h1', victim):
             self.assertNotIn(name, owners['detail'])
 
+    def test_the_log_names_the_victim(self) -> None:
+        self.nova.add_host('h1', 8)
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        log = self.useFixture(fixtures.FakeLogger())
+        self.turns(5)
+        line, = (line for line in log.output.splitlines()
+                 if 'would be: ' in line)
+        self.assertIn(f'Server {waiting} (', line)
+        self.assertIn(
+            f'Servers to end: {victim} '
+            f'({self.nova.servers[victim]["name"]}).', line)
+        self.assertIn('Waiting servers: 1; attempts that go on: 0.',
+                      log.output)
+
     def test_what_an_owner_reads_of_room_names_no_host(self) -> None:
         for mode in (model.Mode.OBSERVE, model.Mode.FILL):
             self.conf.set_override('mode', mode.value, 'reaper')
@@ -792,7 +807,7 @@ class PreemptTestCase(EngineTestCase):
         first = self.nova.add_server('s', 8, 'h1', preemptible=True)
         second = self.nova.add_server('t', 8, 'h2', preemptible=True)
         waiting = self.nova.add_server('w', 8)
-        # The quota of metadata of one is used up.
+        # The quota of metadata of a server is used up.
         self.nova.before += [
             ('metadata', first, lambda: self.nova.error(403))] * 5
         self.turns(80)

@@ -22,7 +22,7 @@ from nova_reaper.tests import test_remembering
 
 
 class ManyHostsTestCase(test_interleavings.LateTestCase):
-    """Of eight hosts one has room; the list of all hosts takes long."""
+    """A host of eight has room; the list of all hosts takes long."""
 
     def setUp(self) -> None:
         for name, value in (('FEW', 4), ('FIRST', 4), ('AT_ONCE', 2)):
@@ -342,7 +342,7 @@ class FirstHostsTestCase(ManyHostsTestCase):
             self.turns(5)
             self.stand_by()
             self.assertEqual({}, self.engine.world.servers)
-            # The other one has begun something for the server.
+            # The other reaper has begun something for the server.
             self.room.holds.take(
                 waiting, {self.nova.hosts['h7']: {'VCPU': 2}})
         self.turns(10)

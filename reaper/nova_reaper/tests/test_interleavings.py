@@ -90,7 +90,7 @@ class Pool(test_engine.Immediate):
         return futures.Future()
 
     def fail(self, name: str) -> None:
-        """Let one that hangs have no answer."""
+        """Let a request that hangs have no answer."""
         call = self._hanging.pop(name)
         call.func(name, mock.Mock(side_effect=rest.Unavailable(
             'nova', 'servers', 'no answer')), *call.args[2:])

@@ -391,7 +391,7 @@ class HostsTestCase(tests.TestCase):
              'created_at': clock('11:00')},
             {'id': 'never', 'resources': {'VCPU': 1}, 'asked': False}])
         self.assertEqual(0, self.clear(given))
-        # The one that backs off is tried when its time has come.
+        # The server that backs off is tried when its time has come.
         self.assertEqual(1, self.clear(given, '12:30'))
         self.assertEqual(0, self.clear(given, '13:00'))
 

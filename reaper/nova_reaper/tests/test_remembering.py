@@ -291,7 +291,7 @@ class KilledTestCase(JournalTestCase):
 
 
 class RememberedTestCase(JournalTestCase):
-    """What the next process, or the one that stood by, has to know."""
+    """What the next process, or the process that stood by, has to know."""
 
     def serve(self, **server: Any) -> str | None:
         waiting = self.nova.add_server('w', 8, **server)
@@ -326,7 +326,8 @@ class RememberedTestCase(JournalTestCase):
         self.assertEqual('PENDING', self.serve())
         self.assertEqual(['ACTIVE'] * 2, [self.status(one) for one in victims])
         waiting, = self.engine.world.servers
-        self.assertIn('More would have to end than may within an hour.',
+        self.assertIn('More servers would have to end than may end within an '
+                      'hour.',
                       self.detail(waiting))
 
     def test_the_cap_after_three_restarts(self) -> None:

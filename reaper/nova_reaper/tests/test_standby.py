@@ -19,7 +19,7 @@ EIGHT = test_recovery.EIGHT
 
 
 class TakeOverTestCase(test_recovery.CrashingTestCase):
-    """The one that has waited knows the host; the active one is killed."""
+    """The reaper that stands by knows the host; the active reaper dies."""
 
     def take_over(self, step: Step, filler: str) -> None:
         for server in self.nova.servers.values():
@@ -162,7 +162,7 @@ class StandbyTestCase(test_engine.EngineTestCase):
             self.hint(bus.Kind.SHAPE, host=host)
         self.turns(30)
         self.assertEqual('ACTIVE', self.status(self.waiting))
-        # Each list reads one more whose turn has come.
+        # Each list reads a further host whose turn has come.
         self.assertLessEqual(len(self._hosts_read(log) - {'h3'}), 2)
 
     def test_filters_are_not_asked_all_the_time(self) -> None:
@@ -265,7 +265,7 @@ class StandbyTestCase(test_engine.EngineTestCase):
         self.assertIsNone(calendar.due(False, False))
         calendar.read_at += datetime.timedelta(days=1)
         self.assertEqual(lists.CHANGES, calendar.due(True, True))
-        # One that stands by has time.
+        # A reaper that stands by has time.
         self.assertIsNone(calendar.due(False, False))
         self.offset += 540
         self.assertEqual(lists.CHANGES, calendar.due(False, False))

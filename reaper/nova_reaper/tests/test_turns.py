@@ -17,7 +17,7 @@ from nova_reaper.tests import test_engine
 
 
 class ShelvedTestCase(test_engine.EngineTestCase):
-    """One that was shelved for another waits for free room."""
+    """A server that was shelved for another waits for free room."""
 
     def test_nobody_is_ended_for_it(self) -> None:
         self.nova.add_host('h1', 8)

@@ -2,10 +2,9 @@
 
 """A stand-in for the storage behind Cinder: each volume is a sparse file.
 
-What a volume holds is real, so that one can see what was imaged, copied and
-re-imaged; what is not is the way to a host: nobody attaches the file to
-anything, which is enough for guests that are not real either. Images must be
-raw ones.
+What a volume holds is real, so that tests can see what was imaged, copied and
+re-imaged. The way to a host is not real: nobody attaches the file to anything,
+which is enough for guests that are not real either. Images must be raw.
 
 cinder-volume has the directory of this file in PYTHONPATH.
 """

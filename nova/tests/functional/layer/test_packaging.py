@@ -235,15 +235,24 @@ class BuildTest(PackageTestCase):
         unpacked, = target.iterdir()
         return unpacked
 
-    def test_source_distribution(self):
-        unpacked = self.unpack(self.build(self.clone, 'sdist'))
+    def assertSourceDistribution(self, source):
+        """Assert that an sdist of a tree has all files; returns its wheel."""
+        unpacked = self.unpack(self.build(source, 'sdist'))
         tracked = must('git', 'ls-files', cwd=self.clone).split('\n')[:-1]
-        for name in tracked:
-            if name not in ('.gitignore',):
-                self.assertTrue((unpacked / name).exists(), name)
+        self.assertEqual(['.gitignore'], [
+            name for name in tracked if not (unpacked / name).exists()])
         wheel = self.build(unpacked)
-        self.assertEqual(self.wheel.name, wheel.name)
         self.assertEqual(self.tree_of(self.wheel), self.tree_of(wheel))
+        return wheel
+
+    def test_source_distribution(self):
+        self.assertEqual(self.wheel.name,
+                         self.assertSourceDistribution(self.clone).name)
+
+    def test_source_distribution_of_an_archive(self):
+        wheel = self.assertSourceDistribution(
+            self.make_archive(self.top / 'for-sdist'))
+        self.assertEqual('34.0.0.dev0', self.version_of(wheel))
 
     def make_archive(self, folder):
         folder.mkdir(parents=True)

@@ -121,7 +121,7 @@ class ReleasedSuitesTestCase(testtools.TestCase):
         self.assertEqual('1 passed, 0 failed, 1 skipped', lines[-1])
         self.assertThat(lines[-2], testtools.matchers.MatchesRegex(
             r'unit, (native threads|eventlet): 4 tests in \d+ s, 2 listed '
-            r'ones failed: 1 without the layer too, 1 by design'))
+            r'tests failed: 1 without the layer too, 1 by design'))
 
     def test_our_tests_can_run_afterwards(self):
         self.run_suites('unit')

@@ -114,7 +114,7 @@ class DevicesTestCase(TwoHostsTestCase):
         self.assertEqual(6, len(self.nova.servers))
 
     def test_a_full_host_on_which_others_free_the_room(self) -> None:
-        # The one with a device does not free enough by itself.
+        # The server with a device does not free enough by itself.
         self.nova.devices['h2'] = {}
         having = self.add(1, 'h1', 'gpu:1'), self.add(1, 'h1', 'gpu:1')
         without = [self.add(3, 'h1') for _ in range(2)]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Preemptible servers are ended for one that waits, or nobody is."""
+"""Preemptible servers are ended for a waiting server, or nobody is."""
 
 import dataclasses
 import datetime
@@ -226,7 +226,7 @@ class PreemptTestCase(FullHostTestCase):
                 raise rest.Unavailable('placement', 'GET', 'no', 503)
             return look(server)
 
-        # Each step begins with what is left of the one before.
+        # Each step begins with what the step before it has left.
         with mock.patch.object(self.room.placement, 'consumer', fail):
             for _step in range(3):
                 current = self.actor.advance(  # type: ignore[assignment]
@@ -265,7 +265,7 @@ class PreemptTestCase(FullHostTestCase):
     def test_two_reapers_and_the_same_victims(self) -> None:
         other = self.nova.add_server('x', 6)
         first = self.at(Step.SWAP, self.start())
-        # The other one has read the victims before the notice.
+        # The other reaper has read the victims before the notice.
         second = dataclasses.replace(
             first, waiting=self.begin(other).waiting)
         self.assertEqual(Result.ACTIVE, self.outcome(first).result)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The reaper dies after each of its steps, and another one starts."""
+"""The reaper dies after each of its steps, and another reaper starts."""
 
 import datetime
 from unittest import mock
@@ -476,7 +476,7 @@ class SweepTestCase(test_engine.EngineTestCase):
                                lambda current: current):
             self.turns(5)
         self.assertEqual(notice, server['metadata'])
-        # It may be of one that is dead, too; an owner's is none.
+        # The notice may be that of a dead reaper; an owner's does not count.
         for time in ('2026-01-01T00:00:00Z', '2100-01-01T00:00:00Z', 'soon'):
             server['metadata'] = notice | {'reaper:terminate_at': time}
             self.start()

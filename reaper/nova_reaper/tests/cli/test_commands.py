@@ -18,6 +18,7 @@ from requests_mock.contrib import fixture
 
 from nova_reaper.cli import commands
 from nova_reaper.cli import main
+from nova_reaper.cloud import model
 from nova_reaper import service
 from nova_reaper import simulate
 from nova_reaper import tests
@@ -107,6 +108,26 @@ class CloudTestCase(CommandTestCase):
     def asked(self, **times: int) -> None:
         self.assertEqual(times, {name: found.call_count
                                  for name, found in self.found.items()})
+
+    def test_once_names_servers(self) -> None:
+        room = {'VCPU': 8}
+        cloud = simulate.Snapshot(
+            brute_force.NOW, model.Options(mode=model.Mode.PREEMPT),
+            hosts=[model.Host('h1', {'VCPU': model.Inventory(8)}, room)],
+            servers=[model.Server('v1', 'h1', room, name='batch',
+                                  preemptible=True)],
+            waiting=[brute_force.waiting(room, name='web')])
+        self.useFixture(fixtures.MockPatchObject(service, 'connect'))
+        self.useFixture(fixtures.MockPatchObject(
+            commands, 'take_snapshot', return_value=cloud))
+        code, out, _ = self.run_command('once')
+        self.assertEqual(0, code)
+        for cell in ('| w1 (web) |', '| v1 (batch) |'):
+            self.assertIn(cell, out)
+        _, out, _ = self.run_command('once', '--json')
+        decision, = json.loads(out)['decisions']
+        self.assertEqual(('w1', ['v1']),
+                         (decision['server'], decision['victims']))
 
     def test_a_file_that_cannot_be_written(self) -> None:
         self.is_there()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whose token a rebuild is asked with, and what follows if there is none."""
+"""Whose token a rebuild is asked with, and what follows without a token."""
 
 from typing import Any
 from unittest import mock

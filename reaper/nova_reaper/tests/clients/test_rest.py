@@ -189,7 +189,7 @@ class ClientTestCase(tests.TestCase):
                 'https://outside/v2.1/things?marker=1&limit=1000'}]})
         self.requests.get(f'{URL}/things?limit=1000&marker=1', json={
             'things': [{'id': 2}]})
-        # The last one that is added is tried first.
+        # The last answer that is added is tried first.
         self.assertEqual([1, 2], [
             item['id'] for item in self.client.list('/things', 'things')])
 

@@ -26,7 +26,7 @@ class ShapeTestCase(tests.TestCase):
 
 
 class DecisionTestCase(tests.TestCase):
-    """The one structure that all of what is said is made of."""
+    """The structure that every answer of the reaper is made of."""
 
     def test_to_dict(self) -> None:
         decision = model.Decision('w1', model.Verdict.PREEMPT, 'h1', ('s1',),

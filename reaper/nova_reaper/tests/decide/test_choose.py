@@ -368,15 +368,15 @@ class ReasonTestCase(tests.TestCase):
                 (waiting({'VCPU': 1}), [], 'There is no host at all.'),
                 (waiting({'VGPU': 1}), [self.host()], 'No host has VGPU.'),
                 (waiting({'VCPU': 5}), [self.host()],
-                 'It asks for 5 of VCPU, and the largest host has 4.'),
+                 'The server asks for 5 VCPU, and the largest host has 4.'),
                 (waiting({'VCPU': 1}, required=['CUSTOM_X']), [self.host()],
-                 'No host has all that it asks for at once: resources, traits '
-                 'and aggregates.'),
+                 'No host has at once all that the server asks for: '
+                 'resources, traits and aggregates.'),
                 (waiting({'VCPU': 5}, host='h1'),
                  [self.host(), self.host('h2', inventory={
                      'VCPU': model.Inventory(8)})],
-                 'The host that it was created for could not take it, were '
-                 'it empty.')):
+                 'The host that it was created for could not take it, even '
+                 'if the host were empty.')):
             self.assertEqual(('nothing_fits', detail),
                              self.reason(server, *hosts))
 
@@ -405,7 +405,7 @@ class ReasonTestCase(tests.TestCase):
                         self.host(disabled=True), self.host('h2', used=4)))
 
     def test_reserved(self) -> None:
-        kept = 'but for one that is kept for a server that waits before it.'
+        kept = 'except a host that is kept for a server ahead in the queue.'
         waiting = brute_force.waiting({'VCPU': 1})
         self.assertEqual(
             ('reserved', f'1 of 1 hosts could take it; none has room, {kept}'),

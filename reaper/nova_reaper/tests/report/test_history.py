@@ -25,7 +25,7 @@ VICTIM, OTHER, WAITER = (f'0000000{number}-0000-4000-8000-000000000000'
 
 
 class HistoryTestCase(tests.TestCase):
-    """A reaper that stands by: the journal is not the active one's alone."""
+    """A reaper that stands by: the journal is for every reaper."""
 
     def setUp(self) -> None:
         super().setUp()

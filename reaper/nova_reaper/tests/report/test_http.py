@@ -4,6 +4,7 @@
 
 import datetime
 import pathlib
+import re
 from typing import Any
 from unittest import mock
 
@@ -23,6 +24,8 @@ from nova_reaper.tests import fakes
 
 UUID = '0e5c9a3e-7c4f-4b0c-8d5e-5d3d0f8f7c11'
 TIME = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
+PAGE = (pathlib.Path(__file__).resolve().parents[4] /
+        'doc/source/reference/reaper-api.rst')
 
 
 def with_keystone() -> cfg.ConfigOpts:
@@ -258,6 +261,19 @@ class ApiTestCase(tests.TestCase):
         del self.source.room
         answer = self.get('/v1/pending/s1?dry_run=true', 500, roles='admin')
         self.assertNotIn('room', answer['error']['message'])
+
+
+class PageTestCase(tests.TestCase):
+
+    def test_the_page_lists_each_rule(self) -> None:
+        if not PAGE.exists():
+            self.skipTest('This is no checkout: %s is missing.' % PAGE)
+        text = PAGE.read_text()
+        table = text.split('Who sees what\n===')[1].split('\n===')[0]
+        listed = re.findall('``([a-z]+:[a-z:_]+)``', table)
+        self.assertEqual(sorted(
+            rule.name for rule in http.list_rules() if ':' in rule.name),
+            sorted(listed))
 
 
 class RootTestCase(tests.TestCase):

@@ -185,7 +185,7 @@ class JournalTestCase(tests.TestCase):
         self.assertEqual((Kind.PAUSE, 'SIGUSR1'),
                          (switch.kind, switch.detail['by']))
         self.assertEqual(0, self.book.waiting)
-        # Whoever resumes after that is heard.
+        # A resume after that is heard.
         self.book.switch(Kind.RESUME, 'u', 'x')
         self.assertIsNone(self.book.pause)
 
