@@ -96,7 +96,7 @@ class TurnsTestCase(test_engine.EngineTestCase):
         steps = [current.step
                  for current in self.engine.attempts.under_way.values()]
         self.assertEqual([Step.GRACE] * 2, steps)
-        self.assertTrue(any('for others first' in told.decision.detail
+        self.assertTrue(any('for other servers first' in told.decision.detail
                             for told in self.engine.world.told.last.values()))
 
     def test_none_of_them_is_overtaken(self) -> None:
