@@ -15,12 +15,15 @@ import typing as ty
 from oslo_utils import excutils
 from sqlalchemy.orm import exc as orm_exc
 
+from nova.compute import task_states
 from nova import context as nova_context
 from nova import exception
 from nova import objects
 
 if ty.TYPE_CHECKING:
     from nova.compute import api as compute
+
+_DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 
 _ATTRIBUTES = ('flavor', 'numa_topology', 'tags', 'services')
 
@@ -91,9 +94,12 @@ def delete(
             # The record has no ID any more if this request has destroyed the
             # record. If another process had, destroy() did nothing and raised
             # nothing.
-            if not is_record or 'id' not in instance:
+            if is_record and 'id' not in instance:
                 return
-            found = _elsewhere(api, context, instance)
+            # A server that had a build request may have another by now.
+            found = _elsewhere(api, context, instance, is_record)
+            if found is not None and found[1].task_state in _DELETING:
+                return
         if found is None:
             return
         context, instance = found

@@ -65,30 +65,128 @@ class ComputeTaskManager:
         finally:
             context.builds = ()
 
+    @nova_pending.replaces('175f224de5f2e02a')
     def _bury_in_cell0(self, context, request_spec, exc,
                        build_requests=None, instances=None,
-                       block_device_mapping=None, tags=None):
-        created = [build_request.instance_uuid
-                   for build_request in context.builds
-                   if build_request in build_requests]
-        lost = [uuid for uuid in created if self._is_lost(context, uuid)]
-        if lost:
-            build_requests = [build_request for build_request in build_requests
-                              if build_request.instance_uuid not in lost]
-            instances = [instance for instance in instances or ()
-                         if instance.uuid not in lost]
-        released.ComputeTaskManager._bury_in_cell0(
-            self, context, request_spec, exc, build_requests=build_requests,
-            instances=instances, block_device_mapping=block_device_mapping,
-            tags=tags)
+                       block_device_mapping=None,
+                       tags=None):
+        """Ensure all provided build_requests and instances end up in cell0.
+
+        Cell0 is the fake cell we schedule dead instances to when we can't
+        schedule them somewhere real. Requests that don't yet have instances
+        will get a new instance, created in cell0. Instances that have not yet
+        been created will be created in cell0. All build requests are destroyed
+        after we're done, in the transaction that maps the instance to cell0.
+        Failure to delete a build request will trigger the instance deletion,
+        just like the happy path in schedule_and_build_instances() below.
+        """
+        try:
+            mapping = objects.CellMapping.get_by_uuid(
+                context, objects.CellMapping.CELL0_UUID)
+        except exception.CellMappingNotFound:
+            # Not yet setup for cellsv2. Instances will need to be written
+            # to the configured database. This will become a deployment
+            # error in Ocata.
+            LOG.error('No cell mapping found for cell0 while '
+                      'trying to record scheduling failure. '
+                      'Setup is incomplete.')
+            return
+
+        build_requests = build_requests or []
+        instances = instances or []
+        instances_by_uuid = {inst.uuid: inst for inst in instances}
+        for build_request in build_requests:
+            if build_request.instance_uuid not in instances_by_uuid:
+                # This is an instance object with no matching db entry.
+                instance = build_request.get_new_instance(context)
+                instances_by_uuid[instance.uuid] = instance
+
+        updates = {'vm_state': vm_states.ERROR, 'task_state': None}
+        lost = set()
+        for instance in instances_by_uuid.values():
+
+            inst_mapping = None
+            try:
+                # We don't need the cell0-targeted context here because the
+                # instance mapping is in the API DB.
+                inst_mapping = \
+                    objects.InstanceMapping.get_by_instance_uuid(
+                        context, instance.uuid)
+            except exception.InstanceMappingNotFound:
+                # The API created the instance mapping record so it should
+                # definitely be here. Log an error but continue to create the
+                # instance in the cell0 database.
+                LOG.error('While burying instance in cell0, no instance '
+                          'mapping was found.', instance=instance)
+
+            if self._is_lost(context, instance.uuid):
+                lost.add(instance.uuid)
+                continue
+
+            # Perform a final sanity check that the instance is not mapped
+            # to some other cell already because of maybe some crazy
+            # clustered message queue weirdness.
+            if inst_mapping and inst_mapping.cell_mapping is not None:
+                LOG.error('When attempting to bury instance in cell0, the '
+                          'instance is already mapped to cell %s. Ignoring '
+                          'bury in cell0 attempt.',
+                          inst_mapping.cell_mapping.identity,
+                          instance=instance)
+                continue
+
+            with released.obj_target_cell(instance, mapping) as cctxt:
+                instance.create()
+
+                # Record an instance action with a failed event.
+                self._create_instance_action_for_cell0(
+                    cctxt, instance, exc)
+
+                # NOTE(mnaser): In order to properly clean-up volumes after
+                #               being buried in cell0, we need to store BDMs.
+                if block_device_mapping:
+                    self._create_block_device_mapping(
+                       mapping, instance.flavor, instance.uuid,
+                       block_device_mapping)
+
+                self._create_tags(cctxt, instance.uuid, tags)
+
+                # Use the context targeted to cell0 here since the instance is
+                # now in cell0.
+                self._set_vm_state_and_notify(
+                    cctxt, instance.uuid, 'build_instances', updates,
+                    exc, request_spec)
+
+        for build_request in build_requests:
+            inst = instances_by_uuid[build_request.instance_uuid]
+            if inst.uuid in lost:
+                continue
+            if 'id' in inst:
+                build_request.record_cell = mapping
+            try:
+                build_request.destroy()
+            except exception.BuildRequestNotFound:
+                # Instance was deleted before we finished scheduling
+                with released.obj_target_cell(inst, mapping):
+                    inst.destroy()
+            except objects.build_request.LeaseLost:
+                return_to_cell0.purge_lost(context, mapping, inst)
+                lost.add(inst.uuid)
+
         # A scheduler that did not answer can have claimed room.
-        for uuid in lost if cell0.found_no_host(exc) else created:
-            lost_claims.delete(context, self.report_client, uuid)
+        for build_request in context.builds:
+            if build_request.instance_uuid in lost or (
+                    build_request in build_requests and
+                    not cell0.found_no_host(exc)):
+                lost_claims.delete(
+                    context, self.report_client, build_request.instance_uuid)
 
     @nova_pending.new
     @staticmethod
     def _is_lost(context, instance_uuid):
-        """Whether recovery has taken a server whose scheduling took long."""
+        """Whether recovery has taken a server whose create took long."""
+        if instance_uuid not in [build_request.instance_uuid
+                                 for build_request in context.builds]:
+            return False
         try:
             objects.BuildRequest.get_by_instance_uuid(context, instance_uuid)
         except exception.BuildRequestNotFound:
@@ -96,6 +194,19 @@ class ComputeTaskManager:
         except objects.build_request.LeaseLost:
             return True
         return False
+
+    def _recheck_quota(self, context, *args, **kwargs):
+        try:
+            released.ComputeTaskManager._recheck_quota(
+                self, context, *args, **kwargs)
+        finally:
+            # All later writes go by the UUID of the server. The record can be
+            # that of another build by now.
+            for build_request in context.builds:
+                if build_request.lease is None and self._is_lost(
+                        context, build_request.instance_uuid):
+                    raise objects.build_request.LeaseLost(
+                        instance_uuid=build_request.instance_uuid)
 
     @nova_pending.replaces('f1461f12f9d3f78a')
     def _cleanup_build_artifacts(self, context, exc, instances, build_requests,
@@ -134,9 +245,8 @@ class ComputeTaskManager:
             try:
                 build_request.record_cell = cell
                 build_request.destroy()
-            except exception.BuildRequestNotFound:
-                pass
-            except objects.build_request.LeaseLost:
+            except (exception.BuildRequestNotFound,
+                    objects.build_request.LeaseLost):
                 return_to_cell0.purge_lost(context, cell, instance)
 
     @nova_pending.replaces('226adf693922e712')

@@ -53,7 +53,11 @@ def delete(
         return place.cell_uuid == objects.CellMapping.CELL0_UUID and (
             not held_room.find(context, report_client, instance_uuid))
 
-    _delete(context, report_client, instance_uuid, is_lost)
+    try:
+        allocations.delete(context, report_client, instance_uuid, is_lost)
+    except Exception:
+        LOG.exception('What is claimed for the server cannot be deleted.',
+                      instance_uuid=instance_uuid)
 
 
 def check(
@@ -76,15 +80,7 @@ def check(
         return
     place = build_request.place_of(context, instance_uuid)
     if place is None or not place.has_build_request:
-        _delete(context, report_client, instance_uuid, lambda: True)
+        delete(context, report_client, instance_uuid)
         raise exception.AllocationUpdateFailed(
             consumer_uuid=instance_uuid,
             error=_('the server is not built any more'))
-
-
-def _delete(context, report_client, instance_uuid: str, is_lost) -> None:
-    try:
-        allocations.delete(context, report_client, instance_uuid, is_lost)
-    except Exception:
-        LOG.exception('What is claimed for the server cannot be deleted.',
-                      instance_uuid=instance_uuid)

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions
@@ -95,8 +96,7 @@ class WaitingServersTestCase(base.BrowserTestCase):
         # It leaves alone what a user chooses.
         self.tick(self.web)
         self.cloud.delete(self.web)
-        self.browser.execute_async_script(
-            'setTimeout(arguments[0], 35000)')
+        time.sleep(35)
         self.assertIsNotNone(self.row_of(self.web))
         self.tick(self.web)
         self.wait_for(lambda browser: not self.row_of(self.web))

@@ -2,15 +2,18 @@
 
 """Creates of which a nova-conductor dies, or is slower than recovery."""
 
+import contextvars
 from unittest import mock
 
 import oslo_messaging as messaging
 
 from nova.compute import api as compute_api
+from nova.compute import utils as compute_utils
 from nova.conductor import manager
 from nova.conductor.tasks import recover_builds
 from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
+from nova import exception
 from nova import objects
 from nova.objects import build_request
 from nova.tests.functional import stopped_builds
@@ -185,6 +188,119 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
             message.arrives()
         self.assertEqual(('ACTIVE', None), self.state())
         self.assertEqual(1, len(self.allocations()))
+
+    def finds_no_host(self, meanwhile):
+        """Let a conductor find no host, and come late to cell0."""
+        message = self.create()
+        asked = []
+
+        def find_none(step, *args, **kwargs):
+            if asked:
+                return step(*args, **kwargs)
+            asked.append(True)
+            raise exception.NoValidHost(reason='')
+
+        with stopped_builds.patched(_Manager, '_schedule_instances',
+                                    find_none):
+            self.meets(objects.InstanceMapping, 'get_by_instance_uuid',
+                       message.arrives, meanwhile, after=True)
+
+    def returns_and_is_built(self):
+        self.ends()
+        self.can_be_rebuilt()
+        self.built = self.of_the_record()
+
+    def is_built_once(self):
+        self.wait_for(self.server, 'ACTIVE')
+        self.assertEqual(1, len(self.allocations()))
+        self.assertFalse(self.in_cell(
+            objects.CellMapping.CELL0_UUID, self.server))
+
+    def test_no_host_is_found_and_the_server_is_built_meanwhile(self):
+        self.finds_no_host(self.returns_and_is_built)
+        self.is_built_once()
+
+    def test_no_host_is_found_and_the_server_is_to_be_rebuilt(self):
+        rebuild = []
+
+        def meanwhile():
+            self.ends()
+            self.make_room()
+            rebuild.append(self.ask_for_rebuild())
+
+        self.finds_no_host(meanwhile)
+        self.assertEqual('BUILD', self.state()[0])
+        rebuild[0].arrives()
+        self.is_built_once()
+
+    def test_no_host_is_found_and_recovery_is_at_work(self):
+        """Recovery has the server when the conductor has a record in cell0."""
+        message = self.create()
+        with stopped_builds.patched(
+                _Manager, '_schedule_instances', mock.Mock(
+                    side_effect=exception.NoValidHost(reason=''))):
+            self.meets(objects.BuildRequest, 'destroy', message.arrives,
+                       lambda: self.stopped(
+                           return_to_cell0, '_create_record',
+                           lambda: self.recover(creates=-1)))
+        self.assertEqual('BUILD', self.state()[0])
+        self.assertFalse(self.in_cell(
+            objects.CellMapping.CELL0_UUID, self.server))
+        self.assertEqual((1, 0), self.recover())
+        self.is_back()
+
+    def fails_the_quota(self, meanwhile):
+        """Let a conductor be over the quota once, after something else."""
+        message = self.create()
+        asked = []
+
+        def fail(step, *args, **kwargs):
+            if asked:
+                return step(*args, **kwargs)
+            asked.append(True)
+            contextvars.Context().run(meanwhile)
+            raise exception.TooManyInstances(
+                overs='cores', req=1, used=1, allowed=1)
+
+        with stopped_builds.patched(
+                compute_utils, 'check_num_instances_quota', fail):
+            message.arrives()
+
+    def of_the_record(self):
+        with nova_context.target_cell(
+                nova_context.get_admin_context(),
+                self.cell_mappings['cell1']) as cctxt:
+            return [len(objects_of.get_by_instance_uuid(
+                cctxt, self.server['id'])) for objects_of in (
+                    objects.BlockDeviceMappingList,
+                    objects.InstanceActionList)]
+
+    def test_built_again_while_the_quota_is_checked(self):
+        """The writes of the create would go to the record of the rebuild."""
+        self.assertRaises(
+            build_request.LeaseLost, self.meets, _Manager, '_recheck_quota',
+            self.create().arrives, self.returns_and_is_built)
+        self.assertEqual(self.built, self.of_the_record())
+        self.is_built_once()
+
+    def test_built_again_before_the_quota_fails(self):
+        self.assertRaises(build_request.LeaseLost, self.fails_the_quota,
+                          self.returns_and_is_built)
+        self.assertEqual(self.built, self.of_the_record())
+        self.is_built_once()
+
+    def test_deleted_before_the_quota_fails(self):
+        def delete():
+            # nova-api looks into its own database, which is that of cell0.
+            with mock.patch.object(compute_api.API, '_lookup_instance',
+                                   return_value=(None, None)):
+                self.api.delete_server(self.server['id'])
+
+        self.assertRaises(exception.TooManyInstances, self.fails_the_quota,
+                          delete)
+        self.assertEqual([], self.admin_api.get_servers())
+        self.assertFalse(self.in_cell(
+            self.cell_mappings['cell1'].uuid, self.server))
 
     def test_one_of_several_returns_before_the_conductor_has_mapped_it(self):
         message = self.create(min_count=2, max_count=2)

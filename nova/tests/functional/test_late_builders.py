@@ -2,12 +2,19 @@
 
 """Conductors and schedulers that come late to a server."""
 
+import contextvars
+import datetime
+
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from nova.compute import api as compute_api
 from nova.conductor import manager
 from nova.conductor.tasks import rebuild_in_cell0 as task
 from nova import context as nova_context
+from nova import exception
 from nova import objects
+from nova.scheduler import allocations
+from nova.scheduler import lost_claims
 from nova.tests.functional import held_room_base
 from nova.tests.functional import stopped_builds
 
@@ -160,3 +167,64 @@ class LateBuildersTestCase(stopped_builds.StoppedBuildsBase,
                            'server': {'name': 'renamed'}})))
         self.assertEqual(
             'renamed', self.wait_for(self.server, 'ACTIVE')['name'])
+
+    # Deletes that begin with a build request.
+
+    def deleted_as_it_moves_twice(self, rebuild):
+        """Delete a server that returns to cell0 and is rebuilt meanwhile."""
+        self.make_room()
+        self.ask_for_rebuild()
+        met = []
+
+        def once(what):
+            def meanwhile(step, *args, **kwargs):
+                result = None if what is recover else step(*args, **kwargs)
+                if what not in met:
+                    met.append(what)
+                    contextvars.Context().run(what)
+                return step(*args, **kwargs) if what is recover else result
+            return meanwhile
+
+        def recover():
+            self.assertEqual((1, 0), self.recover())
+
+        with stopped_builds.patched(
+                compute_api.API, '_attempt_delete_of_buildrequest',
+                once(recover)), stopped_builds.patched(
+                    compute_api.API, '_lookup_instance', once(rebuild)):
+            self.api.delete_server(self.server['id'])
+        self.assertEqual([recover, rebuild], met)
+
+    def test_deleted_as_it_returns_and_is_asked_for_again(self):
+        messages = []
+        self.deleted_as_it_moves_twice(
+            lambda: messages.append(self.ask_for_rebuild()))
+        with self.no_host_is_asked():
+            messages[0].arrives()
+        self.is_gone()
+
+    def test_deleted_as_it_returns_and_is_built_again(self):
+        def build():
+            self.rebuild(self.server)
+            self.wait_for(self.server, 'ACTIVE')
+
+        self.deleted_as_it_moves_twice(build)
+        self._wait_until_deleted(self.server)
+        self.assertEqual({}, self.allocations())
+
+    def test_scheduler_looks_at_its_claim_as_the_server_is_built(self):
+        self.make_room()
+        context = nova_context.get_admin_context()
+        context.timestamp -= datetime.timedelta(hours=1)
+
+        def build():
+            self.rebuild(self.server)
+            self.wait_for(self.server, 'ACTIVE')
+
+        def look():
+            self.assertRaises(
+                exception.AllocationUpdateFailed, lost_claims.check, context,
+                self.report_client, self.server['id'])
+
+        self.meets(allocations, 'delete', look, build)
+        self.is_built()
