@@ -62,9 +62,14 @@ class _StockConductor:
                 objects.BuildRequest, name,
                 staticmethod(getattr(released, name))))
         released = manager.released.ComputeTaskManager
-        for name in ('_set_vm_state_and_notify', '_delete_build_request'):
+        for name in ('_set_vm_state_and_notify', '_delete_build_request',
+                     '_bury_in_cell0', '_cleanup_build_artifacts',
+                     '_recheck_quota'):
             self.useFixture(fixtures.MockPatchObject(
                 manager.ComputeTaskManager, name, getattr(released, name)))
+        self.useFixture(fixtures.MockPatchObject(
+            manager.ComputeTaskManager, '_map_instance_to_cell',
+            staticmethod(released._map_instance_to_cell)))
 
 
 class StockConductorTestCase(_StockConductor, PinnedTestCase):
