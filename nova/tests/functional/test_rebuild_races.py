@@ -93,7 +93,7 @@ class WhileItIsPutIntoCell0TestCase(rebuild_races.RacesBase):
         with mock.patch.object(objects.BuildRequest, 'destroy', met):
             self.api.post_server({'server': dict(request, min_count=2)})
             self.until(lambda: self.assertEqual(2, len(answers)))
-        self.assertIn('try again', answers[0])
+        self.assertIn('vm_state building', answers[0])
         for server in self.api.get_servers():
             self.assertEqual(
                 'PENDING', self.until(self.exists, server)['status'])
