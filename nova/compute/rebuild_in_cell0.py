@@ -169,8 +169,8 @@ def _move(
         build_request.create_in_place_of_mapping(context, source, spec)
     except (exception.InstanceNotFound, exception.InstanceMappingNotFound,
             db_exc.DBDuplicateEntry):
-        # Another rebuild or a delete has the server, or the conductor that has
-        # put the server into cell0 has not deleted the build request yet.
+        # Another rebuild or a delete has the server, or an older conductor
+        # has mapped the server to cell0 before it deletes the build request.
         raise unbuilt_instance.ChangedMeanwhile(instance_uuid=record.uuid)
     try:
         unbuilt_instance.destroy_unchanged(record, request.stored_bdms)
