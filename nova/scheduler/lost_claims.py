@@ -53,11 +53,7 @@ def delete(
         return place.cell_uuid == objects.CellMapping.CELL0_UUID and (
             not held_room.find(context, report_client, instance_uuid))
 
-    try:
-        allocations.delete(context, report_client, instance_uuid, is_lost)
-    except Exception:
-        LOG.exception('What is claimed for the server cannot be deleted.',
-                      instance_uuid=instance_uuid)
+    _delete(context, report_client, instance_uuid, is_lost)
 
 
 def check(
@@ -80,7 +76,22 @@ def check(
         return
     place = build_request.place_of(context, instance_uuid)
     if place is None or not place.has_build_request:
-        delete(context, report_client, instance_uuid)
+        def is_lost() -> bool:
+            # A rebuild may have built the server since the first look. Room
+            # can be held for the server, too.
+            return place == build_request.place_of(
+                context, instance_uuid) and not held_room.find(
+                    context, report_client, instance_uuid)
+
+        _delete(context, report_client, instance_uuid, is_lost)
         raise exception.AllocationUpdateFailed(
             consumer_uuid=instance_uuid,
             error=_('the server is not built any more'))
+
+
+def _delete(context, report_client, instance_uuid: str, is_lost) -> None:
+    try:
+        allocations.delete(context, report_client, instance_uuid, is_lost)
+    except Exception:
+        LOG.exception('What is claimed for the server cannot be deleted.',
+                      instance_uuid=instance_uuid)
