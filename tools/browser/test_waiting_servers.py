@@ -208,7 +208,7 @@ class ReaperTestCase(base.BrowserTestCase):
         return self.told()
 
     def test_owner_rehearses(self):
-        # Nobody needs the room of the preemptible server then.
+        # A waiting server would have the room of the preemptible server.
         self.cloud.delete(self.web)
         self.give_notice()
         self.log_in(configuration.OWNER)

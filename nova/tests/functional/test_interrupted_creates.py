@@ -21,6 +21,22 @@ from nova.tests.functional import stopped_builds
 _Manager = manager.ComputeTaskManager
 
 
+def _at_first(do):
+    """Return a replacement of a step that fails at its first call.
+
+    :param do: a function that raises what the first call raises
+    """
+    called = []
+
+    def replacement(step, *args, **kwargs):
+        if called:
+            return step(*args, **kwargs)
+        called.append(True)
+        return do()
+
+    return replacement
+
+
 class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
 
     def create(self, **server):
@@ -192,16 +208,12 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
     def finds_no_host(self, meanwhile):
         """Let a conductor find no host, and come late to cell0."""
         message = self.create()
-        asked = []
 
-        def find_none(step, *args, **kwargs):
-            if asked:
-                return step(*args, **kwargs)
-            asked.append(True)
+        def find_none():
             raise exception.NoValidHost(reason='')
 
         with stopped_builds.patched(_Manager, '_schedule_instances',
-                                    find_none):
+                                    _at_first(find_none)):
             self.meets(objects.InstanceMapping, 'get_by_instance_uuid',
                        message.arrives, meanwhile, after=True)
 
@@ -252,18 +264,15 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
     def fails_the_quota(self, meanwhile):
         """Let a conductor be over the quota once, after something else."""
         message = self.create()
-        asked = []
 
-        def fail(step, *args, **kwargs):
-            if asked:
-                return step(*args, **kwargs)
-            asked.append(True)
+        def fail():
             contextvars.Context().run(meanwhile)
             raise exception.TooManyInstances(
                 overs='cores', req=1, used=1, allowed=1)
 
         with stopped_builds.patched(
-                compute_utils, 'check_num_instances_quota', fail):
+                compute_utils, 'check_num_instances_quota',
+                _at_first(fail)):
             message.arrives()
 
     def of_the_record(self):
