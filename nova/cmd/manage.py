@@ -61,11 +61,11 @@ class PendingCommands:
 
     @cmd_common.action_description(
         _('Set all servers that are in PENDING in cell0 to ERROR, before a '
-          'downgrade to a Nova that does not know PENDING. Also write the '
-          'service version of that Nova into the records of the services, or '
-          'its services would not start. The command can be interrupted and '
-          'repeated. Turn [DEFAULT] use_pending_state off first, in every '
-          'nova-conductor.'))
+          'downgrade to a Nova that does not know PENDING. '
+          'Also write the service version of that Nova into the records of '
+          'the services, or its services would not start. '
+          'The command can be interrupted and repeated. Turn [DEFAULT] '
+          'use_pending_state off first, in every nova-conductor.'))
     @cmd_common.args(
         '--batch-size', dest='batch_size', metavar='<number>', type=int,
         help=_('How many servers are read from the database at a time '
@@ -138,7 +138,7 @@ class PendingCommands:
           'else by the version that these services have. Servers that wait go '
           'on waiting.'))
     def lower_service_versions(self):
-        """Write the version before PENDING into the records of the services.
+        """Write the version of a Nova without PENDING into the records.
 
         Return codes:
 

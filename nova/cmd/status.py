@@ -22,11 +22,11 @@ def _check_use_pending_state(_commands):
     service records when it starts.
 
     - Success: all of them have such a version.
-    - Warning: a service has another version, or is recorded nowhere; a cell
+    - Warning: a service has a lower version, or is recorded nowhere; a cell
       cannot be read; or servers are in PENDING although the option is off in
       this configuration, as in a downgrade that is not finished.
     - Failure: the option is on in this configuration, and some service has
-      another service version; or the option has no valid value.
+      a lower version; or the option has no valid value.
 
     The details name each such service and its version.
     """
@@ -34,17 +34,17 @@ def _check_use_pending_state(_commands):
         on = CONF.use_pending_state
     except ValueError as exc:
         return upgradecheck.Result(upgradecheck.Code.FAILURE, str(exc))
-    others, problems, waiting = pending_rollout.survey(
+    older, problems, waiting = pending_rollout.survey(
         context.get_admin_context())
     if waiting and not on:
         problems.append(_(
             '%d servers are in PENDING although use_pending_state is off in '
             'this configuration: before a downgrade, run '
             '"nova-manage pending set_error"') % waiting)
-    if not others + problems:
+    if not older + problems:
         return upgradecheck.Result(upgradecheck.Code.SUCCESS)
     return upgradecheck.Result(
-        upgradecheck.Code.FAILURE if on and others else
+        upgradecheck.Code.FAILURE if on and older else
         upgradecheck.Code.WARNING, _(
             '%(verdict)s %(problems)s. Upgrade and restart the services '
             'that do not know PENDING; remove the record of a host '
@@ -53,7 +53,7 @@ def _check_use_pending_state(_commands):
                 'verdict': _('use_pending_state is on, and should be off '
                              'until this is in order:') if on else
                 _('Leave use_pending_state off until this is in order:'),
-                'problems': '; '.join(problems + others)})
+                'problems': '; '.join(problems + older)})
 
 
 def _check_conductor_pin(_commands):

@@ -8,6 +8,7 @@ import oslo_messaging as messaging
 from oslo_utils import excutils
 
 from nova.compute import build_results
+from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.compute import volume_reimage
@@ -29,13 +30,21 @@ class ComputeManager:
             admin_password, injected_files, requested_networks,
             security_groups, block_device_mapping, node=None, limits=None,
             host_list=None, accel_uuids=None):
-        if self._has_other_record(context, instance):
-            LOG.warning('The server was rebuilt since this host was asked to '
-                        'build it, and is not built here.', instance=instance)
-            return build_results.FAILED_BY_POLICY
         # A save gives the Instance the ID of the record that has the UUID.
         record_id = instance.id
+
+        def keeps_allocations():
+            # Before a host sets the server to ERROR, the host deletes what is
+            # allocated itself.
+            return (instance.vm_state == vm_states.ERROR or
+                    self._keeps_allocations(context, instance, record_id))
+
         try:
+            if self._has_other_record(context, instance):
+                LOG.warning('The server was rebuilt since this host was asked '
+                            'to build it, and is not built here.',
+                            instance=instance)
+                return build_results.FAILED_BY_POLICY
             result = released.ComputeManager._do_build_and_run_instance(
                 self, context, instance, image, request_spec,
                 filter_properties, admin_password, injected_files,
@@ -43,11 +52,11 @@ class ComputeManager:
                 node=node, limits=limits, host_list=host_list,
                 accel_uuids=accel_uuids)
             is_kept = (result == build_results.FAILED and
-                       self._keeps_allocations(context, instance, record_id))
+                       keeps_allocations())
         except Exception:
             # Most calls to the cell fail once the record is gone from it.
             with excutils.save_and_reraise_exception() as failure:
-                is_kept = self._keeps_allocations(context, instance, record_id)
+                is_kept = keeps_allocations()
                 failure.reraise = not is_kept
         if is_kept:
             # After any other failure the caller deletes whatever is allocated
@@ -62,25 +71,45 @@ class ComputeManager:
         """Whether the host was asked to build an older record of the server.
 
         Instance.save() finds the record by UUID. A host that takes its message
-        late would build a server again that a rebuild has placed elsewhere.
+        late would build a server again that a rebuild has placed elsewhere. If
+        the record is the one that the host was asked to build, the build has
+        begun after this.
         """
+        record_id = instance.id
         try:
-            return objects.Instance.get_by_uuid(
-                context, instance.uuid, expected_attrs=[]).id != instance.id
+            if objects.Instance.get_by_uuid(
+                    context, instance.uuid,
+                    expected_attrs=[]).id != record_id:
+                return True
         except Exception:
             # The build begins with a save, which fails then, too.
             return False
+        # Another record can appear between the look and the save. A server
+        # that was built has neither of these states.
+        instance.vm_state = vm_states.BUILDING
+        instance.task_state = None
+        try:
+            instance.save(
+                expected_vm_state=[vm_states.BUILDING, vm_states.ERROR],
+                expected_task_state=(task_states.SCHEDULING, None))
+        except (exception.InstanceNotFound,
+                exception.UnexpectedTaskStateError):
+            return False
+        except exception.InstanceUpdateConflict:
+            return True
+        return instance.id != record_id
 
     @nova_pending.new
     @staticmethod
     def _keeps_allocations(context, instance, record_id):
         """Whether this host must not delete the allocations of a server.
 
-        A rebuild takes the record out of the cell, for good: the allocations
-        can be those of the next build. A user who deletes the server leaves a
-        record that is marked as deleted. A server in ACTIVE was built, and the
-        host has only failed to record the end. If the cell does not answer,
-        the allocations stay until the server is deleted.
+        The host must not deallocate the networks of the server then, either. A
+        rebuild takes the record out of the cell, for good: both can be those
+        of the next build. A user who deletes the server leaves a record that
+        is marked as deleted. A server in ACTIVE was built, and the host has
+        only failed to record the end. If the cell does not answer, the
+        allocations stay until the server is deleted.
         """
         try:
             now = objects.Instance.get_by_uuid(
@@ -95,6 +124,28 @@ class ComputeManager:
         except Exception:
             return False
         return now.id != record_id or now.vm_state == vm_states.ACTIVE
+
+    def _set_instance_obj_error_state(self, instance, clean_task_state=False):
+        # A server in ERROR and on no host can be rebuilt: from then on the
+        # allocations can be those of the next build.
+        context = instance._context
+        if instance.vm_state == vm_states.BUILDING and (
+                instance.host is None and
+                not self._keeps_allocations(context, instance, instance.id)):
+            try:
+                self.reportclient.delete_allocation_for_instance(
+                    context, instance.uuid, force=True)
+            except exception.AllocationDeleteFailed:
+                LOG.exception('The allocations of the server stay.',
+                              instance=instance)
+        released.ComputeManager._set_instance_obj_error_state(
+            self, instance, clean_task_state=clean_task_state)
+
+    def _cleanup_allocated_networks(self, context, instance,
+                                    requested_networks):
+        if not self._keeps_allocations(context, instance, instance.id):
+            released.ComputeManager._cleanup_allocated_networks(
+                self, context, instance, requested_networks)
 
     def _do_rebuild_instance(
             self, context, instance, orig_image_ref, image_meta,

@@ -6,15 +6,22 @@ The last attempt has left the fault, the actions and the request spec of the
 server; a scheduler judges the request spec. An owner learns no more than that.
 Administrators and services also learn why a rebuild would be refused, from the
 checks of the rebuild, which ask other services.
+
+A scheduler also judges the request for a server that nobody has created.
 """
 
 import time
 import typing as ty
 
+from keystoneauth1 import exceptions as ks_exc
 from oslo_log import log as logging
 import oslo_messaging as messaging
+from oslo_utils import uuidutils
 
+from nova.accelerator import cyborg
 from nova.compute import api
+from nova.compute import flavors
+from nova.compute import rebuild_correction
 from nova.compute import rebuild_image
 from nova.compute import rebuild_request
 from nova.compute import vm_states
@@ -23,9 +30,11 @@ from nova import context as nova_context
 from nova import exception
 from nova.i18n import _
 from nova import objects
+from nova.pci import request as pci_request
 from nova.scheduler import pending_verdict
 from nova.scheduler import rpcapi
 from nova import utils
+from nova.virt import hardware
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -65,11 +74,21 @@ class ServersNotOnHost(exception.NovaException):
                 "and ask again.")
 
 
+class RequestRefused(exception.InvalidRequest):
+    msg_fmt = _("No server can be created from this request: %(reason)s")
+
+
+class RequestNotJudged(exception.NovaException):
+    msg_fmt = _("The request cannot be judged at the moment, ask again later: "
+                "%(reason)s")
+
+
 class Page(ty.NamedTuple):
     """The hosts that an administrator or a service asks for."""
     #: Names of hosts, None for all.
     hosts: list[str] | None
-    limit: int
+    #: How many hosts to show, None for all that are named.
+    limit: int | None
     #: The provider UUID of the last host of the page before, or None.
     marker: str | None
     #: UUIDs of servers without which the host is judged.
@@ -132,6 +151,79 @@ class PendingReason:
             spec.force_hosts or spec.force_nodes))
         return answer
 
+    def judge(self, context: nova_context.RequestContext,
+              asked: dict[str, ty.Any]) -> dict[str, ty.Any]:
+        """Tell what a server that is not created would ask for.
+
+        :param context: an administrator's context
+        :param asked: the server and the hosts, as POST /pending has them
+        :returns: the body of the answer to POST /pending (see its schema)
+        :raises: RequestRefused and what a create raises for a flavor and an
+            image (400), ServersNotOnHost (409), RequestNotJudged (503)
+        """
+        try:
+            with rebuild_image.refusals(RequestRefused):
+                spec = self._make_request_spec(context, asked['server'])
+        except (exception.GlanceConnectionFailed,
+                ks_exc.ClientException) as exc:
+            raise RequestNotJudged(reason=exc)
+        hosts = asked.get('hosts', [])
+        verdict = self._ask_scheduler(context, spec, Page(
+            hosts, None if hosts else 0, None,
+            asked.get('without', ())))
+        # A request filter that excludes every host is the reason then.
+        if verdict is None or not (verdict['requests'] or verdict['reason']):
+            raise RequestNotJudged(reason=_('no scheduler answers'))
+        if verdict['absent']:
+            raise ServersNotOnHost(host=', '.join(hosts),
+                                   servers=', '.join(verdict['absent']))
+        return {key: verdict[key] for key in ('reason', 'requests', 'hosts')}
+
+    def _make_request_spec(self, context, server) -> 'objects.RequestSpec':
+        """Make the request spec of a server as a create makes it.
+
+        The server has no networks, and if no image is named a root volume.
+        """
+        flavor = flavors.get_flavor_by_flavor_id(
+            ctxt=context, flavorid=str(server['flavorRef']), read_deleted='no')
+        if flavor.disabled:
+            raise exception.FlavorNotFound(flavor_id=flavor.flavorid)
+        correction = rebuild_correction.Correction(zone=(
+            server.get('availability_zone') or CONF.default_schedule_zone,
+            None, None))
+        correction.check_zone(self.compute_api, context, None)
+        image_id, image = self.compute_api._get_image(
+            context, server.get('imageRef'))
+        # Glance shows an administrator the images of all projects.
+        if not (image.get('is_public', True) or
+                image.get('owner') == server['project_id']):
+            raise exception.ImageNotFound(image_id=image_id)
+        self.compute_api._check_image_arch(image=image)
+        self.compute_api._checks_for_create_and_rebuild(
+            context, image_id, image, flavor, {}, [], None,
+            objects.service.get_minimum_version_all_cells(
+                context, ['nova-compute']))
+        image_meta = objects.ImageMeta.from_dict(image)
+        spec = objects.RequestSpec.from_components(
+            context, uuidutils.generate_uuid(), image, flavor,
+            hardware.numa_get_constraints(flavor, image_meta),
+            pci_request.get_pci_requests_from_flavor(
+                flavor,
+                affinity_policy=hardware.get_pci_numa_policy_constraint(
+                    flavor, image_meta)),
+            {}, None, None, project_id=server['project_id'])
+        correction.apply_to_spec(spec, flavor)
+        spec.is_bfv = image_id is None
+        profile = flavor.extra_specs.get('accel:device_profile')
+        try:
+            spec.requested_resources.extend(
+                cyborg.get_device_profile_request_groups(context, profile)
+                if profile else [])
+        except exception.DeviceProfileError as exc:
+            # Cyborg does not answer, or does not know the profile.
+            raise RequestNotJudged(reason=exc)
+        return spec
+
     @staticmethod
     def _describe(instance, spec) -> dict[str, ty.Any]:
         """Return the part of the answer that the last attempt has left."""
@@ -160,14 +252,17 @@ class PendingReason:
         The scheduler looks for the reason too, unless an administrator asks
         for certain hosts: the reason is the costly part.
         """
-        if page is None and time.monotonic() < self._silent_until:
-            return None
-        options = {'is_tenant': True, 'limit': 0} if page is None else {
-            **page._asdict(), 'reason': not (page.hosts or page.marker)}
+        is_tenant = page is None
+        if page is None:
+            if time.monotonic() < self._silent_until:
+                return None
+            page = Page(None, 0, None)
         try:
             verdict = rpcapi.SchedulerAPI().get_pending_verdict(
                 nova_context.RequestContext.from_dict(context.to_dict()),
-                spec, **options)
+                spec, hosts=page.hosts, marker=page.marker, limit=page.limit,
+                reason=not (page.hosts or page.marker), is_tenant=is_tenant,
+                without=page.without)
         except exception.MarkerNotFound:
             raise
         except Exception as exc:

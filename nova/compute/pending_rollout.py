@@ -39,12 +39,12 @@ def survey(
 ) -> tuple[list[str], list[str], int]:
     """Ask all cells for the services that must know PENDING.
 
-    :returns: sentences about services that have another version, sentences
+    :returns: sentences about services that are too old, sentences
         about cells and services of which nothing is known, and how many
         servers are in PENDING in cell0
     """
     names: set[str] = set()
-    others, unknown, waiting = [], [], 0
+    older, unknown, waiting = [], [], 0
     for cell_uuid, result in nova_context.scatter_gather_all_cells(
             context, _read).items():
         if nova_context.is_cell_failure_sentinel(result):
@@ -55,25 +55,26 @@ def survey(
         if cell_uuid == objects.CellMapping.CELL0_UUID:
             waiting = count
         names.update(service.binary for service in services)
-        others += [_('%(binary)s on %(host)s (record %(uuid)s) has service '
-                     'version %(its)s and not %(ours)d') % {
-                         'binary': service.binary, 'host': service.host,
-                         'uuid': service.uuid, 'its': service.version,
-                         'ours': service_obj.KNOWS_PENDING}
-                   for service in services
-                   if service.version != service_obj.KNOWS_PENDING]
+        older += [_('%(binary)s on %(host)s (record %(uuid)s) has service '
+                    'version %(its)s, which is less than %(ours)d') % {
+                        'binary': service.binary, 'host': service.host,
+                        'uuid': service.uuid, 'its': service.version,
+                        'ours': service_obj.KNOWS_PENDING}
+                  for service in services
+                  if (service.version or 0) < service_obj.KNOWS_PENDING]
     unknown += [_('%s is recorded in no cell') % binary
                 for binary in SERVICES if binary not in names]
-    return sorted(others), unknown, waiting
+    return sorted(older), unknown, waiting
 
 
 @main_db_api.pick_context_manager_writer
 def lower_service_versions(context: nova_context.RequestContext) -> None:
-    """Give the services of a cell the last version before PENDING.
+    """Give the services of a cell the last version before UNDOES_REIMAGE.
 
     A service does not start if all records of its kind have a higher version
     than its own: without this, no service would start after a downgrade.
     """
-    context.session.query(models.Service).filter_by(
-        version=service_obj.KNOWS_PENDING).update(
-        {'version': service_obj.KNOWS_PENDING - 1})
+    context.session.query(models.Service).filter(
+        models.Service.version.between(
+            service_obj.UNDOES_REIMAGE, service_obj.KNOWS_PENDING)).update(
+        {'version': service_obj.UNDOES_REIMAGE - 1})

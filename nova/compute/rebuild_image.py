@@ -31,15 +31,20 @@ class RebuildRefused(exception.InvalidRequest):
 
 
 @contextlib.contextmanager
-def refusals() -> collections.abc.Iterator[None]:
-    """Answer what is wrong with the request as a bad request."""
+def refusals(
+    refused: type[exception.InvalidRequest] = RebuildRefused,
+) -> collections.abc.Iterator[None]:
+    """Answer what is wrong with the request as a bad request.
+
+    :param refused: the exception to raise, whose message takes a reason
+    """
     try:
         yield
     except (exception.InstanceNotFound, exception.InstanceInvalidState,
             RebuildRefused):
         raise
     except (exception.NotFound, exception.Invalid, *_BAD_REQUESTS) as exc:
-        raise RebuildRefused(reason=exc.format_message())
+        raise refused(reason=exc.format_message())
 
 
 def image_of(

@@ -137,18 +137,27 @@ class ComputeTaskManager:
             with released.obj_target_cell(instance, mapping) as cctxt:
                 instance.create()
 
-                # Record an instance action with a failed event.
-                self._create_instance_action_for_cell0(
-                    cctxt, instance, exc)
+                try:
+                    with return_to_cell0.locked(
+                            cctxt, instance.uuid, instance.id):
+                        # Record an instance action with a failed event.
+                        self._create_instance_action_for_cell0(
+                            cctxt, instance, exc)
 
-                # NOTE(mnaser): In order to properly clean-up volumes after
-                #               being buried in cell0, we need to store BDMs.
-                if block_device_mapping:
-                    self._create_block_device_mapping(
-                       mapping, instance.flavor, instance.uuid,
-                       block_device_mapping)
+                        # NOTE(mnaser): In order to properly clean-up volumes
+                        #               after being buried in cell0, we need to
+                        #               store BDMs.
+                        if block_device_mapping:
+                            for bdm in block_device_mapping:
+                                bdm._context = cctxt
+                            self._create_block_device_mapping(
+                                None, instance.flavor, instance.uuid,
+                                block_device_mapping)
 
-                self._create_tags(cctxt, instance.uuid, tags)
+                        self._create_tags(cctxt, instance.uuid, tags)
+                except objects.build_request.LeaseLost:
+                    lost.add(instance.uuid)
+                    continue
 
                 # Use the context targeted to cell0 here since the instance is
                 # now in cell0.

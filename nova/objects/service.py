@@ -11,13 +11,16 @@ UNDOES_REIMAGE = released.SERVICE_VERSION + 1
 
 #: The first service version whose service knows PENDING, and the rebuild of
 #: servers that were never built.
-KNOWS_PENDING = UNDOES_REIMAGE
+KNOWS_PENDING = UNDOES_REIMAGE + 1
 
-SERVICE_VERSION = UNDOES_REIMAGE
+SERVICE_VERSION = KNOWS_PENDING
 
 SERVICE_VERSION_HISTORY = released.SERVICE_VERSION_HISTORY + (
     # Version 75: Compute RPC v6.5:
     # Compute manager undoes a re-image of a root volume that Cinder refuses
+    {'compute_rpc': '6.5'},
+    # Version 76: Compute RPC v6.5:
+    # Services know PENDING, and build servers that were never built
     {'compute_rpc': '6.5'},
 )
 

@@ -22,8 +22,8 @@ server_pending_policies = [
         check_str=base.SERVICE_ROLE,
         description="Show why a server of any project waits for a host, with "
         "the requests to Placement that the scheduler makes for it and the "
-        "hosts that are refused",
-        operations=_OPERATIONS,
+        "hosts that are refused. Say the same of a server that is not created",
+        operations=[*_OPERATIONS, {'method': 'POST', 'path': '/pending'}],
         scope_types=['project']),
 ]
 

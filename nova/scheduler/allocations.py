@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Changes the allocations of a server, if they are as they were read."""
+"""Changes the allocations of a server, if they are as they were read.
+
+Placement starts the generation of a consumer anew with its next allocations:
+allocations that somebody has deleted and others have made since the read pass
+for those that were read, if the generations are the same by chance.
+"""
 
 import collections.abc
 import typing as ty

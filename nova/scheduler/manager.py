@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import typing as ty
+
 import oslo_messaging as messaging
 
+from nova import context as nova_context
 from nova import exception
+from nova import objects
 from nova.scheduler import held_candidate
 from nova.scheduler import pending_verdict
 import nova_pending
@@ -52,13 +56,24 @@ class SchedulerManager:
 
     @nova_pending.new
     @messaging.expected_exceptions(exception.MarkerNotFound)
-    def get_pending_verdict(self, context, spec_obj, **options):
+    def get_pending_verdict(
+        self,
+        context: nova_context.RequestContext,
+        spec_obj: 'objects.RequestSpec',
+        hosts: list[str] | None = None,
+        marker: str | None = None,
+        limit: int | None = None,
+        reason: bool = True,
+        is_tenant: bool = False,
+        without: ty.Sequence[str] = (),
+    ) -> dict[str, ty.Any]:
         """Tell why a request waits; schedule nothing.
 
-        :param options: hosts, marker, limit, reason, is_tenant and without of
-            pending_verdict.find()
-        :returns: what that returned
+        The parameters are those of pending_verdict.find().
+
+        :returns: what that function returned
         """
         return pending_verdict.find(
             context.elevated(), spec_obj, self.host_manager,
-            self.placement_client, **options)
+            self.placement_client, hosts, marker, limit, reason, is_tenant,
+            without)

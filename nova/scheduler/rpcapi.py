@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import typing as ty
+
 import oslo_messaging as messaging
 
 import nova.conf
@@ -46,10 +48,21 @@ class SchedulerAPI:
             return None
 
     @nova_pending.new
-    def get_pending_verdict(self, ctxt, spec_obj, **options):
+    def get_pending_verdict(
+        self,
+        ctxt,
+        spec_obj,
+        hosts: list[str] | None = None,
+        marker: str | None = None,
+        limit: int | None = None,
+        reason: bool = True,
+        is_tenant: bool = False,
+        without: ty.Sequence[str] = (),
+    ) -> dict[str, ty.Any] | None:
         """Call get_pending_verdict() of a scheduler.
 
-        :param options: as of SchedulerManager.get_pending_verdict()
+        The parameters are those of pending_verdict.find().
+
         :returns: what that method returned, None if [upgrade_levels] scheduler
             says that there may be schedulers that do not know the method
         :raises: what oslo.messaging raises if no scheduler answers in time
@@ -59,4 +72,6 @@ class SchedulerAPI:
             return None
         return self.client.prepare(
             version=version, timeout=CONF.api.pending_verdict_timeout).call(
-                ctxt, 'get_pending_verdict', spec_obj=spec_obj, **options)
+                ctxt, 'get_pending_verdict', spec_obj=spec_obj, hosts=hosts,
+                marker=marker, limit=limit, reason=reason,
+                is_tenant=is_tenant, without=without)

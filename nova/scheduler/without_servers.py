@@ -31,6 +31,7 @@ def take_out(context: nova_context.RequestContext,
     """Give back to a host what some of its servers use.
 
     Disks are not given back: only the host knows how much of a disk it stores.
+    Devices are not given back that the host removes once they are free.
 
     :param context: an administrator's context, targeted at the host's cell
     :param state: the HostState, which is changed
@@ -73,7 +74,8 @@ def _give_back_devices(context, state, instances) -> None:
     # A physical function and its virtual functions exclude each other.
     pci_manager.PciDevTracker._build_device_tree(devices)
     for device in devices:
-        if device.instance_uuid in instances:
+        if device.instance_uuid in instances and (
+                pci_manager.REMOVED_WHEN_FREED not in device.extra_info):
             tags = _find_tags(device, instances[device.instance_uuid])
             for freed in device.free():
                 _add(state.pci_stats.pools, freed,

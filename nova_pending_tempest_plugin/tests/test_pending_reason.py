@@ -52,6 +52,20 @@ class PendingReasonTest(base.BasePendingTest):
         self.assertEqual({host['host']},
                          {each['host'] for each in named['hosts']})
 
+    @decorators.idempotent_id('6a4b1e90-3c58-4d27-9f10-7e2d8b5c4f08')
+    def test_server_that_is_not_created_is_judged(self):
+        asked = jsonutils.dumps({'pending': {'server': {
+            'flavorRef': self.flavor, 'imageRef': self.image_ref,
+            'project_id': self.server['tenant_id']}}})
+        response, body = self.admin.post('pending', asked)
+        self.admin.expected_success(200, response.status)
+        shown = jsonutils.loads(body)['pending']
+        self.assertEqual(
+            ('nothing_fits', self._pending(self.admin)['requests'], []),
+            (shown['reason'], shown['requests'], shown['hosts']))
+        self.assertRaises(exceptions.Forbidden, self.servers_client.post,
+                          'pending', asked)
+
     @decorators.idempotent_id('5c0a9a37-8b0e-4b0b-a1d5-78c2a0f1ce03')
     def test_others_do_not_see_it(self):
         self.assertRaises(exceptions.NotFound, self._pending, self.other)

@@ -122,19 +122,25 @@ def _joined_elements(theirs, ours, column):
     # The comments before the first of ours stand in its opening bracket.
     opening = ours.lbracket.whitespace_after if isinstance(
         ours, cst.List) else ours.lpar[0].whitespace_after
-    first = comma
-    if getattr(opening, 'empty_lines', None) and isinstance(
-            comma.whitespace_after, cst.ParenthesizedWhitespace):
-        first = comma.with_changes(
-            whitespace_after=comma.whitespace_after.with_changes(
-                empty_lines=opening.empty_lines))
-    elements[-1] = elements[-1].with_changes(comma=first)
+    elements[-1] = elements[-1].with_changes(
+        comma=_with_comments(comma, opening))
     for index, element in enumerate(added[:-1]):
-        added[index] = element.with_changes(comma=comma)
+        added[index] = element.with_changes(
+            comma=_with_comments(comma, element.comma.whitespace_after))
     multiline = isinstance(final, cst.Comma) and lines
     added[-1] = added[-1].with_changes(
         comma=final if multiline else cst.MaybeSentinel.DEFAULT)
     return theirs.with_changes(elements=elements + added)
+
+
+def _with_comments(comma, whitespace):
+    """Return a comma that is followed by the comments of a whitespace."""
+    if not getattr(whitespace, 'empty_lines', None) or not isinstance(
+            comma.whitespace_after, cst.ParenthesizedWhitespace):
+        return comma
+    return comma.with_changes(
+        whitespace_after=comma.whitespace_after.with_changes(
+            empty_lines=whitespace.empty_lines))
 
 
 def with_entry(literal, key, value):

@@ -77,14 +77,18 @@ def _selection(source, selected):
         if name is not None and not selected(name):
             continue
         if isinstance(statement, cst.ClassDef):
-            members = [x for x in statement.body.body if
-                       syntax.name_of(x) is None or
-                       selected('%s.%s' % (name, syntax.name_of(x)))]
-            if len(members) < len(statement.body.body):
-                statement = statement.with_changes(
-                    body=statement.body.with_changes(body=members))
+            statement = _selected_members(statement, selected)
         body.append(statement)
     return _without_unused_imports(tree, tree.with_changes(body=body)).code
+
+
+def _selected_members(cls, selected):
+    """Return a class without the members that are not selected."""
+    members = [x for x in cls.body.body if syntax.name_of(x) is None or
+               selected('%s.%s' % (cls.name.value, syntax.name_of(x)))]
+    if len(members) == len(cls.body.body):
+        return cls
+    return cls.with_changes(body=cls.body.with_changes(body=members))
 
 
 def _without_unused_imports(before, after):
@@ -411,7 +415,9 @@ class _Edit:
                 self.refuse(statement, '%s is in the release, and neither '
                             'laid over nor made a subclass of' % name)
             if self._selected(name):
-                self._items.append(('new', name, statement))
+                made = _selected_members(statement, self._selected)
+                self._lines[made] = self._lines[statement]
+                self._items.append(('new', name, made))
             return
         if name not in self.released_classes:
             self.refuse(statement, 'the release has no class %s' % name)

@@ -16,7 +16,10 @@ REST_API_VERSION_HISTORY = released.REST_API_VERSION_HISTORY + """
               ``asked_to_wait`` whether their owner knows of that status. The
               ``rebuild`` action of a server that was never built takes
               ``flavorRef`` and ``availability_zone``. Add ``GET /pending``,
-              which tells the microversion of each of these.
+              which tells the first microversion of each feature for waiting
+              servers, and no server. Add ``POST /pending``, which tells what a
+              server that is not created would ask for, and which hosts refuse
+              it.
 """
 
 _MAX_API_VERSION = '2.107'

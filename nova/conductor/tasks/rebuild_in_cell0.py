@@ -19,6 +19,7 @@ from nova.notifications import base as notifications
 from nova import objects
 from nova.objects import build_request as build_request_module
 from nova.objects import unbuilt_instance
+from nova.scheduler import allocations
 from nova.scheduler import lost_claims
 
 if ty.TYPE_CHECKING:
@@ -183,6 +184,8 @@ class RebuildInCell0Task(base.TaskBase):
         except build_request_module.LeaseLost:
             return_to_cell0.purge_lost(self.context, cell, instance)
             raise
+        # This one has the ID of the record.
+        self.instance = instance
 
     def rollback(self, ex: Exception) -> None:
         if not self.is_mine:
@@ -207,16 +210,25 @@ class RebuildInCell0Task(base.TaskBase):
 
     def _set_error(self, exc: Exception) -> None:
         """Set a server whose host was not asked to ERROR."""
+        cell, uuid = self.build_request.cell, self.instance.uuid
+        row_id = self.instance.id
+
+        def has_record() -> bool:
+            with nova_context.target_cell(self.context, cell) as cctxt:
+                with return_to_cell0.locked(cctxt, uuid, row_id):
+                    return True
+
         updates: dict[str, object] = {}
         try:
             if not isinstance(exc, messaging.MessagingException):
                 updates['task_state'] = None
-                self.manager.report_client.delete_allocation_for_instance(
-                    self.context, self.instance.uuid, force=True)
+                # An administrator can have let the owner rebuild the server
+                # meanwhile.
+                allocations.delete(self.context, self.manager.report_client,
+                                   uuid, has_record)
         finally:
             return_to_cell0.leave_in_error(
-                self.context, self.build_request.cell, self.instance.uuid,
-                exc, updates=updates)
+                self.context, cell, uuid, row_id, exc, updates=updates)
 
     def _delete_what_is_lost(self) -> None:
         """Delete what this build has left of a server that it has lost.

@@ -283,7 +283,7 @@ def _give_up(context, cell_uuid: str, servers: dict[str, _NotBegun],
         return unbuilt_instance.purge(
             context, cell, instance_uuid, record.row_id)
     return return_to_cell0.leave_in_error(
-        context, cell, instance_uuid,
+        context, cell, instance_uuid, record.row_id,
         NoHostBegan() if record.task_state else BuildInterrupted(),
         record.task_state)
 

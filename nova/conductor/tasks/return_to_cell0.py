@@ -8,6 +8,8 @@ then the mapping points to the record. A process that dies in between leaves a
 build request that gets old.
 """
 
+import collections.abc
+import contextlib
 import sys
 
 from oslo_log import log as logging
@@ -19,6 +21,8 @@ from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.conductor import cell0
 from nova import context as nova_context
+from nova.db.main import api as main_db_api
+from nova.db.main import models as main_models
 from nova import exception
 from nova.notifications import base as notifications
 from nova import objects
@@ -97,6 +101,7 @@ def leave_in_error(
     context: nova_context.RequestContext,
     cell: 'objects.CellMapping',
     instance_uuid: str,
+    row_id: int,
     exc: Exception,
     expected_task_state: str | None = task_states.SCHEDULING,
     updates: dict[str, object] | None = None,
@@ -111,26 +116,53 @@ def leave_in_error(
     :param context: the request context
     :param cell: the CellMapping of the cell
     :param instance_uuid: the server
+    :param row_id: the ID of its record
     :param exc: why no host builds the server
     :param expected_task_state: the task state that the server must have
     :param updates: what else is set on the Instance
-    :returns: False if the server was deleted, or its host has begun
+    :returns: False if the server was deleted or rebuilt, or its host has begun
     """
     with nova_context.target_cell(context, cell) as cctxt:
         try:
-            instance = objects.Instance.get_by_uuid(cctxt, instance_uuid)
-            instance.update({'vm_state': vm_states.ERROR, **(updates or {})})
-            instance.save(expected_vm_state=[vm_states.BUILDING],
-                          expected_task_state=[expected_task_state])
-        except (exception.InstanceNotFound, exception.InstanceUpdateConflict):
-            LOG.info('The server was deleted, or its host has begun.',
-                     instance_uuid=instance_uuid)
+            with locked(cctxt, instance_uuid, row_id):
+                instance = objects.Instance.get_by_uuid(cctxt, instance_uuid)
+                instance.update(
+                    {'vm_state': vm_states.ERROR, **(updates or {})})
+                instance.save(expected_vm_state=[vm_states.BUILDING],
+                              expected_task_state=[expected_task_state])
+        except (exception.InstanceUpdateConflict,
+                build_request_module.LeaseLost):
+            LOG.info('The server was deleted or rebuilt, or its host has '
+                     'begun.', instance_uuid=instance_uuid)
             return False
         LOG.warning('No host builds the server: %s', exc, instance=instance)
         compute_utils.add_instance_fault_from_exc(
             cctxt, instance, exc, sys.exc_info())
         _notify_failure(cctxt, instance, exc)
         return True
+
+
+@contextlib.contextmanager
+def locked(
+    cctxt: nova_context.RequestContext, instance_uuid: str, row_id: int,
+) -> collections.abc.Iterator[None]:
+    """Keep a record while the caller writes what goes by its UUID.
+
+    If another process has replaced the record, the writes would go to the
+    record of that process. All writes must be made with the given context.
+
+    :param cctxt: a context that is targeted at the cell of the record
+    :param instance_uuid: the server
+    :param row_id: the ID of its record
+    :raises: LeaseLost if the record was replaced or deleted
+    """
+    row = main_models.Instance
+    with main_db_api.get_context_manager(cctxt).writer.using(cctxt) as session:
+        if session.query(row.id).filter_by(
+                id=row_id, uuid=instance_uuid,
+                deleted=0).with_for_update().first() is None:
+            raise build_request_module.LeaseLost(instance_uuid=instance_uuid)
+        yield
 
 
 def purge_lost(
@@ -170,22 +202,21 @@ def _create_record(cctxt, instance, build_request, exc, host) -> None:
         instance.system_metadata['vtpm_secret_uuid'] = (
             before['vtpm_secret_uuid'])
     instance.create()
-    # All later writes go by the UUID of the server, to whatever record cell0
-    # has of it.
-    build_request.renew()
-    for bdm in build_request.block_device_mappings:
-        bdm = unbuilt_instance.copy_of_mapping(bdm)
-        bdm._context = cctxt
-        bdm.instance_uuid = instance.uuid
-        bdm.create()
-    if build_request.tags:
-        objects.TagList.create(
-            cctxt, instance.uuid, [tag.tag for tag in build_request.tags])
-    compute_utils.add_instance_fault_from_exc(
-        cctxt, instance, exc, sys.exc_info())
-    action_history.unpack(cctxt, instance.uuid, before['actions'])
-    if host is not None:
-        _record_failure(cctxt, instance, exc, host)
+    bdms = [unbuilt_instance.copy_of_mapping(bdm)
+            for bdm in build_request.block_device_mappings]
+    with locked(cctxt, instance.uuid, instance.id):
+        for bdm in bdms:
+            bdm._context = cctxt
+            bdm.instance_uuid = instance.uuid
+            bdm.create()
+        if build_request.tags:
+            objects.TagList.create(
+                cctxt, instance.uuid, [tag.tag for tag in build_request.tags])
+        compute_utils.add_instance_fault_from_exc(
+            cctxt, instance, exc, sys.exc_info())
+        action_history.unpack(cctxt, instance.uuid, before['actions'])
+        if host is not None:
+            _record_failure(cctxt, instance, exc, host)
 
 
 def _record_failure(cctxt, instance, exc: Exception, host: str) -> None:

@@ -170,7 +170,7 @@ class _CellDatabases(nova_fixtures.CellDatabases):
         """The tables are there."""
 
 
-# Nova 33 has no such lock.
+# Without this fixture there is no lock.
 class _DatabaseWriteLock(getattr(
         nova_fixtures, 'DatabaseWriteLock', fixtures.Fixture)):
     """Lets native threads write to a server at the same time."""

@@ -9,6 +9,8 @@ from unittest import mock
 from nova.compute import rpcapi as compute_rpcapi
 from nova.conductor.tasks import recover_builds
 from nova import context as nova_context
+from nova.db.main import api as main_db_api
+from nova.db.main import models as main_models
 from nova.objects import base as objects_base
 from nova.scheduler.client import report
 from nova.tests.fixtures import cinder as cinder_fixture
@@ -142,6 +144,25 @@ class StoppedBuildsBase(rebuild_base.RebuildInCell0Base):
                                'build_and_run_instance') as build:
             yield
         build.assert_not_called()
+
+    def replace_record(self, cctxt):
+        """Give the record of the server an ID as if another build made it.
+
+        :param cctxt: a context that is targeted at the cell
+        """
+        row = main_models.Instance
+        with main_db_api.get_context_manager(cctxt).writer.using(
+                cctxt) as session:
+            session.query(row).filter_by(uuid=self.server['id']).update(
+                {'id': row.id + 1000})
+
+    def has_only_a_record(self):
+        """Nothing refers to the record that cell0 has of the server."""
+        stored = self.stored(self.server)
+        self.assertEqual(1, len(stored['instances']))
+        for table in ('block_device_mapping', 'tags', 'instance_actions',
+                      'instance_faults'):
+            self.assertEqual([], stored[table], table)
 
     def state(self):
         server = self.admin_api.get_server(self.server['id'])

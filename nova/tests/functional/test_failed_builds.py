@@ -12,6 +12,7 @@ from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import manager
 from nova.compute import rebuild_in_cell0
+from nova.compute import resource_tracker
 from nova.compute import rpcapi as compute_rpcapi
 from nova.compute import task_states
 from nova.conductor import manager as conductor_manager
@@ -21,6 +22,7 @@ from nova.db.main import api as main_db_api
 from nova import exception
 from nova import objects
 from nova.objects import unbuilt_instance
+from nova.scheduler.client import report
 from nova.tests.fixtures import glance as glance_fixture
 from nova.tests.fixtures import neutron as neutron_fixture
 from nova.tests.functional import failed_builds_base
@@ -85,6 +87,33 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
         with mock.patch.object(objects.Instance, 'get_by_uuid', no_answer):
             self.rebuilt_before_the_host_goes_on(messaging.MessagingTimeout())
+
+    def test_nothing_is_deleted_once_it_can_be_rebuilt(self):
+        """The allocations can be those of a rebuild then."""
+        states = []
+
+        def delete(step, client, context, uuid, *args, **kwargs):
+            states.append(self.api.get_server(uuid)['status'])
+            return step(client, context, uuid, *args, **kwargs)
+
+        with stopped_builds.patched(
+                report.SchedulerReportClient, 'delete_allocation_for_instance',
+                delete):
+            self.failed()
+        self.assertEqual(['BUILD'], states)
+
+    def test_allocations_are_deleted_once_before_the_next_host_is_asked(self):
+        deleted = []
+
+        def delete(step, client, context, uuid, *args, **kwargs):
+            deleted.append(uuid)
+            return step(client, context, uuid, *args, **kwargs)
+
+        with stopped_builds.patched(
+                report.SchedulerReportClient, 'delete_allocation_for_instance',
+                delete):
+            self.failed(self.reschedule)
+        self.assertEqual([self.server['id']], deleted)
 
     def rebuilt_before_the_host_goes_on(self, failure=None):
         """Rebuild a server as its host sets it to ERROR.
@@ -531,14 +560,14 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
             self.api.delete_server(self.server['id'])
             self._wait_until_deleted(self.server)
 
-    def left_to_a_late_host(self):
+    def left_to_a_late_host(self, networks='none'):
         """Return the message to a host, and the server is set to ERROR."""
         casts = []
         with mock.patch('nova.compute.rpcapi.ComputeAPI.'
                         'build_and_run_instance',
                         lambda *args, **kwargs: casts.append(kwargs)):
             self.server = self.api.post_server({'server': self._build_server(
-                flavor_id=self.large, networks='none')})
+                flavor_id=self.large, networks=networks)})
             self._wait_for_assert(lambda: self.assertTrue(casts))
         self.admin_api.post_server_action(
             self.server['id'], {'os-resetState': {'state': 'error'}})
@@ -575,6 +604,43 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.assertEqual(('ACTIVE', None), self.state())
         self.assertEqual(built, self.admin_api.get_server(self.server['id']))
         self.assertEqual(before, self.allocations())
+
+    def test_host_begins_after_the_server_was_rebuilt(self):
+        """The host has looked for its record, and hangs before it begins."""
+        self.meets_a_rebuild(objects.Instance, 'save')
+
+    def test_host_claims_after_the_server_was_rebuilt(self):
+        """The host has begun the build, and hangs before it claims room."""
+        self.meets_a_rebuild(
+            resource_tracker.ResourceTracker, 'instance_claim',
+            lambda: self.assertEqual((1, 0), self.recover(creates=-1)))
+
+    def meets_a_rebuild(self, target, name, first=lambda: None):
+        message = self.left_to_a_late_host([{'port': PORT}])
+        message.pop('host')
+
+        def rebuild():
+            first()
+            self.admin_api.put_service(
+                self.computes['bad'].service_ref.uuid,
+                {'status': 'disabled'})
+            self.make_room()
+            # SQLite gives the ID of the last row to the next row.
+            self._create_server(flavor_id=self.small, networks='none')
+            self.rebuild(self.server)
+            self.wait_for(self.server, 'ACTIVE')
+            self.server = self.admin_api.get_server(self.server['id'])
+
+        self.meets(
+            target, name, lambda: (
+                self.computes['bad'].manager._do_build_and_run_instance(
+                    message['instance']._context, **message)), rebuild)
+        self.assertEqual(
+            self.server, self.admin_api.get_server(self.server['id']))
+        self.assertEqual('roomy', self.server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual([self.provider('roomy')], list(self.allocations()))
+        self.assertEqual(self.server['id'], self.neutron.show_port(
+            PORT)['port']['device_id'])
 
     def claim(self):
         """Let the host claim the record, as the resource tracker does."""

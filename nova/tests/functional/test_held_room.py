@@ -233,7 +233,7 @@ class HeldRoomTestCase(held_room_base.HeldRoomBase):
             uuids.shelf: {'resources': self.RESOURCES}}))
         self.rebuild(self.server)
         if not hasattr(request_filter, 'owner_nova_filter'):
-            # Nova 33 does not ask for providers of its own.
+            # The scheduler does not ask for providers of its own.
             self.waits_again()
             self.rebuild(self.server)
         self.is_built()

@@ -245,6 +245,21 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
         rebuild[0].arrives()
         self.is_built_once()
 
+    def test_no_host_is_found_and_the_record_is_replaced(self):
+        """Recovery has returned the server as the conductor goes on."""
+        message = self.create()
+
+        def create(step, instance):
+            step(instance)
+            self.replace_record(instance._context)
+
+        with stopped_builds.patched(
+                _Manager, '_schedule_instances', mock.Mock(
+                    side_effect=exception.NoValidHost(reason=''))), (
+                stopped_builds.patched(objects.Instance, 'create', create)):
+            message.arrives()
+        self.has_only_a_record()
+
     def test_no_host_is_found_and_recovery_is_at_work(self):
         """Recovery has the server when the conductor has a record in cell0."""
         message = self.create()

@@ -4,15 +4,19 @@
 
 import contextvars
 import datetime
+from unittest import mock
 
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova.compute import api as compute_api
+from nova.compute import rpcapi as compute_rpcapi
 from nova.conductor import manager
 from nova.conductor.tasks import rebuild_in_cell0 as task
+from nova.conductor.tasks import return_to_cell0
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova.objects import unbuilt_instance
 from nova.scheduler import allocations
 from nova.scheduler import lost_claims
 from nova.tests.functional import held_room_base
@@ -105,6 +109,26 @@ class LateBuildersTestCase(stopped_builds.StoppedBuildsBase,
                    self.ask_for_rebuild().arrives, meanwhile)
         self.is_held()
 
+    def test_record_in_cell0_is_replaced(self):
+        """Recovery has returned the server as the conductor goes on."""
+        self.make_room()
+        self.fill()
+
+        def create(step, cctxt, *args):
+            def copy(step, bdm):
+                self.replace_record(cctxt)
+                return step(bdm)
+
+            with stopped_builds.patched(
+                    unbuilt_instance, 'copy_of_mapping', copy):
+                step(cctxt, *args)
+
+        message = self.ask_for_rebuild()
+        with stopped_builds.patched(
+                return_to_cell0, '_create_record', create):
+            message.arrives()
+        self.has_only_a_record()
+
     def test_next_rebuild_has_a_record_in_the_cell(self):
         self.make_room()
         before = []
@@ -119,6 +143,33 @@ class LateBuildersTestCase(stopped_builds.StoppedBuildsBase,
                    self.ask_for_rebuild().arrives, meanwhile)
         self.assertEqual(before, [self.of_the_record()])
         self.is_built()
+
+    def test_rebuilt_before_the_conductor_sets_it_to_error(self):
+        """An administrator has reset the state of the server meanwhile."""
+        self.make_room()
+        before = []
+
+        def meanwhile():
+            arq.stop()
+            self.admin_api.post_server_action(
+                self.server['id'], {'os-resetState': {'state': 'error'}})
+            # SQLite gives the ID of its last row again, which others do not.
+            self._create_server(flavor_id=self.small, networks='none')
+            with mock.patch.object(compute_rpcapi.ComputeAPI,
+                                   'build_and_run_instance'):
+                self.ask_for_rebuild().arrives()
+            before.extend((self.state(), self.allocations()))
+
+        arq = mock.patch.object(
+            _Manager, '_create_and_bind_arq_for_instance',
+            side_effect=stopped_builds.Down())
+        arq.start()
+        self.assertRaises(
+            stopped_builds.Down, self.meets, task.RebuildInCell0Task,
+            '_set_error', self.ask_for_rebuild().arrives, meanwhile)
+        self.assertEqual(('BUILD', 'scheduling'), before[0])
+        self.assertEqual(1, len(before[1]))
+        self.assertEqual(before, [self.state(), self.allocations()])
 
     def of_the_record(self):
         with nova_context.target_cell(

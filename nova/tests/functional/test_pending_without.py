@@ -7,7 +7,9 @@ Each judgement is compared with what happens: the servers are deleted, and the
 one that waits is rebuilt.
 """
 
+import re
 from unittest import mock
+from urllib import parse as urlparse
 
 from oslo_db import exception as db_exc
 from oslo_serialization import jsonutils
@@ -17,8 +19,10 @@ import nova.conf
 from nova import context as nova_context
 from nova.db.main import api as main_db_api
 from nova.db.main import models
+from nova import exception
 from nova import objects
 from nova.scheduler import host_refusals
+from nova.tests import fixtures as nova_fixtures
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.libvirt import base
 from nova.tests.functional.libvirt import test_pci_in_placement
@@ -27,6 +31,11 @@ from nova.tests.functional.libvirt import test_vgpu
 from nova.tests.functional import test_pending_reason
 
 CONF = nova.conf.CONF
+
+# The fixture says of the image of the servers that it is not public.
+_PUBLIC_IMAGE = nova_fixtures.GlanceFixture.image2['id']
+
+_UUID = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 
 
 def query_of(host, servers):
@@ -53,25 +62,52 @@ class JudgedMixin:
         super().setUp()
         self.flags(use_pending_state=True)
 
-    def create(self, flavor, state='ACTIVE', **kwargs):
-        return self._create_server(
-            flavor_id=flavor, networks=kwargs.pop('networks', 'none'),
-            expected_state=state, **kwargs)
+        # The flavors of the servers without networks, by their IDs.
+        self.flavors = {}
+
+    def create(self, flavor, state='ACTIVE', networks='none', **kwargs):
+        server = self._create_server(
+            flavor_id=flavor, networks=networks, expected_state=state,
+            **kwargs)
+        if networks == 'none':
+            self.flavors[server['id']] = flavor
+        return server
 
     def refused_by(self, waiting, *without, host='compute1'):
-        """Return what refuses a host without some of its servers."""
+        """Return what refuses a host without some of its servers.
+
+        A server that is not created is refused for the same.
+        """
         # What a nova-scheduler does not have in its configuration.
         device_spec = CONF.pci.device_spec
         self.flags(device_spec=[], group='pci')
         try:
             answer = self.admin_api.api_get('/servers/%s/pending%s' % (
                 waiting['id'], query_of(host, without))).body['pending']
+            if waiting['id'] in self.flavors:
+                unsaved = self.admin_api.api_post('/pending', {'pending': {
+                    'server': {
+                        'flavorRef': self.flavors[waiting['id']],
+                        'imageRef': _PUBLIC_IMAGE,
+                        'project_id': waiting['tenant_id']},
+                    'hosts': [host],
+                    'without': [server['id'] for server in without],
+                }}).body['pending']
+                self.assertEqual(answer['hosts'], unsaved['hosts'])
+                self.assertEqual(self.parameters(answer),
+                                 self.parameters(unsaved))
         finally:
             self.flags(device_spec=device_spec, group='pci')
         self.assertNotIn('unavailable', answer)
         (judged, ) = answer['hosts']
         self.assertEqual(host, judged['host'])
         return judged['refused_by']
+
+    @staticmethod
+    def parameters(answer):
+        """Return the parameters of requests, without the IDs of devices."""
+        return [sorted(urlparse.parse_qsl(re.sub(_UUID, '', request)))
+                for request in answer['requests']]
 
     def assertFits(self, waiting, *without):
         """End servers; the one that waits fits as it was judged to do."""
@@ -269,6 +305,31 @@ class PciOutsidePlacementTestCase(_PciBase):
     def pools(self):
         return objects.ComputeNode.get_by_nodename(
             self.ctxt, 'compute1').pci_device_pools.objects
+
+    def restart_with(self, devices):
+        self.restart_compute_service(
+            'compute1', pci_info=fakelibvirt.HostPCIDevicesInfo(
+                num_pci=devices, num_pfs=0, num_vfs=0),
+            keep_hypervisor_state=False)
+
+    def test_device_that_the_host_does_not_have_any_more(self):
+        flavor = self.flavor('a-pci-dev:1')
+        servers = {}
+        for _device in range(2):
+            server = self.create(flavor)
+            (device, ) = objects.PciDeviceList.get_by_instance_uuid(
+                self.ctxt, server['id'])
+            servers[device.address] = server
+        (_, kept), (_, gone) = sorted(servers.items())
+        waiting = self.create(flavor, 'PENDING')
+        self.restart_with(1)
+        self.assertIsNone(self.refused_by(waiting, kept))
+        self.assertEqual(self.FILTER, self.refused_by(waiting, gone))
+        # The device is there again.
+        self.restart_with(2)
+        self.assertIsNone(self.refused_by(waiting, gone))
+        self.restart_with(1)
+        self.assertDoesNotFit(waiting, gone)
 
     def test_server_without_a_device(self):
         flavor = self.flavor('a-pci-dev:1')
@@ -498,12 +559,15 @@ class RequestTestCase(_FakesBase):
             'compute', self.pending(
                 self.waiter, self.admin_api,
                 query=query_of('compute', many))['hosts'][0]['host'])
-        for query in (query_of('compute', many + [self.server]),
-                      query_of('compute', [self.server])[len('?host=compute'):]
+        message = self.refused(
+            400, query_of('compute', many + [self.server]))
+        self.assertIn('query parameters without', message)
+        self.assertIn('is too long', message)
+        for query in (query_of('compute', [self.server])[len('?host=compute'):]
                       .replace('&', '?'),
                       query_of('compute&host=b', [self.server])):
             self.assertEqual(
-                'Name one host, and at most 80 servers to judge it without: '
+                'Name one host to judge without the servers: '
                 '?host=HOST&without=ID&without=ID', self.refused(400, query))
 
     def test_not_on_the_host(self):
@@ -568,3 +632,213 @@ class RequestTestCase(_FakesBase):
         target = self.scheduler.manager.target
         with mock.patch.object(target, 'version', '4.6'):
             self.assertUnavailable()
+
+
+class UnsavedTestCase(_FakesBase):
+    """A server that is not created is judged as it would be when it is."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = {
+            'flavorRef': self.small, 'project_id': uuids.project,
+            'imageRef': _PUBLIC_IMAGE}
+
+    def judge(self, api=None, status=200, hosts=None, without=None, **server):
+        pending = {'server': {
+            name: value for name, value in {**self.server, **server}.items()
+            if value is not None}}
+        if hosts is not None:
+            pending['hosts'] = hosts
+        if without is not None:
+            pending['without'] = without
+        answer = (api or self.admin_api).api_request(
+            '/pending', method='POST', headers={
+                'Content-Type': 'application/json'},
+            body=jsonutils.dumps({'pending': pending}),
+            check_response_status=[status]).json()
+        if status == 200:
+            return answer['pending']
+        ((_name, error), ) = answer.items()
+        self.assertEqual(status, error['code'])
+        return error['message']
+
+    def refused_by(self, host='compute', **kwargs):
+        (judged, ) = self.judge(hosts=[host], **kwargs)['hosts']
+        self.assertEqual(host, judged['host'])
+        return judged['refused_by']
+
+    def request(self, **server):
+        """Return what a server would ask of Placement, by the parameter."""
+        (request, ) = self.judge(hosts=['compute'], **server)['requests']
+        return {name: value.split(',')
+                for name, value in urlparse.parse_qsl(request)}
+
+    def test_reason(self):
+        answer = self.judge()
+        self.assertEqual(('fits', []), (answer['reason'], answer['hosts']))
+        self.fill()
+        self.assertEqual('no_room', self.judge()['reason'])
+        self.assertEqual('nothing_fits',
+                         self.judge(flavorRef=self.large)['reason'])
+        # The reason is the costly part.
+        self.assertIsNone(self.judge(hosts=['compute'])['reason'])
+
+    def test_as_the_server_is_judged_that_is_created(self):
+        self.flags(max_instances_per_host=1, group='filter_scheduler')
+        self.running()
+        answer = self.judge(hosts=['compute'])
+        self.assertEqual(
+            'NumInstancesFilter', answer['hosts'][0]['refused_by'])
+        created = self.pending(self.waiting(), self.admin_api, '?host=compute')
+        for key in 'requests', 'hosts':
+            self.assertEqual(created[key], answer[key])
+
+    def test_without_servers(self):
+        self.flags(max_instances_per_host=1, group='filter_scheduler')
+        servers = [self.running()['id']]
+        self.assertEqual('NumInstancesFilter', self.refused_by())
+        self.assertIsNone(self.refused_by(without=servers))
+        self.assertIn('are not on host compute', self.judge(
+            status=409, hosts=['compute'], without=[uuids.unknown]))
+
+    def test_several_hosts(self):
+        self._start_compute('second')
+        servers = [self.admin_api.post_server({'server': {
+            **self._build_server(flavor_id=self.small, networks='none'),
+            'host': host}}) for host in ('compute', 'second', 'compute')]
+        for server in servers:
+            self.wait_for(server, 'ACTIVE')
+        self.flags(max_instances_per_host=1, group='filter_scheduler')
+        answer = self.judge(hosts=['compute', 'second', 'unknown'],
+                            without=[server['id'] for server in servers[:2]])
+        self.assertEqual(
+            {'compute': 'NumInstancesFilter', 'second': None},
+            {item['host']: item['refused_by'] for item in answer['hosts']})
+
+    def test_root_disk(self):
+        flavor = self._create_flavor(
+            vcpu=1, memory_mb=128, disk=2, ephemeral=1)
+        for image, amount in (self.server['imageRef'], 3), (None, 1):
+            self.assertIn('DISK_GB:%d' % amount, self.request(
+                flavorRef=flavor, imageRef=image)['resources'])
+
+    def test_image(self):
+        with mock.patch.object(self.glance, 'show', return_value={
+                **self.glance.show(None, self.server['imageRef']),
+                'properties': {'trait:CUSTOM_OF_IMAGE': 'required'}}):
+            self.assertIn('CUSTOM_OF_IMAGE',
+                          self.request()['required'])
+
+    def test_image_of_another_project(self):
+        image = {**self.glance.show(None, self.server['imageRef']),
+                 'is_public': False, 'owner': uuids.other}
+        with mock.patch.object(self.glance, 'show', return_value=image):
+            self.assertIn('Image %s could not be found' % image['id'],
+                          self.judge(status=400))
+            self.judge(project_id=uuids.other)
+
+    def test_device_profile(self):
+        flavor = self._create_flavor(
+            extra_spec={'accel:device_profile': 'unknown'})
+        with mock.patch(
+                'nova.accelerator.cyborg.get_device_profile_request_groups',
+                side_effect=exception.DeviceProfileError(
+                    name='unknown', msg='no answer')):
+            self.assertIn('no answer',
+                          self.judge(status=503, flavorRef=flavor))
+
+    def test_more_hosts_than_a_page_has(self):
+        self._start_compute('second')
+        self.flags(max_limit=1, group='api')
+        self.assertEqual(2, len(self.judge(
+            hosts=['compute', 'second'])['hosts']))
+
+    def test_zone(self):
+        aggregate = self.admin_api.post_aggregate({'aggregate': {
+            'name': 'a', 'availability_zone': 'here'}})
+        self.admin_api.add_host_to_aggregate(aggregate['id'], 'compute')
+        self._start_compute('second')
+        self.assertIsNone(self.refused_by(availability_zone='here'))
+        self.assertIsNotNone(self.refused_by(
+            'second', availability_zone='here'))
+        for zone in 'unknown', 'here:compute':
+            self.assertEqual(
+                'No server can be created from this request: The requested '
+                'availability zone is not available',
+                self.judge(status=400, availability_zone=zone))
+
+    def test_project(self):
+        aggregate = self.admin_api.post_aggregate({'aggregate': {'name': 'a'}})
+        self.admin_api.add_host_to_aggregate(aggregate['id'], 'compute')
+        self.admin_api.api_post(
+            '/os-aggregates/%s/action' % aggregate['id'],
+            {'set_metadata': {'metadata': {
+                'filter_tenant_id': uuids.project}}})
+        self.flags(limit_tenants_to_placement_aggregate=True,
+                   placement_aggregate_required_for_tenants=True,
+                   group='scheduler')
+        self.assertIsNone(self.refused_by())
+        # The request filter refuses every host.
+        self.assertEqual('require_tenant_aggregate',
+                         self.refused_by(project_id=uuids.other))
+        answer = self.judge(project_id=uuids.other)
+        self.assertEqual(('refused', []),
+                         (answer['reason'], answer['requests']))
+
+    def test_refused_as_a_create(self):
+        self.assertEqual(
+            'No server can be created from this request: Flavor unknown could '
+            'not be found.', self.judge(status=400, flavorRef='unknown'))
+        self.assertIn('Image %s could not be found' % uuids.unknown,
+                      self.judge(status=400, imageRef=uuids.unknown))
+        flavor = self._create_flavor(
+            extra_spec={'pci_passthrough:alias': 'unknown:1'})
+        self.assertEqual('PCI alias unknown is not defined',
+                         self.judge(status=400, flavorRef=flavor))
+
+    def test_malformed(self):
+        for bad in (
+                {'flavorRef': None}, {'project_id': None}, {'imageRef': 'x'},
+                {'imageRef': ''}, {'colour': 'red'}, {'hosts': 'compute'},
+                {'hosts': ['compute'], 'without': ['x']},
+                {'hosts': ['compute'] * 81}):
+            self.judge(status=400, **bad)
+        self.assertIn('Name in "hosts"', self.judge(
+            status=400, without=[uuids.server]))
+
+    def test_who_may_ask(self):
+        self.assertIn('compute:server:pending:hosts:show',
+                      self.judge(self.api, 403))
+        service = test_pending_reason.RouteTestCase.client_of(
+            self, uuids.service, roles=['service'])
+        self.assertEqual(self.judge(), self.judge(service))
+
+    def test_older_microversions(self):
+        self.speak(test_pending_reason.REBUILD)
+        self.judge(status=404)
+
+    def test_nothing_is_claimed_or_written(self):
+        def state():
+            mappings = objects.InstanceMappingList.get_by_project_id(
+                nova_context.get_admin_context(), self.api.project_id)
+            return (self._get_provider_usages(provider),
+                    self._get_allocations_by_provider_uuid(provider),
+                    self.admin_api.get_servers(
+                        search_opts={'all_tenants': 1}), len(mappings))
+
+        (provider, ) = (item['uuid'] for item in self._get_all_providers())
+        server = self.running()
+        before = state()
+        self.judge(hosts=['compute'], without=[server['id']])
+        self.judge()
+        self.assertEqual(before, state())
+
+    def test_services_that_fail(self):
+        self.flags(scheduler='4.6', group='upgrade_levels')
+        self.assertIn('no scheduler answers', self.judge(status=503))
+        self.flags(scheduler=None, group='upgrade_levels')
+        with mock.patch.object(
+                self.glance, 'show', side_effect=(
+                    exception.GlanceConnectionFailed(
+                        server='glance', reason='it is down'))):
+            self.assertIn('it is down', self.judge(status=503))

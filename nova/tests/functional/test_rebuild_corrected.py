@@ -407,7 +407,7 @@ class ZoneTestCase(CorrectedBase):
 
     def test_unpinned_while_it_is_rebuilt(self):
         if microversions.RELEASED == '2.103':
-            self.skipTest('Nova 33 changes no zone of a server.')
+            self.skipTest('No request changes the zone of a server.')
         server = self.filled()
         other = self._create_flavor(
             vcpu=1, memory_mb=256, disk=1, ephemeral=2000)

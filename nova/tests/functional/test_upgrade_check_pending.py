@@ -61,4 +61,4 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
         self.assertEqual(upgradecheck.Code.WARNING, code)
         self.assertIn('nova-conductor on', details)
         self.assertIn('service version %d'
-                      % (service_obj.KNOWS_PENDING - 1), details)
+                      % (service_obj.UNDOES_REIMAGE - 1), details)

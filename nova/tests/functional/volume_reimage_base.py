@@ -63,12 +63,15 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
     host = 'compute'
 
     def setUp(self):
+        # Both as in full_cloud: no service reports in the database that
+        # another thread has targeted, and no thread waits longer for a service
+        # that has ended.
+        self.flags(report_interval=3600, service_down_time=7200)
+        self.flags(long_rpc_timeout=60)
         with mock.patch.object(nova_fixtures, 'CinderFixture',
                                cinder_with_states.CinderWithStates):
             super().setUp()
         self.flags(reimage_timeout_per_gb=1, reimage_timeout_extensions=0)
-        # As in full_cloud: no thread waits longer for who is gone.
-        self.flags(long_rpc_timeout=60)
         self.useFixture(fixtures.MonkeyPatch(
             'nova.compute.volume_reimage._TRY_AGAIN_AFTER', (0, 0)))
         self.driver = self.compute.manager.driver
@@ -106,16 +109,19 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
                 # The fault comes between the two.
                 return self.admin_api.get_server(self.server['id'])
             time.sleep(0.2)
-        self.fail(server)
+        self.fail((server, list(self.actions()), self.in_database()))
+
+    def actions(self):
+        """Yield the actions of the server with their events, newest first."""
+        for action in self.admin_api.get_instance_actions(self.server['id']):
+            yield self.admin_api.api_get(
+                '/servers/%s/os-instance-actions/%s' % (
+                    self.server['id'], action['request_id'])).body[
+                        'instanceAction']
 
     def event(self, name):
         """Return an event of the newest action of the server."""
-        actions = self.admin_api.get_instance_actions(self.server['id'])
-        events = self.admin_api.api_get(
-            '/servers/%s/os-instance-actions/%s' % (
-                self.server['id'], actions[0]['request_id'])).body[
-                    'instanceAction']['events']
-        for event in events:
+        for event in next(self.actions())['events']:
             if event['event'] == name:
                 return event
         return {'finish_time': None}

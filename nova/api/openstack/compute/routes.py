@@ -17,6 +17,7 @@ server_pending_controller = functools.partial(
 ROUTE_LIST = released.ROUTE_LIST + (
     ('/pending', {
         'GET': [pending_controller, 'index'],
+        'POST': [pending_controller, 'create'],
     }),
     ('/servers/{server_id}/pending', {
         'GET': [server_pending_controller, 'show'],

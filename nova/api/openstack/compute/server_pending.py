@@ -7,6 +7,7 @@ import webob.exc
 
 from nova.api.openstack import common
 from nova.api.openstack.compute.schemas import server_pending as schema
+from nova.api.openstack.compute import servers
 from nova.api.openstack import wsgi
 from nova.api import validation
 from nova.compute import api as compute
@@ -16,10 +17,6 @@ from nova.compute import rebuild_in_cell0
 from nova import exception
 from nova.i18n import _
 from nova.policies import server_pending as policies
-
-# The most servers without which a host is judged. Their IDs fit into the
-# longest URL that WSGI servers take.
-_MAX_WITHOUT = 80
 
 
 class ViewBuilder(common.ViewBuilder):
@@ -37,21 +34,52 @@ class ViewBuilder(common.ViewBuilder):
 @validation.validated
 class PendingController(wsgi.Controller):
 
+    def __init__(self):
+        super().__init__()
+        self.pending_reason = pending_reason.PendingReason(compute.API())
+
     @wsgi.api_version(pending_reason.API_VERSION)
     @wsgi.expected_errors(())
     @validation.query_schema(schema.index_query)
     @validation.response_body_schema(schema.index_response)
     def index(self, req):
-        """Say which microversions this Nova has for waiting servers.
+        """Say at which microversion each feature for waiting servers begins.
 
-        The numbers differ from release to release. A client asks at the
-        microversion "latest" before it relies on a number.
+        A release into which the features were ported has other numbers. A
+        client asks at the microversion "latest" before it relies on a number.
         """
         return {'pending': {'microversions': {
             'pending': pending.API_VERSION,
             'rebuild': rebuild_in_cell0.API_VERSION,
             'reason': pending_reason.API_VERSION,
         }}}
+
+    @wsgi.api_version(pending_reason.API_VERSION)
+    @wsgi.response(200)
+    @wsgi.expected_errors((400, 403, 409, 503))
+    @validation.schema(schema.create)
+    @validation.response_body_schema(schema.create_response)
+    def create(self, req, body):
+        """Say what a server that is not created would ask for."""
+        context = req.environ['nova.context']
+        context.can(policies.BASE_POLICY_NAME % 'hosts:show', target={})
+        asked = body['pending']
+        if asked.get('without') and not asked.get('hosts'):
+            raise webob.exc.HTTPBadRequest(explanation=_(
+                'Name in "hosts" the hosts to judge without the servers.'))
+        try:
+            return {'pending': self.pending_reason.judge(
+                context.elevated(), asked)}
+        except (pending_reason.RequestRefused, exception.ImageNotActive,
+                *servers.INVALID_FLAVOR_IMAGE_EXCEPTIONS) as exc:
+            raise webob.exc.HTTPBadRequest(explanation=exc.format_message())
+        except exception.BootFromVolumeRequiredForZeroDiskFlavor as exc:
+            raise webob.exc.HTTPForbidden(explanation=exc.format_message())
+        except pending_reason.ServersNotOnHost as exc:
+            raise webob.exc.HTTPConflict(explanation=exc.format_message())
+        except pending_reason.RequestNotJudged as exc:
+            raise webob.exc.HTTPServiceUnavailable(
+                explanation=exc.format_message())
 
 
 @validation.validated
@@ -73,10 +101,10 @@ class ServerPendingController(wsgi.Controller):
         context = req.environ['nova.context']
         limit, marker = common.get_limit_and_marker(req)
         hosts, without = req.GET.getall('host'), req.GET.getall('without')
-        if without and (len(hosts) != 1 or len(without) > _MAX_WITHOUT):
+        if without and len(hosts) != 1:
             raise webob.exc.HTTPBadRequest(explanation=_(
-                'Name one host, and at most %d servers to judge it without: '
-                '?host=HOST&without=ID&without=ID') % _MAX_WITHOUT)
+                'Name one host to judge without the servers: '
+                '?host=HOST&without=ID&without=ID'))
         page = None
         if context.can(policies.BASE_POLICY_NAME % 'hosts:show', target={},
                        fatal=bool(without)):

@@ -6,6 +6,7 @@ from oslo_serialization import jsonutils
 
 from nova.compute import pending_reason
 from nova.compute import rebuild_in_cell0
+from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import api_samples_test_base
 from nova.tests.functional import full_cloud
 from nova.tests.functional import microversions
@@ -129,12 +130,20 @@ class ServerPendingV2107SampleTestCase(PendingSampleTestCase):
         self.verify('pending-get-resp', self._do_get('pending'),
                     number=r'2\.\d+')
 
+    def test_create(self):
+        with mock.patch.object(self, 'api', self.admin_api):
+            response = self._do_post('pending', 'pending-create-req', {
+                'image': nova_fixtures.GlanceFixture.image2['id'],
+                'project': self.api.project_id})
+        self.verify('pending-create-resp', response,
+                    required=r'(OWNER_NOVA%2C)?%21COMPUTE_STATUS_DISABLED')
+
     @mock.patch('nova.compute.pending_reason.asked_to_wait',
                 return_value=True)
     def test_show(self, _asked):
         path = 'servers/%s/pending' % self.server['id']
         self.verify('server-pending-get-resp', self._do_get(path))
-        # Nova 33 knows no providers of others.
+        # Not every scheduler asks for providers of its own.
         self.verify('server-pending-get-admin-resp',
                     self.admin_api.api_request(path),
                     required=r'(OWNER_NOVA%2C)?%21COMPUTE_STATUS_DISABLED')

@@ -83,8 +83,8 @@ class DemoTestCase(base.CloudTestCase):
         with mock.patch.multiple(self.demo, _prepare=mock.DEFAULT,
                                  _fill=mock.DEFAULT):
             self.demo.make_samples()
-            self.assertIn('server create', self.demo._client.run.call_args[
-                0][0])
+            self.assertTrue(self.demo._client.run.call_args[0][0].startswith(
+                '--os-compute-api-version 2.105 server create '))
             self.server['status'] = 'ACTIVE'
             self.assertIn("'ACTIVE'", self.fails(self.demo.make_samples))
 

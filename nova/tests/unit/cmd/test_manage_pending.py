@@ -51,7 +51,7 @@ class LowerServiceVersionsTestCase(test.TestCase):
         self.assertEqual(0, manage.PendingCommands().lower_service_versions())
         for cell in 'cell1', 'cell2':
             self.assertEqual(
-                [service_obj.KNOWS_PENDING - 1], self.versions(cell))
+                [service_obj.UNDOES_REIMAGE - 1], self.versions(cell))
         with nova_context.target_cell(
                 self.context, self.cell_mappings['cell0']) as cctxt:
             self.assertEqual('pending', objects.Instance.get_by_uuid(
@@ -75,7 +75,7 @@ class LowerServiceVersionsTestCase(test.TestCase):
                       % self.cell_mappings['cell2'].uuid,
                       self.output.getvalue())
         self.assertEqual(
-            [service_obj.KNOWS_PENDING - 1], self.versions('cell1'))
+            [service_obj.UNDOES_REIMAGE - 1], self.versions('cell1'))
         self.assertEqual(1, manage.PendingCommands().set_error())
 
     def test_the_api_database_fails(self):

@@ -43,7 +43,7 @@ class ServiceVersionTestCase(test.TestCase):
         self.assertEqual(*history[-2:])
 
     def test_an_older_service_starts_after_it(self):
-        older = service_obj.KNOWS_PENDING - 1
+        older = service_obj.UNDOES_REIMAGE - 1
         self.start('one', service_obj.SERVICE_VERSION)
         self.start('two', service_obj.SERVICE_VERSION)
         self.assertRaises(exception.ServiceTooOld, self.start, 'one', older)
@@ -67,17 +67,24 @@ class ServiceVersionTestCase(test.TestCase):
         pending_rollout.lower_service_versions(self.context)
         found = objects.Service.get_by_host_and_binary(
             self.context, 'one', 'nova-conductor')
-        self.assertEqual(service_obj.KNOWS_PENDING - 1, found.version)
+        self.assertEqual(service_obj.UNDOES_REIMAGE - 1, found.version)
         for _heartbeat in range(2):
             found.report_count += 1
             found.save()
         self.start('one', service_obj.SERVICE_VERSION)
         service_obj.Service.clear_min_version_cache()
         self.assertRaises(exception.ServiceTooOld, self.start, 'one',
-                          service_obj.KNOWS_PENDING - 1)
+                          service_obj.UNDOES_REIMAGE - 1)
+
+    def test_every_version_of_ours(self):
+        for version in service_obj.UNDOES_REIMAGE, service_obj.KNOWS_PENDING:
+            self.start('host%d' % version, version)
+        pending_rollout.lower_service_versions(self.context)
+        self.assertEqual({service_obj.UNDOES_REIMAGE - 1},
+                         set(self.versions().values()))
 
     def test_other_versions_stay(self):
-        self.start('older', service_obj.KNOWS_PENDING - 2)
+        self.start('older', service_obj.UNDOES_REIMAGE - 2)
         self.start('newer', service_obj.SERVICE_VERSION + 1)
         before = self.versions()
         pending_rollout.lower_service_versions(self.context)

@@ -663,6 +663,10 @@ class SeriesTestCase(testtools.TestCase):
             for path in tree.code():
                 if not series.is_of_layer(path):
                     self.assertNotRegex(tree.read(path), r'of Nova \d', path)
+            for path in (path for feature in series.features
+                         for path in tree.others(feature)):
+                if path.endswith('.py'):
+                    self.assertNotRegex(tree.read(path), r'Nova \d', path)
 
     def test_parameters_of_the_reference(self):
         """What the reference of GET /servers/{id}/pending names is added."""

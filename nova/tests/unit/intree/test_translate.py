@@ -295,6 +295,17 @@ from nova import exception
 ''', made)
         self.assertNotIn('nova_pending', made)
 
+    def test_new_class_without_a_member_of_a_later_feature(self):
+        made = self.translate('''\
+            class New:
+                first = 1
+
+                def later(self):
+                    return self.first
+        ''', selected=lambda name, path=None: name != 'New.later')
+        self.assertIn('class New:\n    first = 1\n', made)
+        self.assertNotIn('later', made)
+
     def test_import_that_nothing_uses(self):
         self.assertNotIn('pending', self.translate('ADDED = 1\n'))
 
@@ -355,10 +366,13 @@ from nova import exception
             SUM = released.SUM + [
                 # Ours.
                 'e',
+                # And this.
+                'f',
             ]
         ''')
         self.assertAdds(made, "    # The last one.\n    'd',\n"
-                        "    # Ours.\n    'e',\n]\n")
+                        "    # Ours.\n    'e',\n"
+                        "    # And this.\n    'f',\n]\n")
 
     def test_a_name_is_added_to_a_sum(self):
         made = self.translate('''\

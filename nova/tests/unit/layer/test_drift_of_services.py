@@ -32,5 +32,6 @@ class DriftTestCase(test.NoDBTestCase):
         for sentence in found:
             self.assertRegex(
                 sentence, r'nova\.(compute\.manager\.ComputeManager|'
+                r'compute\.resource_tracker\.ResourceTracker|'
                 r'conductor\.manager\.ComputeTaskManager|'
                 r'objects\.build_request\.BuildRequest)\.')

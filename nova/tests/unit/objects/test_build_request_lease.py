@@ -14,7 +14,7 @@ from nova.tests.unit import fake_build_request
 from nova.tests.unit import fake_request_spec
 
 
-class BuildRequestTestCase(test.TestCase):
+class _BuildRequestBase(test.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -25,7 +25,7 @@ class BuildRequestTestCase(test.TestCase):
             'oslo_utils.timeutils.utcnow', lambda *args: self.now))
         self.mapping = objects.InstanceMapping(
             self.context, instance_uuid=uuids.instance, project_id='p',
-            cell_mapping=self.cell)
+            cell_mapping=None)
         self.mapping.create()
         self.spec = fake_request_spec.fake_spec_obj()
         self.spec._context = self.context
@@ -44,13 +44,11 @@ class BuildRequestTestCase(test.TestCase):
         made.updated_at = self.now
         return made
 
-    def rebuild(self, cell=None):
+    def made_for_rebuild(self):
         made = self.made()
         made.before = {'vm_state': 'pending', 'actions': [],
                        'reserve': False}
-        made.create_in_place_of_mapping(
-            self.context, cell or self.cell, self.spec)
-        return self.stored()
+        return made
 
     def stored(self):
         return objects.BuildRequest.get_by_instance_uuid(
@@ -64,29 +62,50 @@ class BuildRequestTestCase(test.TestCase):
         self.now += datetime.timedelta(**time)
         return self.now - datetime.timedelta(seconds=60)
 
-    # Out of a cell.
+
+class OutOfCellTestCase(_BuildRequestBase):
+
+    def setUp(self):
+        super().setUp()
+        self.mapping.cell_mapping = self.cell
+        self.mapping.save()
+
+    def take_out(self, cell=None):
+        self.made_for_rebuild().create_in_place_of_mapping(
+            self.context, cell or self.cell, self.spec)
 
     def test_one_of_two_takes_the_server_out_of_its_cell(self):
-        self.rebuild()
+        self.take_out()
         self.assertIsNone(self.mapped())
-        self.assertRaises(exception.InstanceMappingNotFound, self.rebuild)
+        self.assertEqual({'holder': None, 'cell': self.cell.uuid},
+                         self.stored().lease)
+        self.assertRaises(exception.InstanceMappingNotFound, self.take_out)
 
     def test_server_in_another_cell(self):
-        self.assertRaises(exception.InstanceMappingNotFound, self.rebuild,
+        self.assertRaises(exception.InstanceMappingNotFound, self.take_out,
                           self.cell_mappings['cell0'])
         self.assertEqual(self.cell.id, self.mapped().id)
 
     def test_server_that_is_being_deleted(self):
         self.mapping.queued_for_delete = True
         self.mapping.save()
-        self.assertRaises(exception.InstanceMappingNotFound, self.rebuild)
+        self.assertRaises(exception.InstanceMappingNotFound, self.take_out)
         self.assertEqual(self.cell.id, self.mapped().id)
 
     def test_all_of_it_or_nothing(self):
         self.spec.destroy()
-        self.assertRaises(exception.RequestSpecNotFound, self.rebuild)
+        self.assertRaises(exception.RequestSpecNotFound, self.take_out)
         self.assertEqual(self.cell.id, self.mapped().id)
         self.assertRaises(exception.BuildRequestNotFound, self.stored)
+
+
+class BuildRequestTestCase(_BuildRequestBase):
+
+    def rebuild(self):
+        made = self.made_for_rebuild()
+        made.lease = {'holder': None, 'cell': self.cell.uuid}
+        made.create()
+        return self.stored()
 
     # The lease.
 
@@ -202,10 +221,6 @@ class BuildRequestTestCase(test.TestCase):
     def create(self):
         """Return the build request of a create as the conductor has it."""
         self.made().create()
-        self.mapping.destroy()
-        objects.InstanceMapping(
-            self.context, instance_uuid=uuids.instance, project_id='p',
-            cell_mapping=None).create()
         mine = objects.BuildRequest.obj_from_primitive(
             self.stored().obj_to_primitive(), self.context)
         mine.record_cell = self.cell

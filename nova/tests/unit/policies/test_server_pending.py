@@ -24,7 +24,7 @@ class ServerPendingPolicyTest(base.BasePolicyTest):
 
     def setUp(self):
         super().setUp()
-        # The harness of Nova 33 turns off what the services do by default.
+        # The harness may turn off what the services do by default.
         if 'enforce_scope' in CONF.oslo_policy:
             self.flags(enforce_scope=True, group='oslo_policy')
         self.controller = server_pending.ServerPendingController()
@@ -73,6 +73,24 @@ class ServerPendingPolicyTest(base.BasePolicyTest):
             used = self.get.call_args[0][1]
             self.assertTrue(used.is_admin)
             self.assertEqual(context.project_id, used.project_id)
+
+    def test_server_that_is_not_created(self):
+        judge = self.useFixture(fixtures.MockPatch(
+            'nova.compute.pending_reason.PendingReason.judge',
+            return_value={'reason': 'fits', 'requests': [], 'hosts': []})).mock
+        controller = server_pending.PendingController()
+        body = {'pending': {'server': {
+            'flavorRef': '1', 'project_id': self.project_id}}}
+        for context in self.all_contexts:
+            self.req.environ['nova.context'] = context
+            judge.reset_mock()
+            if context in self.told_of_hosts:
+                controller.create(self.req, body=body)
+                self.assertTrue(judge.call_args[0][0].is_admin)
+            else:
+                self.assertRaises(exception.PolicyNotAuthorized,
+                                  controller.create, self.req, body=body)
+                judge.assert_not_called()
 
     def test_list_of_servers_of_all_projects(self):
         get_all = self.useFixture(fixtures.MockPatch(

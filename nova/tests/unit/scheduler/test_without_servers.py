@@ -137,6 +137,14 @@ class TakeOutTestCase(test.NoDBTestCase):
             '0000:81:00.0', 1, rp_uuid=uuids.provider,
             live_migratable='true', colour='red'))
 
+    def test_device_that_the_host_removes_once_it_is_free(self):
+        self.state.pci_stats.pools = [pool('0000:81:00.0', 0)]
+        self.devices = [device('0000:81:00.0', uuids.a, extra_info={
+            'removed_when_freed': 'true'})]
+        self.add(uuids.a)
+        self.assertEqual({uuids.a}, self.take_out(uuids.a))
+        self.assertPools(pool('0000:81:00.0', 0))
+
     def test_several_specs_tell_nothing_of_a_device(self):
         self.devices = [device('0000:81:00.0', uuids.a)]
         self.add(uuids.a, [{'colour': 'red'}, {'colour': 'blue'}])

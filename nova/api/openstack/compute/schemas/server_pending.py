@@ -3,6 +3,28 @@
 from nova.api.validation import parameter_types
 from nova.api.validation import response_types
 
+_uuid = {'type': 'string', 'format': 'uuid'}
+
+# Nova shows administrators and services the queries of Placement that the
+# scheduler makes for a server, and the hosts that the filters judge.
+_requests = {
+    'type': 'array',
+    'items': {'type': 'string'},
+}
+_hosts = {
+    'type': 'array',
+    'items': {
+        'type': 'object',
+        'properties': {
+            'host': {'type': 'string'},
+            'uuid': _uuid,
+            'refused_by': {'type': ['string', 'null']},
+        },
+        'required': ['host', 'uuid', 'refused_by'],
+        'additionalProperties': False,
+    },
+}
+
 index_query = {
     'type': 'object',
     'properties': {},
@@ -31,16 +53,76 @@ index_response = {
     'additionalProperties': False,
 }
 
+create = {
+    'type': 'object',
+    'properties': {
+        'pending': {
+            'type': 'object',
+            'properties': {
+                'server': {
+                    'type': 'object',
+                    'properties': {
+                        'project_id': parameter_types.project_id,
+                        'flavorRef': parameter_types.flavor_ref,
+                        'imageRef': parameter_types.image_id,
+                        'availability_zone': parameter_types.name,
+                    },
+                    'required': ['project_id', 'flavorRef'],
+                    'additionalProperties': False,
+                },
+                'hosts': {
+                    'type': 'array',
+                    'items': parameter_types.fqdn,
+                    'maxItems': 80,
+                },
+                'without': {
+                    'type': 'array',
+                    'items': _uuid,
+                    'maxItems': 80,
+                },
+            },
+            'required': ['server'],
+            'additionalProperties': False,
+        },
+    },
+    'required': ['pending'],
+    'additionalProperties': False,
+}
+
+create_response = {
+    'type': 'object',
+    'properties': {
+        'pending': {
+            'type': 'object',
+            'properties': {
+                'reason': {
+                    'type': ['string', 'null'],
+                    'enum': ['fits', 'no_room', 'refused', 'nothing_fits',
+                             None],
+                },
+                'requests': _requests,
+                'hosts': _hosts,
+            },
+            'required': ['reason', 'requests', 'hosts'],
+            'additionalProperties': False,
+        },
+    },
+    'required': ['pending'],
+    'additionalProperties': False,
+}
+
 show_query = {
     'type': 'object',
     'properties': {
         'host': parameter_types.multi_params(parameter_types.fqdn),
         'limit': parameter_types.single_param(
             parameter_types.non_negative_integer),
-        'marker': parameter_types.single_param(
-            {'type': 'string', 'format': 'uuid'}),
-        'without': parameter_types.multi_params(
-            {'type': 'string', 'format': 'uuid'}),
+        'marker': parameter_types.single_param(_uuid),
+        # The IDs fit into the longest URL that WSGI servers take.
+        'without': {
+            **parameter_types.multi_params(_uuid),
+            'maxItems': 80,
+        },
     },
     'additionalProperties': False,
 }
@@ -66,23 +148,8 @@ show_response = {
                 # Only administrators and services see the following. What
                 # could not be found out is null.
                 'rebuild_forbidden': {'type': 'string'},
-                'requests': {
-                    'type': ['array', 'null'],
-                    'items': {'type': 'string'},
-                },
-                'hosts': {
-                    'type': ['array', 'null'],
-                    'items': {
-                        'type': 'object',
-                        'properties': {
-                            'host': {'type': 'string'},
-                            'uuid': {'type': 'string', 'format': 'uuid'},
-                            'refused_by': {'type': ['string', 'null']},
-                        },
-                        'required': ['host', 'uuid', 'refused_by'],
-                        'additionalProperties': False,
-                    },
-                },
+                'requests': {**_requests, 'type': ['array', 'null']},
+                'hosts': {**_hosts, 'type': ['array', 'null']},
                 'hosts_links': response_types.collection_links,
                 'unavailable': {'type': 'string'},
             },

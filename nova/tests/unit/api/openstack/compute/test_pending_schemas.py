@@ -93,7 +93,7 @@ class MicroversionSchemasTestCase(test.NoDBTestCase):
         for controller, names in (
                 (servers.ServersController,
                  ('detail', 'show', 'update', '_rebuild')),
-                (server_pending.PendingController, ('index',)),
+                (server_pending.PendingController, ('index', 'create')),
                 (server_pending.ServerPendingController, ('show',))):
             for name in names:
                 method = getattr(controller, name)
