@@ -444,6 +444,14 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     return listed
 
 
+def set_log_defaults() -> None:
+    """Give oslo.log's options the defaults of this service."""
+    # At DEBUG the first two would write lines for each request and each
+    # heartbeat; the third writes two at INFO for each look at the journal.
+    log.set_defaults(default_log_levels=log.get_default_log_levels() + [
+        'keystoneauth=WARNING', 'tooz=WARNING', 'alembic=WARNING'])
+
+
 class _Group(cfg.ConfigOpts.GroupAttr):
     """The group ``[reaper]``: a caller that keeps it reads new values, too."""
 
@@ -483,10 +491,7 @@ def load(files: list[str] | None) -> Configuration:
     """
     conf = Configuration()
     log.register_options(conf)
-    # At DEBUG the first two would write lines for each request and each
-    # heartbeat; the third writes two at INFO for each look at the journal.
-    log.set_defaults(default_log_levels=log.get_default_log_levels() + [
-        'keystoneauth=WARNING', 'tooz=WARNING', 'alembic=WARNING'])
+    set_log_defaults()
     conf([], project='nova-reaper', prog='nova-reaper',
          default_config_files=files)
     check(conf)

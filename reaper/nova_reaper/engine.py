@@ -74,6 +74,7 @@ class Engine:
         self.guard = safe
         self.world = known
         self.metrics = meters
+        self.forms = forms
         self._lists = lists.Lists(source, forms)
         self.mailbox = bus.Mailbox()
         few = max(1, conf.reaper.workers // 4)

@@ -414,7 +414,7 @@ class World:
     def remember(self, memory: journal.Memory) -> None:
         """Take over from the journal what earlier reapers knew."""
         self.planner.ends.extend(choose.End(end.server, end.project, end.at)
-                                 for end in memory.ends)
+                                 for end in reversed(memory.ends))
         for build in reversed(memory.missed):
             miss = Miss(build.at, build.detail.get('why') or '')
             self.misses.add(build.detail['missed'], miss)

@@ -106,15 +106,31 @@ class Reaper:
 
     def __init__(self, folder, name, sections, port):
         self._port = port
-        path = folder / (name + '.conf')
+        self._path = path = folder / (name + '.conf')
         path.write_text(configuration.render({
             **sections, 'http': {'listen': ports.HOST, 'port': port}}))
         self._log = (folder / (name + '.log')).open('w')
         self.begun = time.monotonic()
         self.process = subprocess.Popen(
-            [pathlib.Path(sys.executable).with_name('nova-reaper'), 'run',
-             '--config-file', path], stdout=self._log,
-            stderr=subprocess.STDOUT)
+            self._command('run'), stdout=self._log, stderr=subprocess.STDOUT)
+
+    def _command(self, word):
+        return [pathlib.Path(sys.executable).with_name('nova-reaper'), word,
+                '--config-file', self._path]
+
+    def pause(self):
+        """Let it decide, and do nothing."""
+        self._switch('pause', 1)
+
+    def resume(self):
+        """Let it go on after a pause."""
+        self._switch('resume', 0)
+
+    def _switch(self, word, paused):
+        subprocess.run(self._command(word), check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while self.metrics().get('nova_reaper_paused') != paused:
+            time.sleep(0.1)
 
     def metrics(self):
         """Its metrics by name, and by name and label; {} if it is not up."""

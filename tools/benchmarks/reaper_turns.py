@@ -15,8 +15,10 @@ decided   each demand is decided; five attempts have all slots
 full      nothing happens
 freed     hosts have 4 or 16 VCPUs free, one after another
 events    hosts change without room for anybody, and with each a server goes
-          and another comes; shown after N, 5 N and 10 N events, with the
-          memory of the process: what the reaper keeps of an event would show
+          and another comes; after each 3,000 events, those of a minute, the
+          list of a minute is taken, on which nothing else has changed. Shown
+          after N, 5 N and 10 N events, with the memory of the process: what
+          the reaper keeps of an event would show
 again     the list of all servers that wait is taken once more, with events
 
 With --start services are there that answer from memory, 200 requests a second
@@ -64,6 +66,7 @@ from tools.benchmarks import output
 from tools.benchmarks import reaper_decision
 
 NOW = timeutils.utcnow(True)
+MINUTE = 3000  # events
 
 
 def make_waiting(number, demands):
@@ -392,6 +395,9 @@ class Bench:
         for total in (self.events, 5 * self.events, 10 * self.events):
             while made < total:
                 made += 1
+                if made % MINUTE == 0:
+                    engine._lists_read.append(engine._take_waiting(
+                        lists.WaitingList({}, {}, NOW, frozenset())))
                 self.turn(lambda: self.event(self.view(rand.choice(names))))
             self.show('events: %d' % made)
         for _ in range(self.rounds):

@@ -13,6 +13,7 @@ the order of an attempt's life.
 
 import collections
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -123,6 +124,11 @@ class Victim:
         return self.stage == Stage.ENDED
 
 
+def _victims(servers: Iterable[model.Server]) -> tuple[Victim, ...]:
+    return tuple(Victim(server.id, server.name, server.project, server.action)
+                 for server in servers)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attempt:
     """An attempt to have a server built, as the attempt stands.
@@ -152,6 +158,8 @@ class Attempt:
         refuse them, too, when it is asked for the host
     :ivar mode: the mode in which the decision was made
     :ivar lacks: what the victims were chosen for though it seems to be free
+    :ivar instead: the servers of the host of which the victims may be chosen,
+        the dearest first; none where Nova has named the victims
     :ivar rehearsal: whether the server of the attempt, which has the notice
         itself, is started again in place of its end
     """
@@ -180,6 +188,7 @@ class Attempt:
     others: tuple[str, ...] = ()
     mode: model.Mode | None = None
     lacks: frozenset[index_module.Lack] = frozenset()
+    instead: tuple[Victim, ...] = ()
     rehearsal: bool = False
 
     @classmethod
@@ -293,6 +302,8 @@ class Outcome:
     :ivar avoid: IDs of victims that are not to be chosen for a time
     :ivar refused: the filters of Nova's that refuse the host, and others, by
         the host's name
+    :ivar named: IDs of the servers without which Nova accepts the host of the
+        attempt, where Nova refuses the host without the victims
     :ivar apart: whether the server asks for something else than servers of the
         same flavor, image and project
     :ivar offered: UUIDs of the providers on which Placement has room, where
@@ -308,6 +319,7 @@ class Outcome:
     hindrance: model.Hindrance | None = None
     avoid: tuple[str, ...] = ()
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    named: tuple[str, ...] = ()
     apart: bool = False
     offered: frozenset[str] | None = None
     why: world.Cause | None = None
@@ -452,9 +464,7 @@ class Attempts:
         find = self._world.index.slots.find
         hypervisor = self._reader.hypervisors.get(decision.host or '')
         answer = self._world.answer(waiting.id)
-        victims = tuple(
-            Victim(server.id, server.name, server.project, server.action)
-            for server in map(find, decision.victims) if server)
+        victims = _victims(filter(None, map(find, decision.victims)))
         if hypervisor is None or answer is None or (
                 len(victims) < len(decision.victims)):
             self._world.planner.undo(decision, now)
@@ -462,17 +472,24 @@ class Attempts:
             self._hosts.read(decision.host or '', whole=True)
             self._not_begun[waiting.id] = time.monotonic() + AGAIN
             return False
+        index, exclusions = self._world.index, self._world.index.exclusions
+        may: list[model.Server] = []
+        if self._world.options.mode is not model.Mode.FILL and (
+                hypervisor.host not in exclusions.named(waiting.shape)):
+            may = choose.may_end(
+                index, waiting, hypervisor.host, now, decision.victims
+            ) if victims else choose.to_search(
+                index, waiting, hypervisor.host, now)
         self.under_way[waiting.id] = Attempt(
             waiting, hypervisor.host, hypervisor.uuid,
             requests=answer.requests, victims=victims,
             freed_at=self._hosts.freed.get(hypervisor.host, 0.0),
             since=time.monotonic(), decision=decision,
             others=choose.candidates(self._world.index, waiting, decision),
-            runner_up=self._world.planner.runner_up(
-                waiting, decision, now) if victims else {},
             mode=self._world.options.mode,
-            lacks=self._world.index.exclusions.crowded(waiting.shape).get(
-                hypervisor.host, frozenset()))
+            lacks=exclusions.crowded(waiting.shape).get(
+                hypervisor.host, frozenset()),
+            instead=_victims(may))
         return True
 
     def end_run_times(self) -> None:
@@ -633,6 +650,10 @@ class Attempts:
             del self.under_way[result.id]
             self._observe(result.id, before.decision)
             return
+        if before.decision and before.step == Step.CHECK and (
+                result.step == Step.NOTICE):
+            result = result.but(runner_up=self._world.planner.runner_up(
+                result.waiting, before.decision, timeutils.utcnow(True)))
         self.under_way[result.id] = result.but(
             wake_at=min(before.wake_at, result.wake_at))
         if before.step != result.step and result.step in (
@@ -748,7 +769,7 @@ class Attempts:
         if outcome.refused:
             # The next decision comes at once.
             if waiting:
-                self._leave_out(waiting.shape, outcome)
+                self._leave_out(waiting, outcome, now)
         elif outcome.result is Result.WITHDRAWN:
             pass  # Nova refused nothing: the next decision comes at once.
         elif outcome.offered is not None:
@@ -775,18 +796,28 @@ class Attempts:
             history[server].asked(now)
         self._world.put_again(server)
 
-    def _leave_out(self, shape: model.Shape, outcome: Outcome) -> None:
+    def _leave_out(self, waiting: model.Waiting, outcome: Outcome,
+                   now: datetime.datetime) -> None:
         """Leave out the hosts that Nova's filters refuse.
 
-        A host that was read since Nova judged it may have changed.
+        A host that was read since Nova judged it may have changed. For a host
+        of which Nova may name victims there is an attempt of its own.
         """
         current, views = outcome.attempt, self._world.views
+        shape, index = waiting.shape, self._world.index
         for host, name in outcome.refused.items():
+            if host != current.host and not current.victims and (
+                    current.mode is not model.Mode.FILL and
+                    name in index_module.BY_USAGE and host in index.rows and
+                    choose.to_search(index, waiting, host, now)):
+                continue
             if name in index_module.LASTING or host not in views or (
                     views[host].read_at < current.since):
-                self._world.index.exclusions.refuse(
-                    shape, {host: name}, current.lacks
-                    if host == current.host else frozenset())
+                is_mine = host == current.host
+                index.exclusions.refuse(
+                    shape, {host: name},
+                    current.lacks if is_mine else frozenset(),
+                    outcome.named if is_mine else ())
 
     def _count(self, outcome: Outcome) -> str | None:
         """Count an outcome.

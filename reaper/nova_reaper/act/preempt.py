@@ -493,6 +493,10 @@ class Preempt:
         asked = [current.host, *(() if victims else others)]
         answer = self._nova.pending(current.id, asked, victims)
         refusal = _refusal(current, answer, asked)
+        if refusal and refusal.refused and current.step == Step.CHECK:
+            named = self._named(current, refusal)
+            if named:
+                return dataclasses.replace(refusal, named=named)
         if refusal and refusal.refused and victims and others:
             # The other hosts are judged with all that is on them: only the
             # devices that are missing there have to come from victims.
@@ -509,6 +513,31 @@ class Preempt:
         return Outcome(
             current, Result.REFUSED, objection, model.Reason.REFUSED,
             model.Hindrance.NEEDS_OWNER) if objection else None
+
+    def _named(self, current: Attempt, refusal: Outcome) -> tuple[str, ...]:
+        """Servers without which Nova accepts the host of an attempt.
+
+        Which node of a host, and which device, a server has Nova alone knows.
+        Nova refuses the host without fewer of these servers.
+
+        :returns: IDs; none if Nova refuses the host without all servers that
+            may be ended there
+        """
+        there = current.instead[-nova.MOST_WITHOUT:]
+        if len(there) <= len(current.victims) or (
+                refusal.refused[current.host] not in index_module.BY_USAGE or
+                not self._accepts(current, there)):
+            return ()
+        tree = self._tree(current.but(victims=there))
+        request = _request(current, tree)
+        if request is None:
+            return ()
+        for victim in there:
+            rest = tuple(other for other in there if other is not victim)
+            if holds.place(request, tree, _ids(rest), current.has
+                           ) is not None and self._accepts(current, rest):
+                there = rest
+        return _ids(there)
 
     def _objected(self, current: Attempt) -> Outcome | None:
         """The outcome if a victim may not be given notice, None if all may."""

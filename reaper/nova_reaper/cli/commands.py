@@ -225,9 +225,11 @@ def _status(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
         lines += [f'{check["name"]}: {check["status"]}: {check["detail"]}'
                   for check in answer['checks']]
     except requests.ConnectionError:
-        read = ', '.join(conf.config_file or ()) or 'no configuration file'
+        files = ', '.join(conf.config_file or ())
+        source = (f'[http] in {files}' if files else
+                  'no configuration file was read')
         return _refuse(f'No nova-reaper listens on {host}, port '
-                       f'{conf.http.port} (by [http] of {read}).')
+                       f'{conf.http.port} ({source}).')
     except (requests.RequestException, ValueError) as error:
         return _refuse(f'nova-reaper does not answer: {error}')
     except (LookupError, TypeError):

@@ -38,7 +38,7 @@ HYPERVISORS = '2.87'
 KEPT = 500
 # Seconds after which Keystone is asked again for a token that it refused.
 AGAIN = 300.0
-# A question for a verdict costs as much as so many hosts of it.
+# A question for a verdict costs as much as verdicts on so many hosts.
 QUESTION = 15
 # The most servers without which Nova judges a host.
 MOST_WITHOUT = 80
@@ -80,11 +80,11 @@ class Flavor:
 class NovaServer:
     """A server as the administrator sees it.
 
-    :ivar image: its ID, '' where it boots from a volume
+    :ivar image: the ID of its image, '' if it boots from a volume
     :ivar kind: what, beside flavor and project, lets Nova tell two servers
         apart
     :ivar asked: whether its owner has asked to wait, as far as Nova says so
-    :ivar fault: the message of the last one
+    :ivar fault: the message of its last fault
     """
 
     id: str
@@ -107,12 +107,12 @@ class NovaServer:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a host and nobody rebuilds it."""
+        """Whether the server waits for a host and nobody rebuilds it."""
         return self.status == 'PENDING' and not self.task_state
 
     @property
     def failed(self) -> bool:
-        """Whether its build failed on its hosts: it can be built anew.
+        """Whether the server's build failed on hosts: it can be built anew.
 
         A server in ERROR for which no host was found was given up, or Nova
         lets nobody wait.
@@ -123,7 +123,7 @@ class NovaServer:
 
     @property
     def shelved(self) -> bool:
-        """Whether it is on no host, and can be unshelved."""
+        """Whether the server is on no host, and can be unshelved."""
         return self.status == 'SHELVED_OFFLOADED' and not self.task_state
 
 
@@ -237,13 +237,13 @@ class Nova:
         self._pace = pace or rest.Pace(0)
 
     def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Nova':
-        """Nova, asked with another token."""
+        """The same Nova, which is asked with another token."""
         return Nova(self.client.with_auth(auth), self._pace)
 
     def servers(self, **query: Any) -> Iterator[NovaServer]:
         """Servers of all projects, by the filters of the query.
 
-        Those of a cell that is down are left out.
+        Servers of a cell that is down are left out.
         """
         for item in self.client.list('/servers/detail', 'servers',
                                      all_tenants=True, **query):
@@ -253,7 +253,7 @@ class Nova:
     def count_not_placed(self, since: datetime.datetime) -> int:
         """How many were created since then, found no host and are in ERROR.
 
-        With use_pending_state they would wait.
+        With use_pending_state these servers would wait.
         """
         return sum(
             not item.get('OS-EXT-SRV-ATTR:host') and
@@ -317,6 +317,34 @@ class Nova:
                  ''),
             'rebuild_forbidden' in first)
 
+    def judge(self, server: NovaServer, zone: str | None,
+              hosts: Collection[str], without: Sequence[str] = ()
+              ) -> tuple[tuple[str, ...], dict[str, str | None]]:
+        """What a server that is not created would ask for.
+
+        :param server: of which flavor, image and project count
+        :param zone: its availability zone, None for none
+        :param hosts: names of the hosts that the filters are asked for, at
+            most MOST_WITHOUT
+        :param without: IDs of servers of the hosts, which Nova judges as if
+            they had gone; IDs after the first MOST_WITHOUT are left out
+        :returns: requests and hosts, as Pending has them; no requests if Nova
+            refuses every host
+        :raises: rest.BadRequest if Nova would refuse to create the server;
+            rest.Conflict if a server of without is not on the hosts
+        """
+        self._pace.wait(QUESTION + len(hosts))
+        asked = {'flavorRef': server.flavor.id, 'project_id': server.project}
+        if server.image:
+            asked['imageRef'] = server.image
+        if zone is not None:
+            asked['availability_zone'] = zone
+        answer = self.client.request('POST', '/pending', json={'pending': {
+            'server': asked, 'hosts': list(hosts),
+            'without': list(without[:MOST_WITHOUT])}})['pending']
+        return tuple(answer['requests']), {
+            item['host']: item['refused_by'] for item in answer['hosts']}
+
     def actions(self, uuid: str) -> list[Action]:
         """What was done with a server, the oldest first."""
         items = self.client.request(
@@ -327,7 +355,7 @@ class Nova:
                 items, key=lambda item: _time(item['start_time']))]
 
     def flavors(self) -> Iterator[Flavor]:
-        """All flavors, those of single projects too."""
+        """All flavors, with the flavors of single projects."""
         for item in self.client.list('/flavors/detail', 'flavors',
                                      is_public='None'):
             yield _flavor(item, item['name'])
@@ -349,21 +377,6 @@ class Nova:
                 return _flavor(item, item['name'])
         return None
 
-    def aggregates_of(self, zone: str) -> list[str] | None:
-        """UUIDs of the aggregates that make an availability zone.
-
-        :returns: [] for the zone of the hosts that are in no such aggregate;
-            None if there is no such zone
-        """
-        found = sorted(
-            item['uuid'] for item in self.client.request(
-                'GET', '/os-aggregates')['aggregates']
-            if item['metadata'].get('availability_zone') == zone)
-        return found if found or any(
-            item['zoneName'] == zone for item in self.client.request(
-                'GET', '/os-availability-zone')['availabilityZoneInfo']
-        ) else None
-
     def hypervisors(self) -> Iterator[Hypervisor]:
         """All compute nodes."""
         for item in self.client.list('/os-hypervisors/detail', 'hypervisors',
@@ -377,7 +390,7 @@ class Nova:
     # Have the guest shut down, and run a server that was stopped.
     stop = _action('os-stop')
     start = _action('os-start')
-    # Delete a server, also where a delete only marks it as deleted.
+    # Delete a server at once, also if Nova reclaims deleted servers later.
     force_delete = _action('forceDelete')
     # Take a server off its host and keep it; shelve_offload does so if the
     # host still has the disk of a shelved server.
@@ -398,7 +411,7 @@ class Nova:
                             json={'metadata': dict(items)})
 
     def delete_metadata(self, uuid: str, keys: Iterable[str]) -> None:
-        """Take keys out of a server's metadata, those that are there."""
+        """Take keys out of a server's metadata; a key may be absent."""
         for key in keys:
             try:
                 self.client.request(
@@ -471,7 +484,7 @@ class _Login:
 class Owners:
     """Asks Nova in the name of projects; safe for threads.
 
-    :param project: the reaper's own
+    :param project: the ID of the reaper's own project
     :param log_in: gives a token of a project; see rest.log_in
     """
 
@@ -500,7 +513,7 @@ class Owners:
         login = self._login(server.project)
         if login.auth:
             try:
-                # The token of an hour ago may have been revoked since.
+                # The token may have been revoked since it was given.
                 self._nova.with_auth(login.auth).server(server.id)
             except rest.Forbidden:
                 self._logins.pop(server.project, None)

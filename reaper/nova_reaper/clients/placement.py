@@ -32,8 +32,8 @@ Amounts = Mapping[str, Mapping[str, int]]
 class Consumer:
     """A consumer and all that it has allocated.
 
-    :ivar generation: None where it has nothing; a write with None is refused
-        if it has something meanwhile
+    :ivar generation: None if the consumer has nothing. Placement refuses a
+        write with None if the consumer has something meanwhile
     """
 
     id: str
@@ -45,11 +45,11 @@ class Consumer:
 
     @property
     def is_hold(self) -> bool:
-        """Whether it is room that is held for a server which waits."""
+        """Whether the consumer is room held for a server that waits."""
         return bool(self.amounts) and self.type == HOLD
 
     def covers(self, request: Iterable[tuple[str, int]]) -> bool:
-        """Whether it has all of that, of all providers together."""
+        """Whether the consumer has these amounts of all its providers."""
         sums = collections.Counter[str]()
         for resources in self.amounts.values():
             sums.update(resources)
@@ -74,8 +74,8 @@ class Provider:
 
     :ivar consumers: by their IDs; of a provider that shares some, and as ''
         all others together
-    :ivar shared: whether it shares with hosts
-    :ivar aggregates: those that a provider that shares is in
+    :ivar shared: whether the provider shares with hosts
+    :ivar aggregates: the aggregates of a provider that shares
     """
 
     uuid: str
@@ -133,7 +133,7 @@ class Placement:
                  None = None) -> Provider:
         """A provider: its inventory and its consumers.
 
-        :param inventory: what is known of it and not asked for again
+        :param inventory: the inventory if it is known, which saves a request
         :raises: rest.NotFound if it is gone
         """
         if uuid in self.sharing:
@@ -165,8 +165,7 @@ class Placement:
     def _shared(self, uuid: str, consumers: Iterable[str] = ()) -> Provider:
         """A provider that shares, without a list of its many consumers.
 
-        :param consumers: IDs of the consumers of which it is to say what they
-            have
+        :param consumers: IDs of the consumers whose share is to be known
         """
         usages = self._usages(uuid)
         shares = {consumer: Share(resources, None) for consumer in consumers
@@ -181,11 +180,11 @@ class Placement:
 
     def tree(self, uuid: str, consumers: Collection[str] = ()
              ) -> list[Provider]:
-        """Read a host's own provider, and those below or sharing with it.
+        """Read a host's own provider, and the providers below or sharing.
 
         :param consumers: IDs of the consumers whose share of sharing providers
             is to be known
-        :returns: the host's own provider first, all with their traits
+        :returns: the host's own provider first, and each with its traits
         :raises: rest.NotFound if a provider is gone
         """
         answer = self.client.request('GET', rest.with_query(
@@ -245,7 +244,7 @@ class Placement:
                      ) -> list[tuple[Provider, set[str]]]:
         """The providers that share what they have.
 
-        :param hosts: UUIDs of the providers of hosts, which do not count
+        :param hosts: UUIDs of the providers of hosts, which are left out
         :returns: each with the UUIDs of the hosts that it shares with
         """
         found = []
@@ -275,10 +274,10 @@ class Placement:
                   elsewhere: Collection[str] = ()) -> Amounts | None:
         """What to allocate for a request on one host.
 
-        What the tree of the host's provider has is taken from it.
+        The tree of the host's provider gives each class that it has.
 
         :param query: as Nova gives it in ``requests``
-        :param provider: the host's own, the root of its tree
+        :param provider: the host's own provider, the root of its tree
         :param elsewhere: resource classes that sharing providers may have
         :returns: None if there is no room
         """
@@ -297,7 +296,7 @@ class Placement:
     def offered(self, query: str, most: int = MOST) -> set[str] | None:
         """The roots of all trees on which there is room for a request.
 
-        Those of sharing providers are among them.
+        The roots of sharing providers are among them.
 
         :param query: as Nova gives it in ``requests``
         :param most: how many candidates are looked at; by default as many as

@@ -33,7 +33,7 @@ from nova_reaper import conf as reaper_conf
 LOG = log.getLogger(__name__)
 PAGE = 1000
 PREFIX = 'reaper:'
-# So many answers tell how far the clock of a service is off.
+# The last so many answers tell how far the clock of a service is off.
 ANSWERS = 20
 
 # Is called after each request with the service, the HTTP status (None where no
@@ -97,7 +97,7 @@ class Pace:
         self._next = 0.0
 
     def wait(self, count: int = 1) -> None:
-        """Wait for the turn of what counts as so many starts."""
+        """Wait until a request may start that counts as so many starts."""
         if not self._interval:
             return
         with self._lock:
@@ -112,7 +112,7 @@ class Client:
     """Requests to one service.
 
     :param name: of its group in the configuration
-    :param observe: is told of each request
+    :param observe: is called after each request
     """
 
     def __init__(self, name: str, service: adapter.Adapter, *,
@@ -127,7 +127,7 @@ class Client:
         self._ahead: tuple[float, ...] = ()
 
     def with_auth(self, auth: plugin.BaseAuthPlugin) -> Self:
-        """A client with another token, which shares this client's limits."""
+        """A client that has another token and shares this client's limits."""
         other = copy.copy(self)
         other._adapter = copy.copy(self._adapter)
         other._adapter.auth = auth
@@ -222,7 +222,7 @@ class Client:
         :param key: the key of the list
         :param within: the key of the object that has the list, '' for the
             whole answer
-        :param query: parameters; those that are None are left out
+        :param query: parameters; a parameter that is None is left out
         """
         page: str | None = with_query(path, **query)
         while page:
@@ -251,7 +251,7 @@ def _now() -> float:
 
 
 def with_query(path: str, **query: Any) -> str:
-    """A path with the query; parameters that are None are left out."""
+    """A path with a query; a parameter that is None is left out."""
     given = {key: value for key, value in query.items() if value is not None}
     if not given:
         return path
@@ -296,10 +296,11 @@ def log_in(conf: cfg.ConfigOpts, session: Any, project: str
            ) -> plugin.BaseAuthPlugin:
     """A token of another project for the user of [nova_reaper].
 
-    The user's own token goes along as that of a service: a rebuild with the
-    token of the project alone is the owner's to Nova, who so asks to wait.
+    The user's own token goes along as the token of a service. Nova takes a
+    rebuild with the token of the project alone for a rebuild by the owner, who
+    asks to wait with it.
 
-    :param session: with the user's own token
+    :param session: the session of the user
     :raises: Unavailable if Keystone does not answer, Forbidden if it gives
         none
     """
@@ -355,8 +356,8 @@ class Keystone:
     def project_properties(self) -> Mapping[str, Mapping[str, str]]:
         """The properties whose names begin with ``reaper:``, by project.
 
-        Where the reaper may not list projects, what it knew before holds, and
-        it says so once.
+        If the reaper may not list projects, the properties that it knew hold,
+        and it logs this once.
         """
         try:
             found = {project['id']: {
@@ -376,8 +377,8 @@ class Keystone:
         """All projects, page by page.
 
         Keystone gives max_db_limit projects at most, and not always a link to
-        the next page: the last page is a page with nothing new. A release
-        that knows no pages gives the same answer twice.
+        the next page. So the last page is a page without new projects. A
+        release without pages gives the same answer twice.
         """
         seen: set[str] = set()
         marker: str | None = None

@@ -150,6 +150,19 @@ class Slots:
         start, count, _size = self._segments.get(row, (0, 0, 0))
         return slice(start, start + count)
 
+    def may_end(self, below: int | None, now: int,
+                where: slice = slice(None)) -> Bools:
+        """Whether the servers of slots may be ended for another server.
+
+        :param below: the priority that they have to be below, None for any
+        :param now: microseconds since 1970
+        :param where: the slots, all by default
+        """
+        may: Bools = self.endable[where] & (self.safe_until[where] <= now)
+        if below is not None:
+            may &= self.priority[where] < below
+        return may
+
     def of_host(self, row: int) -> list[model.Server]:
         """The preemptible servers of a host."""
         return [server for server in self.servers[self.segment(row)]
@@ -373,8 +386,10 @@ class Exclusions:
         self._masks: dict[model.Shape, Bools] = {}
         self._refused_on: dict[str, set[model.Shape]] = {}
         # The refused hosts where ends may help, and what has to come from
-        # servers that end there.
+        # servers that end there. By shape and host: the servers without which
+        # Nova accepts the host, where Nova has named some.
         self._crowded: dict[model.Shape, dict[str, frozenset[Lack]]] = {}
+        self._named: dict[model.Shape, dict[str, Collection[str]]] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
         # By shape: until when hosts are left out, by the host's name.
         self._withheld: dict[model.Shape, dict[str, datetime.datetime]] = {}
@@ -411,6 +426,7 @@ class Exclusions:
             del self._refused[shape][host]
             self._masks.pop(shape, None)
             self._crowded.get(shape, {}).pop(host, None)
+            self._named.get(shape, {}).pop(host, None)
         shapes -= ended
         if not shapes:
             self._refused_on.pop(host, None)
@@ -421,7 +437,8 @@ class Exclusions:
         self._masks.clear()
 
     def refuse(self, shape: model.Shape, by_host: Mapping[str, str],
-               lacks: frozenset[Lack] = frozenset()) -> None:
+               lacks: frozenset[Lack] = frozenset(),
+               named: Collection[str] = ()) -> None:
         """Say which filter of Nova's refuses a shape, by the host's name.
 
         A refusal holds until take_back(), or until the host changes if the
@@ -431,15 +448,20 @@ class Exclusions:
 
         :param lacks: what servers were chosen for without which Nova has
             judged the hosts
+        :param named: IDs of other servers, without all of which Nova accepts
+            the hosts, and refuses them without some
         """
         for host, name in by_host.items():
+            self._named.get(shape, {}).pop(host, None)
             crowded = self._crowded.setdefault(shape, {})
             self._refused.setdefault(shape, {})[host] = name
             self._refused_on.setdefault(host, set()).add(shape)
-            left = [lack for lack in self._remedies(shape, name)
-                    if lack not in lacks]
+            remedies = self._remedies(shape, name)
+            left = [lack for lack in remedies if named or lack not in lacks]
             if left:
                 crowded[host] = crowded.get(host, lacks) | {left[0]}
+                if named:
+                    self._named.setdefault(shape, {})[host] = named
             else:
                 crowded.pop(host, None)
         self._masks.pop(shape, None)
@@ -483,6 +505,11 @@ class Exclusions:
         :returns: by host what has to come from these servers
         """
         return self._crowded.get(shape, {})
+
+    def named(self, shape: model.Shape) -> Mapping[str, Collection[str]]:
+        """IDs of the servers to end on crowded hosts, where Nova named some.
+        """
+        return self._named.get(shape, {})
 
     def _mask(self, hosts: Iterable[str]) -> Bools:
         """Which rows have one of these hosts, by name."""
@@ -560,6 +587,7 @@ class Exclusions:
         self._refused.clear()
         self._masks.clear()
         self._crowded.clear()
+        self._named.clear()
         self._refused_on.clear()
         return shapes
 
@@ -575,6 +603,7 @@ class Exclusions:
             self._refused_on[host].discard(shape)
         self._masks.pop(shape, None)
         self._crowded.pop(shape, None)
+        self._named.pop(shape, None)
         self._not_offered.pop(shape, None)
         self._withheld.pop(shape, None)
 
@@ -652,6 +681,8 @@ class Index:
     :ivar exclusions: where others say that a shape is not to go
     :ivar version: grows with every change
     :ivar changed: the version at which each host changed last
+    :ivar refitted: the version at which what each host has when it is empty
+        changed last
     :ivar known: whether there is a host
     :ivar single: whether no class is that of two providers of the host, so
         that the sums say all of the room
@@ -680,6 +711,7 @@ class Index:
         self.plans: dict[str, Plan] = {}
         self.version = 0
         self.changed = np.zeros(_ROWS, np.int64)
+        self.refitted = np.zeros(_ROWS, np.int64)
         self.known = np.zeros(_ROWS, np.bool_)
         self.enabled = np.zeros(_ROWS, np.bool_)
         self.single = np.ones(_ROWS, np.bool_)
@@ -739,6 +771,8 @@ class Index:
         self._put_shares(row, before, host)
         if before is None or _when_empty(before) != _when_empty(host):
             self._put_fit(row, host)
+            # The version that the index has once the host is put.
+            self.refitted[row] = self.version + 1
         self.enabled[row] = not host.disabled
         self._put_room(row, servers)
         if host.name in self._plans_of:
@@ -1164,6 +1198,7 @@ class Index:
             self._empty_rows = list(range(size - 1, before - 1, -1))
             self.hosts.extend([None] * (size - before))
             self.changed = wider(self.changed, size)
+            self.refitted = wider(self.refitted, size)
             self.known = wider(self.known, size)
             self.enabled = wider(self.enabled, size)
             self.single = wider(self.single, size, True)

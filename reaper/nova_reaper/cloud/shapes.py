@@ -18,6 +18,7 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import re
 import threading
 import time
 from typing import Any
@@ -68,8 +69,12 @@ OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
 SCHEDULER = 'nova-scheduler'
 
 _ACTIONS = frozenset(model.Action)
-# What a query says for the values of a trait that Nova knows.
+# A query asks for a trait by a prefix of the trait's name: the prefix for each
+# value of trait:NAME in a flavor, and the traits for each value of
+# hw:cpu_thread_policy.
 _TRAIT = {'required': '', 'forbidden': '!'}
+_THREADS = {'isolate': ('!HW_CPU_HYPERTHREADING',),
+            'require': ('HW_CPU_HYPERTHREADING',)}
 
 # The classes that a host's own provider has; others are on nested or sharing
 # providers as a rule.
@@ -118,12 +123,10 @@ def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
         value = values.get(name)
         if value is None:
             continue
-        try:
-            number = int(value)
-            if lowest <= number <= model.MAX_INT:
-                return number
-        except ValueError:
-            pass
+        # int() takes more than digits, and not thousands of them.
+        if re.fullmatch(r'\s*[+-]?[0-9]{1,10}\s*', value) and (
+                lowest <= int(value) <= model.MAX_INT):
+            return int(value)
         _warn_once(f'{name} of {where}', value,
                    f'a number from {lowest} to {model.MAX_INT}')
     return None
@@ -241,9 +244,11 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
     """
     flavor = server.flavor
     specs = flavor.extra_specs
-    cpu = 'PCPU' if specs.get('hw:cpu_policy') == 'dedicated' else 'VCPU'
-    wanted = {cpu: flavor.vcpus, 'MEMORY_MB': flavor.ram,
-              'DISK_GB': local_disk(server)}
+    wanted = {'MEMORY_MB': flavor.ram, 'DISK_GB': local_disk(server)}
+    if specs.keys().isdisjoint(('resources:VCPU', 'resources:PCPU')):
+        pinned = _pinned(flavor)
+        wanted |= {'VCPU': flavor.vcpus - pinned, 'PCPU': pinned + bool(
+            pinned and specs.get('hw:emulator_threads_policy') == 'isolate')}
     for key, value in specs.items():
         name = key.partition(':')[2]
         # Nova ignores extra specs whose name is no resource class.
@@ -251,6 +256,25 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
                 name in orc.STANDARDS or orc.is_custom(name)):
             wanted[name] = min(int(value), model.MAX_INT)
     return {name: amount for name, amount in wanted.items() if amount}
+
+
+def _pinned(flavor: nova.Flavor) -> int:
+    """How many processors of a flavor are pinned.
+
+    Nova builds no servers of a flavor whose mask has an error.
+    """
+    specs, cpus = flavor.extra_specs, range(flavor.vcpus)
+    policy = specs.get('hw:cpu_policy')
+    if policy != 'mixed':
+        return flavor.vcpus * (policy == 'dedicated')
+    mask = (specs.get('hw:cpu_dedicated_mask') or
+            specs.get('hw:cpu_realtime_mask', '')).strip()
+    found = re.findall(r'(\^?)\s*(\d+)(?:\s*-\s*(\d+))?', mask)
+    named, left_out = ({
+        cpu for caret, first, last in found if caret == sign
+        for cpu in cpus if int(first) <= cpu <= int(last or first)}
+        for sign in ('', '^'))
+    return len((set(cpus) if mask.startswith('^') else named) - left_out)
 
 
 def scarce(flavor: nova.Flavor) -> dict[str, int]:
@@ -313,7 +337,8 @@ def query(server: nova.NovaServer) -> str:
                        in sorted(resources(server).items()))
     specs = server.flavor.extra_specs
     asked = {'resources': [amounts],
-             'required': ['!COMPUTE_STATUS_DISABLED']}
+             'required': ['!COMPUTE_STATUS_DISABLED', *_THREADS.get(
+                 specs.get('hw:cpu_thread_policy', ''), ())]}
     for key, value in sorted(specs.items()):
         group, _sep, name = key.partition(':')
         if group.startswith('trait') and value in _TRAIT:
@@ -514,10 +539,7 @@ class Shapes:
         requests = pending and pending.requests or (query(server),)
         asked = [shape(request, key, hosts, {*below, *beside})
                  for request in requests]
-        is_below = any(
-            one.groups or one.spread and not one.amounts.keys().isdisjoint(
-                below) or one.amounts.keys() - OWN - {*classes, *shared}
-            for one in asked)
+        is_below = _is_below(asked, classes, shared, below)
         others = [elsewhere(one, classes, shared) for one in asked]
         if others != asked and not (
                 pending and self._nova.pending(server.id, ()).reason ==
@@ -525,11 +547,8 @@ class Shapes:
             # Where Nova says that nothing fits it has asked Placement for all
             # providers of each host: then nothing is elsewhere.
             asked = others
-        # The first of the queries that some host could answer.
-        chosen = next((one for one in asked if all(
-            name in classes for name, _ in one.resources)), asked[-1])
-        chosen = dataclasses.replace(chosen, devices=tuple(
-            sorted(devices(server.flavor).items())))
+        chosen = _with_devices(
+            asked[_first_possible(asked, classes)], server)
         if server.shelved or server.failed:
             # A shelved server was ended to make room, and of a server in
             # ERROR Nova does not tell which hosts refuse it.
@@ -582,6 +601,20 @@ class Shapes:
             return {key for key, answer in self._answers.items()
                     if answer.is_below}
 
+    def keep_unsaved(self, server: nova.NovaServer, answer: Answer) -> None:
+        """Have lists read what a server that is not created asks for.
+
+        The next list of all servers forgets the answer.
+        """
+        with self._lock:
+            self._answers[f'{UNSAVED} {server.flavor.id}'] = answer
+
+    def short_of(self, classes: Collection[str]) -> set[str]:
+        """The keys of the shapes that leave out one of some classes."""
+        with self._lock:
+            return {key for key, answer in self._answers.items()
+                    if not answer.shape.elsewhere.isdisjoint(classes)}
+
     def expressions(self) -> set[str]:
         """The traits and aggregates that somebody asks for."""
         with self._lock:
@@ -600,7 +633,8 @@ class Shapes:
             self._stale.update(
                 (key, now) for key, answer in self._answers.items()
                 if answer.asked_at <= now - age and (
-                    keys is None or key in keys))
+                    keys is None or key in keys) and (
+                        not key.startswith(UNSAVED)))
 
     def keep_only(self, keys: set[str], servers: set[str]) -> None:
         """Forget what is known of all other keys and servers."""
@@ -612,21 +646,49 @@ class Shapes:
                     del kept[name]
 
 
-def answer_for(server: nova.NovaServer, request: str,
+def _is_below(asked: Sequence[model.Shape], classes: Collection[str],
+              shared: Collection[str], below: Collection[str]) -> bool:
+    """Whether some of the requests may be on providers below hosts' own."""
+    return any(
+        one.groups or one.spread and not one.amounts.keys().isdisjoint(
+            below) or one.amounts.keys() - OWN - {*classes, *shared}
+        for one in asked)
+
+
+def _first_possible(asked: Sequence[model.Shape], classes: Collection[str]
+                    ) -> int:
+    """The first of the requests that some host could answer, else the last.
+    """
+    return next((at for at, one in enumerate(asked) if all(
+        name in classes for name, _ in one.resources)), len(asked) - 1)
+
+
+def _with_devices(chosen: model.Shape, server: nova.NovaServer
+                  ) -> model.Shape:
+    return dataclasses.replace(chosen, devices=tuple(
+        sorted(devices(server.flavor).items())))
+
+
+def answer_for(server: nova.NovaServer, requests: Sequence[str],
                classes: Collection[str], shared: Collection[str],
                below: Collection[str]) -> Answer:
-    """What an unsaved server asks for; Nova cannot be asked.
+    """What an unsaved server asks for.
 
-    :param request: a query for Placement
+    The answer has the request that was chosen alone.
+
+    :param requests: the queries for Placement, as Nova gives them
     :param classes: the resource classes that some host has
     :param shared: the resource classes of sharing providers of which it is
         not known which hosts they share with
     :param below: the resource classes that providers below hosts' have, and
         those of the other sharing providers
     """
-    made = elsewhere(shape(request, UNSAVED, {}, below), classes, shared)
-    return Answer(dataclasses.replace(made, devices=tuple(sorted(
-        devices(server.flavor).items()))), (request,))
+    asked = [shape(request, UNSAVED, {}, below) for request in requests]
+    is_below = _is_below(asked, classes, shared, below)
+    asked = [elsewhere(one, classes, shared) for one in asked]
+    at = _first_possible(asked, classes)
+    return Answer(_with_devices(asked[at], server), (requests[at],),
+                  is_below=is_below)
 
 
 def waiting(server: nova.NovaServer, answer: Answer,

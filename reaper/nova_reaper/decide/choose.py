@@ -177,6 +177,47 @@ def candidates(index: index_module.Index, waiting: model.Waiting,
                  for row in found[order[:CANDIDATES - 1]])
 
 
+def may_end(index: index_module.Index, waiting: model.Waiting, host: str,
+            now: datetime.datetime, victims: Collection[str] = ()
+            ) -> list[model.Server]:
+    """The servers of a host that may be ended, the dearest first.
+
+    :param victims: IDs of servers that are chosen already, and are among them
+    """
+    where = index.slots.segment(index.rows[host])
+
+    def order(server: model.Server) -> tuple[object, ...]:
+        has = index_module.amounts_of(server)
+        # With the smaller servers left alone, fewer have to end.
+        return (-server.priority, -sum(has.get(name, 0)
+                                       for name in index.scarce),
+                sum(min(has.get(name, 0) / amount, 1)
+                    for name, amount in waiting.shape.resources),
+                server.action is model.Action.SHELVE,
+                index_module.to_micros(server.launched_at))
+
+    may = index.slots.may_end(
+        waiting.demand.below, index_module.to_micros(now), where)
+    return sorted((server for server, mine
+                   in zip(index.slots.servers[where], may)
+                   if server and (mine or server.id in victims)),
+                  key=order)
+
+
+def to_search(index: index_module.Index, waiting: model.Waiting, host: str,
+              now: datetime.datetime) -> list[model.Server]:
+    """The servers of a host with room of which Nova is to name victims.
+
+    :returns: as may_end(); none if the servers have all that is asked for:
+        then victims are chosen by that if a filter refuses the host
+    """
+    found = [] if waiting.shape.fill_only or waiting.spared else may_end(
+        index, waiting, host, now)
+    has = model.total({}, *(server.amounts for server in found))
+    return [] if all(has.get(name, 0) >= amount for name, amount
+                     in waiting.shape.resources) else found
+
+
 def is_better(index: index_module.Index, waiting: model.Waiting,
               options: model.Options, now: datetime.datetime,
               found: model.Decision, before: model.Decision) -> bool:
@@ -223,6 +264,9 @@ def _costs(index: index_module.Index, waiting: model.Waiting,
 def could_help(index: index_module.Index, demand: model.Demand,
                row: int) -> bool:
     """Whether there was room on a host without any preemptible server."""
+    host = index.hosts[row]
+    if host and host.name in index.exclusions.named(demand.shape):
+        return True
     table, where = index.slots, index.slots.segment(row)
     mine = table.preemptible[where]
     if demand.below is not None:
@@ -429,7 +473,8 @@ class End:
 class Planner:
     """Decides for the servers that wait, in their order.
 
-    :ivar ends: of servers that count against what may be ended in an hour
+    :ivar ends: of servers that count against what may be ended in an hour, in
+        the order of their times
     """
 
     def __init__(self, index: index_module.Index, queue: queue_module.Queue,
@@ -557,7 +602,7 @@ class Planner:
                 'decided_by': decided}
 
     def would(self, waiting: model.Waiting, offered: Collection[str] | None,
-              now: datetime.datetime
+              refused: Mapping[str, str], now: datetime.datetime
               ) -> Generator[model.Decision, None, None]:
         """Decide for servers like a given server, one after another.
 
@@ -567,12 +612,16 @@ class Planner:
         :param waiting: of a shape that no other server has
         :param offered: the only hosts that Placement offers, None if it may
             offer others
+        :param refused: the filters of Nova that refuse hosts, by the host's
+            name
         """
         ends = self.ends
         made: list[str] = []
         self.ends = collections.deque(ends)
+        exclusions = self.index.exclusions
+        exclusions.refuse(waiting.shape, refused)
         if offered is not None:
-            self.index.exclusions.offer(waiting.shape, offered)
+            exclusions.offer(waiting.shape, offered)
         try:
             while True:
                 server = f'{waiting.id}-{len(made)}'
@@ -584,13 +633,14 @@ class Planner:
                 if decision.victims and offered is not None:
                     # The victims may free more than the server needs.
                     offered = {*offered, decision.host or ''}
-                    self.index.exclusions.forget(waiting.shape)
-                    self.index.exclusions.offer(waiting.shape, offered)
+                    exclusions.forget(waiting.shape)
+                    exclusions.refuse(waiting.shape, refused)
+                    exclusions.offer(waiting.shape, offered)
                 yield decision
         finally:
             for server in made:
                 self.index.drop_plan(server)
-            self.index.exclusions.forget(waiting.shape)
+            exclusions.forget(waiting.shape)
             self.ends = ends
 
     def _without_ends(self, waiting: model.Waiting, decision: model.Decision
@@ -742,8 +792,8 @@ class Planner:
 
     def _left(self, now: datetime.datetime) -> int:
         """How many servers of all projects may still be ended."""
-        self.ends = collections.deque(
-            end for end in self.ends if end.time > now - _HOUR)
+        while self.ends and self.ends[0].time <= now - _HOUR:
+            self.ends.popleft()
         most = self._options.max_ends_per_hour or model.MAX_INT
         return max(0, most - len(self.ends))
 
@@ -753,7 +803,7 @@ class Planner:
         if decision.hindrance is model.Hindrance.PROTECTED:
             times.append(protected_until(self.index, waiting, now))
             if self.ends and self._capped:
-                times.append(min(end.time for end in self.ends) + _HOUR)
+                times.append(self.ends[0].time + _HOUR)
         withheld = self.index.exclusions.withheld(waiting.shape, now)
         if withheld is not None:
             times.append(withheld[1])

@@ -20,6 +20,7 @@ finds up to FOUND sets to choose from. The search gives the proof up after
 STEPS, and Result.exact says so.
 """
 
+import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -445,11 +446,50 @@ def find(scorers: Scorers, demand: model.Demand, rows: Bools,
         which that is limited
     :param rows: the hosts that may be looked at; none of them has room
     """
+    rows = rows.copy()
+    named = _named(scorers, demand, rows, left)
+    result = _find(scorers, demand, rows, left)
+    if not named:
+        return result
+    return Result(min(filter(None, (result.sets, *named)), key=scorers.order,
+                      default=None), result.exact)
+
+
+def _named(scorers: Scorers, demand: model.Demand, rows: Bools,
+           left: Mapping[str, int]) -> list[Sets]:
+    """The sets that Nova has named for hosts, where they may be ended.
+
+    :param rows: as of find(); the hosts of such sets are taken out of it
+    """
+    index, found = scorers.index, []
+    for host, servers in index.exclusions.named(demand.shape).items():
+        row = index.rows.get(host)
+        if row is None or not rows[row]:
+            continue
+        rows[row] = False
+        where = index.slots.segment(row)
+        slots = {at: server for at, (server, may) in enumerate(zip(
+            index.slots.servers[where], index.slots.may_end(
+                demand.below, scorers.now, where)), where.start)
+            if server and server.id in servers and may}
+        projects = collections.Counter(
+            server.project for server in slots.values())
+        if len(slots) == len(servers) and all(
+                count <= left.get(project, FAR)
+                for project, count in projects.items()):
+            found.append(Sets(np.array([row]), np.array([list(slots)])))
+    return found
+
+
+def _find(scorers: Scorers, demand: model.Demand, rows: Bools,
+          left: Mapping[str, int]) -> Result:
+    """Find sets by what they free, as find() does."""
     if demand.shape.spread is None:
         return _by_sums(scorers, demand, rows, left)
     # All of them together have to be enough, by the sums.
-    rows = rows & room_without(scorers.index, demand.shape,
-                               _may_end(scorers, demand))
+    rows = rows & room_without(
+        scorers.index, demand.shape,
+        scorers.index.slots.may_end(demand.below, scorers.now))
     single = scorers.index.single
     best, exact, found = _by_sums(scorers, demand, rows & single, left
                                   ), True, None
@@ -469,15 +509,6 @@ def _by_sums(scorers: Scorers, demand: model.Demand, rows: Bools,
     """Find sets on hosts of which the sums say all, as find() does."""
     search = _Search(scorers, demand, rows, left)
     return search.run() if search.rows.any() else Result(None)
-
-
-def _may_end(scorers: Scorers, demand: model.Demand) -> Bools:
-    """Whether the servers of slots may be ended for a demand."""
-    table = scorers.index.slots
-    may: Bools = table.endable & (table.safe_until <= scorers.now)
-    if demand.below is not None:
-        may &= table.priority < demand.below
-    return may
 
 
 class _Room:
@@ -743,7 +774,7 @@ class _Search:
 
     def run(self) -> Result:
         """Find the best sets."""
-        may = _may_end(self.scorers, self.demand)
+        may = self.table.may_end(self.demand.below, self.scorers.now)
         if self.problem.left.min() <= 0:
             may &= self.problem.left[self.table.project] > 0
         levels = sorted(self.table.priorities)

@@ -508,7 +508,10 @@ class Lists:
             self._failed |= {server.id: server for server
                              in source.nova.servers(status='ERROR')
                              if self._is_kept(server)}
-        classes = reader.classes((views or hosts).values())
+        classes = reader.classes([*(views or {}).values(), *hosts.values()])
+        # Some shapes leave out a class that no host had when Nova was asked.
+        self._shapes.forget(keys=self._shapes.short_of(
+            classes - source.shared))
         listed = self.read_waiting(classes, None if whole else changed,
                                    waiting)
         below = self._shapes.below()

@@ -267,11 +267,14 @@ class Sleepers:
     :ivar demands: the demands that sleep, by their columns
     :ivar put_off: the columns of the demands that sleep until preemptible
         servers may be ended for them
+    :ivar unfit: by column the version of the index in which no host could take
+        the demand if the host were empty, -1 if a host could
     """
 
     def __init__(self, options: model.Options) -> None:
         self.options = options
         self.put_off = np.zeros(0, np.bool_)
+        self.unfit = np.zeros(0, np.int64)
         self.sleeps: dict[model.Demand, Sleep] = {}
         self.demands: dict[int, model.Demand] = {}
         self._empty: list[int] = []
@@ -285,6 +288,7 @@ class Sleepers:
             self._empty = list(range(size - 1, len(self._taken) - 1, -1))
             self._taken = index_module.wider(self._taken, size)
             self.put_off = index_module.wider(self.put_off, size)
+            self.unfit = index_module.wider(self.unfit, size)
             self._asked = {name: index_module.wider(asked, size)
                            for name, asked in self._asked.items()}
         self.sleeps[demand] = sleep
@@ -314,7 +318,8 @@ class Sleepers:
 
         Demands for which nobody may be ended yet need what is free now.
         """
-        could = self._taken.copy()
+        could: index_module.Bools = self._taken & (
+            self.unfit < index.refitted[row])
         for name, asked in self._asked.items():
             could &= asked <= np.where(
                 self.put_off, index.free_of(name, row),
@@ -629,6 +634,8 @@ class Queue:
             self._sleeping.add(demand, sleep)
             self._slept.pop(demand, None)
         sleep.decision, sleep.until = decision, until
+        self._sleeping.unfit[sleep.column] = (
+            seen if decision.reason is model.Reason.NOTHING_FITS else -1)
         if until is not None:
             heapq.heappush(self._alarms,
                            (until, next(self._arrivals), demand))

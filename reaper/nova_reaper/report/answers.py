@@ -45,6 +45,8 @@ _HINDERED = {
                            'that only its owner can rebuild it.',
 }
 _NOTHING = 'Nothing has to be done.'
+# The words of /v1/pending for how a server waits.
+STATES = ('pending', 'error', 'shelved')
 _ADVICE = {
     Reason.NO_ROOM: f'{_NOTHING} With a smaller flavor it may run sooner.',
     Reason.REFUSED: 'Another flavor, image or availability zone may be '
@@ -68,8 +70,8 @@ class Entry:
     :ivar step: what is done for the server, in the words of /v1/pending
     :ivar decision: the last decision, None before the first
     :ivar mode: the mode of the reaper that is in force
-    :ivar of_nova: what Nova, which knows of no reaper, says that the owner
-        can do; '' if that is not known
+    :ivar of_nova: the advice of Nova, which knows no reaper, to the owner; ''
+        if Nova's advice is not known
     """
 
     waiting: model.Waiting
@@ -88,15 +90,13 @@ class Entry:
         """The entry as /v1/pending has it.
 
         :param everything: whether hosts and other servers are in it
-        :param details: whether it says how many hosts there are, how large
-            they are, and how many servers wait
+        :param details: whether the answer says how many hosts there are, how
+            large they are, and how many servers wait
         """
         waiting = self.waiting
         answer = {
             'server': waiting.id, 'name': waiting.name,
-            'project_id': waiting.project,
-            'state': ('shelved' if waiting.shelved else
-                      'error' if waiting.failed else 'pending'),
+            'project_id': waiting.project, 'state': self.state,
             'priority': waiting.priority, 'position': self.position,
             'queue_length': self.queue_length,
             'since': model.time_text(waiting.created_at),
@@ -116,6 +116,12 @@ class Entry:
             del answer['queue_length']
             answer['detail'] = why(self.decision) if self.decision else ''
         return answer
+
+    @property
+    def state(self) -> str:
+        """How the server waits, a word of STATES."""
+        return ('shelved' if self.waiting.shelved else
+                'error' if self.waiting.failed else 'pending')
 
     @property
     def _hindrance(self) -> model.Hindrance | None:
@@ -184,36 +190,36 @@ def why(decision: model.Decision) -> str:
 
 
 def probed(decisions: Sequence[model.Decision],
-           room_by: datetime.datetime | None, details: bool
-           ) -> dict[str, Any]:
+           room_by: datetime.datetime | None, details: bool) -> dict[str, Any]:
     """Whether there is room, as /v1/probe has it.
 
     :param decisions: for servers that are alike, one after another, up to the
         first that would wait
-    :param room_by: by when there will be room for that server, if that is
-        known
-    :param details: whether it says how many hosts there are, and how large
-        they are
+    :param room_by: by when there will be room for this server, None if nobody
+        knows
+    :param details: whether the answer says how many hosts there are, and how
+        large they are
     """
     now = sum(1 for _ in itertools.takewhile(
         lambda one: one.verdict is model.Verdict.ROOM, decisions))
     waits = decisions[-1].verdict is model.Verdict.WAIT
     after = len(decisions) - now - waits
     told = decisions[-1 if waits or not after else now]
+    detail = told.detail if details else why(told)
     return {
         'verdict': ('never' if told.reason in model.NEVER else
                     'later' if waits else 'after_ends' if after else 'now'),
         'now': now, 'after_ends': after, 'room_by': model.time_text(room_by),
         'reason': told.reason.value if told.reason else None,
         'hindrance': told.hindrance.value if told.hindrance else None,
-        'detail': told.detail if details else why(told)}
+        'detail': detail}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Told:
     """A decision, and when it was made.
 
-    :ivar since: when the first of those was that have had the same reason
+    :ivar since: when the first decision in a row with this reason was made
     """
 
     decision: model.Decision
@@ -275,7 +281,7 @@ class Decisions:
 
         :param counts: how many servers wait, by state and word
         :param oldest: for how many seconds the oldest waits, by state
-        :param hosts: how many there are
+        :param hosts: how many hosts there are
         :param preemptible: how many servers may be ended
         """
         # Prometheus may read the gauge at any moment between these lines, and

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How the reaper is: its metrics, its health, and how far it may go.
+"""Has the metrics and the health of the reaper, and limits what it does.
 
-What each metric for Prometheus means is in the documentation.
+The documentation says what each metric for Prometheus means.
 """
 
 from collections.abc import Iterable
@@ -44,9 +44,8 @@ CODES = ('2xx', '4xx', '409', '5xx', 'none')
 class Metrics:
     """All metrics of one reaper, in a registry of its own.
 
-    Counters and histograms have all values of their labels from the begin:
-    increase() of Prometheus does not see the first increase of a series that
-    was not there before it.
+    Counters and histograms have all values of their labels from the start:
+    increase() of Prometheus misses the increase that begins a series.
     """
 
     def __init__(self) -> None:
@@ -189,7 +188,7 @@ class Health:
 
     @property
     def status(self) -> str:
-        """The worst of all."""
+        """The worst status of all checks."""
         worst = {check.status for check in self.checks}
         if 'failed' in worst:
             return 'failed'
@@ -241,7 +240,7 @@ class Guard:
 
     @property
     def reason(self) -> str | None:
-        """Why it only observes, None if nothing speaks against it."""
+        """Why the reaper only observes, None if it may act."""
         off = self._nova.client.clock_off
         if abs(off) > CLOCK_OFF:
             # With a wrong clock servers seem to have run or waited too long.
@@ -271,7 +270,7 @@ class Guard:
               whole: bool) -> bool:
         """Whether a list is believed.
 
-        :param hosts: how many it has
+        :param hosts: how many hosts the list has
         :param unknown: of how many of them Placement knows nothing
         :param bare: how many of them have no inventory at all, and how many
             should have one
@@ -339,7 +338,7 @@ class Guard:
             self._metrics.mode.labels(mode.value).set(int(mode == self.mode))
 
     def tell(self) -> None:
-        """Log once that less is done than could be, and when that is over."""
+        """Log once when the reaper begins or ends to do less than it could."""
         if not self.active:
             # A reaper that stands by does not listen, and misses nothing.
             self.started = time.monotonic()

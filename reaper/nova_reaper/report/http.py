@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is served over HTTP, from what, and who may ask for it."""
+"""Serves what the reaper knows over HTTP, and decides who may ask."""
 
 import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 import dataclasses
 import datetime
-import enum
 import heapq
-import itertools
 import json
 import math
 import re
@@ -46,6 +43,7 @@ from nova_reaper.queue import queue
 from nova_reaper.report import answers
 from nova_reaper.report import health
 from nova_reaper.report import journal
+from nova_reaper.report import probe
 from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
@@ -84,6 +82,8 @@ RULES = (
 
 # Most servers or records in one answer.
 PAGE = 1000
+# Most servers that a query of /v1/pending names: proxies refuse long URLs.
+MOST_NAMED = 100
 # Most bytes of the head of a request, and of its body.
 LONGEST = 64 * 1024
 LONGEST_REASON = 255
@@ -91,10 +91,7 @@ LONGEST_REASON = 255
 # many seconds: the other threads answer what needs no database.
 AT_ONCE = 2
 PATIENCE = 5.0
-# A probe is for so many servers at most, and may hold the engine up for so
-# many seconds. A project, and all, may ask for so many probes in MINUTE.
-MOST = 20
-LONGEST_PROBE = 0.2
+# A project, and all, may ask for so many probes in MINUTE.
 PROBES, PROBES_OF_ALL = 10, 100
 MINUTE = 60.0
 # A list of waiting servers that took more seconds than this is answered again
@@ -201,9 +198,9 @@ def pause_to_dict(switch: store.Record | None) -> dict[str, Any]:
 class Shown:
     """What the engine knows, read under its lock.
 
-    With thousands of waiting servers their list takes long to make, and the
-    engine stands still meanwhile. So a long list is answered again for a
-    while, and no number of requests holds the engine up.
+    The list of thousands of waiting servers takes long to make, and the engine
+    stands still meanwhile. So requests get the same long list for a while, and
+    no number of requests holds the engine up.
 
     :param why: says what is wrong, None if nothing is: with the cloud before
         there is an engine, later with the coordination
@@ -297,9 +294,9 @@ class Shown:
                 ) -> list[dict[str, Any]]:
         """The servers that may be ended as /v1/servers has them, whole.
 
-        :param project: whose, None for all
-        :param marker: only those whose ID is larger
-        :param most: so many at most, those with the smallest IDs
+        :param project: the ID of their project, None for all projects
+        :param marker: the ID below those of all servers of the answer
+        :param most: how many servers to give at most, by the order of IDs
         """
         with self._engine.lock:
             found = self._engine.world.index.slots.of_project(project)
@@ -376,72 +373,24 @@ class Shown:
             for item in found if item]}
 
     def probe(self, project: str, asked: Mapping[str, Any]) -> tuple[
-            list[model.Decision], datetime.datetime | None] | None:
-        """Whether there is room for servers that are not created yet.
+            list[model.Decision], datetime.datetime | None]:
+        """What would be decided for servers that are not created yet.
 
-        Nothing is changed by it, but that the traits and the aggregates that
-        the servers ask for are known then.
-
-        :param project: that the servers would belong to
+        :param project: the ID of the project that the servers would belong to
         :param asked: the body of POST /v1/probe
-        :returns: what would be decided for the servers, one after another, up
-            to the first that would wait, and by when run times that end will
-            have made room for that server; None while the room is not known
-        :raises: webob.exc.HTTPBadRequest; rest.RequestFailed
+        :returns: as probe.Probe.run(), and by when run times that end will
+            have made room for the first server that would wait
+        :raises: probe.Refused; probe.NotKnown; rest.RequestFailed
         """
-        known, source = self._engine.world, self._engine.source
         if not self._engine.recovered:
-            return None
-        flavor = source.nova.find_flavor(asked['flavor'], project)
-        if flavor is None:
-            raise exc.HTTPBadRequest(
-                'There is no such flavor: name the ID or the name of a flavor '
-                'that the project may use.')
-        now = timeutils.utcnow(True)
-        server = shapes.unsaved(flavor, project, asked.get('image') or '', now)
-        request = shapes.query(server)
-        if asked.get('zone'):
-            aggregates = source.nova.aggregates_of(asked['zone'])
-            if aggregates is None:
-                raise exc.HTTPBadRequest(
-                    'There is no such availability zone.')
-            if aggregates:
-                request += '&' + parse.urlencode(
-                    {'member_of': f'in:{",".join(aggregates)}'})
-        offered = source.read_room(request)
-        with self._engine.lock:
-            classes = [name for name, total in known.index.totals().items()
-                       if total]
-        answer = shapes.answer_for(server, request, classes, source.shared,
-                                   source.below | source.beside)
-        source.read_having(answer.shape.expressions)
-        learning = known.learn()
-        more = True
-        while more:
-            # The engine goes on between two hosts.
-            with self._engine.lock:
-                more = next(learning, self) is not self
-        waiting = shapes.waiting(server, answer,
-                                 source.properties.get(project, {}))
-        end, decisions, room_by = time.perf_counter() + LONGEST_PROBE, [], None
-        with self._engine.lock, contextlib.closing(known.planner.would(
-                waiting, offered, now)) as would:
-            for decision in itertools.islice(would, asked['count']):
-                decisions.append(decision)
-                if decision.verdict is model.Verdict.WAIT:
-                    room_by = self._room_by(waiting)
-                    break
-                if time.perf_counter() > end:
-                    break
-        if len(decisions) < asked['count'] and (
-                decisions[-1].verdict is not model.Verdict.WAIT):
-            raise exc.HTTPBadRequest(
-                'To decide for so many servers takes too long at the moment: '
-                'ask for fewer.')
-        return decisions, room_by
+            raise probe.NotKnown(1)
+        probing = probe.Probe(
+            self._engine, self._conf.reaper.pending_list_interval, project,
+            asked, self._room_by)
+        return probing.run(), probing.room_by
 
     def health(self) -> health.Health:
-        """How the reaper is."""
+        """The health of the reaper."""
         why = self._why()
         if self._known:
             return self._known.guard.health(why)
@@ -456,7 +405,7 @@ class Shown:
 
 
 class Api:
-    """The WSGI application below /v1; who calls it has checked the token."""
+    """The WSGI application below /v1; its caller has checked the token."""
 
     def __init__(self, conf: cfg.ConfigOpts, source: Shown,
                  book: journal.Journal) -> None:
@@ -464,7 +413,7 @@ class Api:
         self._book = book
         self._free = threading.BoundedSemaphore(AT_ONCE)
         self._probing = threading.BoundedSemaphore(AT_ONCE)
-        # When probes of the last minute were made, and the projects of them.
+        # The time and the project of each probe of the last minute.
         self._probes: collections.deque[tuple[float, str]] = (
             collections.deque())
         self._lock = threading.Lock()
@@ -520,19 +469,33 @@ class Api:
         raise exc.HTTPNotFound('There is nothing at this path.')
 
     def _list(self, request: webob.Request) -> dict[str, Any]:
-        query = _query(request, 'all_projects', 'project_id', 'reason',
-                       'hindrance', 'limit', 'marker')
-        wanted = {key: _word(query, key, words) for key, words in (
-            ('reason', model.Reason), ('hindrance', model.Hindrance))
-            if key in query}
+        query = _query(request, 'all_projects', 'project_id', 'server', 'name',
+                       'state', 'reason', 'hindrance', 'sort_dir', 'limit',
+                       'marker')
+        servers = set(request.GET.getall('server'))
+        if not all(map(shapes.is_id, servers)):
+            raise exc.HTTPBadRequest('server is the ID of a server.')
+        if len(servers) > MOST_NAMED:
+            raise exc.HTTPBadRequest(
+                f'server is given {MOST_NAMED} times at most.')
+        name = query.get('name', '').casefold()
+        state, reason, hindrance, sort_dir = (
+            _word(query, key, words) for key, words in (
+                ('state', answers.STATES), ('reason', model.Reason),
+                ('hindrance', model.Hindrance), ('sort_dir', ('asc', 'desc'))))
         project = self._project(request, query, 'pending:list')
         everything = self._may(request, 'pending:show:host', project)
         details = self._may(request, 'pending:show:detail', project)
         entries = [
             entry for entry in self._source.entries()
-            if project in (None, entry.waiting.project) and all(
-                getattr(entry.decision, key, None) == word
-                for key, word in wanted.items())]
+            if project in (None, entry.waiting.project) and
+            (not servers or entry.waiting.id in servers) and
+            name in entry.waiting.name.casefold() and
+            state in (None, entry.state) and
+            reason in (None, getattr(entry.decision, 'reason', None)) and
+            hindrance in (None, getattr(entry.decision, 'hindrance', None))]
+        if sort_dir == 'desc':
+            entries.reverse()
         limit = _limit(query)
         if 'marker' in query:
             at = next((number for number, entry in enumerate(entries)
@@ -549,8 +512,8 @@ class Api:
             'configured_mode': health.configured_mode.value,
             'as_of': model.time_text(self._source.as_of())}
         if len(entries) > limit:
-            body['pending_links'] = _next(request, query,
-                                          entries[limit - 1].waiting.id)
+            body['pending_links'] = _next(
+                request, entries[limit - 1].waiting.id)
         return body
 
     def _show(self, request: webob.Request, server: str) -> dict[str, Any]:
@@ -578,7 +541,7 @@ class Api:
     def _notices(self, request: webob.Request) -> dict[str, Any]:
         query = _query(request, 'all_projects', 'project_id')
         project = self._project(request, query, 'notices:list')
-        # Neither hosts nor servers of others are for owners.
+        # Owners see neither hosts nor servers of other projects.
         hidden = () if self._may(request, 'pending:show:host', project) else (
             'for', 'host')
         return {'notices': [
@@ -598,18 +561,20 @@ class Api:
         try:
             self._count(project)
             found = self._source.probe(project, asked)
+        except probe.Refused as error:
+            raise exc.HTTPBadRequest(str(error)) from None
+        except probe.NotKnown as error:
+            raise _later(str(error), error.seconds) from None
         except rest.RequestFailed as error:
             LOG.warning('A probe got no answer: %s', error)
             raise _later('Nova or Placement does not answer.', 1) from None
         finally:
             self._probing.release()
-        if found is None:
-            raise _later('The room on the hosts is not known yet.', 1)
         return {'probe': {'count': asked['count']} | answers.probed(
             *found, self._may(request, 'pending:show:detail', project))}
 
     def _count(self, project: str) -> None:
-        """Count a probe against what a project, and all, may ask a minute."""
+        """Count a probe against the limits of its project and of the cloud."""
         with self._lock:
             now = time.monotonic()
             while self._probes and self._probes[0][0] <= now - MINUTE:
@@ -637,8 +602,8 @@ class Api:
                 del item['host']
         body: dict[str, Any] = {'servers': found[:limit]}
         if len(found) > limit:
-            body['servers_links'] = _next(request, query,
-                                          found[limit - 1]['server'])
+            body['servers_links'] = _next(
+                request, found[limit - 1]['server'])
         return body
 
     def _rehearse(self, request: webob.Request, uuid: str) -> dict[str, Any]:
@@ -674,7 +639,7 @@ class Api:
         body: dict[str, Any] = {
             'history': [item.to_dict(everything) for item in found[:limit]]}
         if len(found) > limit:
-            body['history_links'] = _next(request, query, found[limit - 1].id)
+            body['history_links'] = _next(request, found[limit - 1].id)
         return body
 
     def _pause(self, request: webob.Request) -> dict[str, Any]:
@@ -694,7 +659,7 @@ class Api:
             lambda: self._book.switch(kind, by, why)))}
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """What the database of the journal says."""
+        """The answer of the database of the journal."""
         if not self._free.acquire(timeout=PATIENCE):
             raise exc.HTTPServiceUnavailable(
                 'The database of the journal is slow. Ask again.')
@@ -754,11 +719,12 @@ def _query(request: webob.Request, *known: str) -> dict[str, str]:
     return query
 
 
-def _next(request: webob.Request, query: dict[str, str], marker: str
-          ) -> list[dict[str, str]]:
+def _next(request: webob.Request, marker: str) -> list[dict[str, str]]:
     """The link to what follows an item."""
+    query = request.GET.copy()
+    query['marker'] = marker
     return [{'rel': 'next', 'href': request.path_url + '?' +
-             parse.urlencode(query | {'marker': marker})}]
+             parse.urlencode(list(query.items()))}]
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -788,15 +754,15 @@ def _asked(body: bytes) -> dict[str, Any]:
     """What a probe asks for, with the count."""
     asked = {'count': 1} | _object(body)
     texts = [asked.get(key, '') for key in ('flavor', 'image', 'zone')]
-    count = asked['count']
+    count, most = asked['count'], probe.MOST
     if set(asked) - {'flavor', 'image', 'zone', 'count'} or not texts[0] or (
             not all(isinstance(text, str) and len(text) <= LONGEST_REASON
                     for text in texts)) or (
                         texts[1] and not shapes.is_id(texts[1])) or (
-                            type(count) is not int or not 1 <= count <= MOST):
+                            type(count) is not int or not 1 <= count <= most):
         raise exc.HTTPBadRequest(
             'The body is {"flavor": "ID OR NAME", "image": "ID", "zone": '
-            f'"NAME", "count": NUMBER}} with a number from 1 to {MOST}; all '
+            f'"NAME", "count": NUMBER}} with a number from 1 to {most}; all '
             'but the flavor may be left out.')
     return asked
 
@@ -816,15 +782,16 @@ def _limit(query: dict[str, str]) -> int:
     return int(value)
 
 
-def _word(query: dict[str, str], key: str, words: type[enum.StrEnum]) -> str:
-    if query[key] not in list(words):
+def _word(query: dict[str, str], key: str, words: Iterable[str]
+          ) -> str | None:
+    if key in query and query[key] not in list(words):
         raise exc.HTTPBadRequest(f'{key} is one of {", ".join(words)}.')
-    return query[key]
+    return query.get(key)
 
 
 def _later(why: str, seconds: int, kind: type[exc.HTTPException] =
            exc.HTTPServiceUnavailable) -> exc.HTTPException:
-    """An error that passes."""
+    """An error that lasts for some seconds."""
     return kind(f'{why} Ask again in {seconds} s.',
                 headers=[('Retry-After', str(seconds))])
 

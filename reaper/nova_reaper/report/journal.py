@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The journal: what was done to which server, for whom, and why.
+"""Keeps the journal of what was done to which server, for whom, and why.
 
 A thread of its own writes the records, and two others tell each of them on a
 bus and by a web hook: a database or a bus that is slow or gone holds up
@@ -86,7 +86,7 @@ HOUR = 3600
 HALF_LIVES = 4
 # The number of builds that are enough for the fair share.
 MOST = 10000
-# An older notice or build was closed long ago, or never will be.
+# The result of an older notice or build is written, or never will be.
 OPEN_FOR = datetime.timedelta(days=7)
 # A younger notice or build may be under way, or its result about to be
 # written.
@@ -128,7 +128,7 @@ class _Outbox:
     def flush(self, timeout: float) -> int:
         """Wait until all records are delivered, at most so many seconds.
 
-        :returns: how many are not
+        :returns: how many records are not
         """
         done = self._payloads.all_tasks_done
         with done:
@@ -184,7 +184,7 @@ class Announcer:
                         type(error).__name__)
 
     def _post_until_done(self, payload: dict[str, Any]) -> None:
-        """Post a record until that succeeds, or has no sense any more."""
+        """Post a record until a post succeeds, or none can succeed."""
         end, pause = time.monotonic() + RETRY_FOR, 1.0
         while self._conf.reaper.hook_url:
             why, again = self._post(payload)
@@ -213,7 +213,7 @@ class Announcer:
                         payload['id'], int(time.time()), body,
                         self._conf.reaper.hook_secret))
         except Exception as error:
-            # The text of the error could hold the URL, and that a secret.
+            # The text of the error could hold the URL, and so a secret.
             return type(error).__name__, True
         if answer.status_code < 300:
             return '', False
@@ -434,9 +434,9 @@ class Journal:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Memory:
-    """Records of before a time that bear on what is decided now.
+    """The records of before a time that decisions still depend on.
 
-    :ivar until: that time
+    :ivar until: the time
     :ivar exclusion: seconds for which stuck victims are left alone
     :ivar ends: by the reaper, within an hour
     :ivar returns: of servers that may still be protected for it

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What a record of the journal is, and the database where records are kept.
+"""Defines the records of the journal, and keeps them in a database.
 
 ``[database] connection`` names the database. Each method of Store is one short
 transaction, and raises what the database raises. The thread of the engine
@@ -105,7 +105,7 @@ class Record:
     id: str = dataclasses.field(default_factory=uuidutils.generate_uuid)
 
     def to_dict(self, everything: bool) -> dict[str, Any]:
-        """The record as it is answered.
+        """The record as /v1/history has it.
 
         :param everything: whether to name hosts and servers of other
             projects; a project's own reader does not see them
@@ -200,7 +200,7 @@ class Store:
             self._ready = True
 
     def add(self, records: Sequence[Record]) -> None:
-        """Add records, without those that are there already.
+        """Add the records that the database does not have yet.
 
         A caller that got no answer can so add the same records again.
         """
@@ -272,7 +272,7 @@ class Store:
 
     def open(self, since: datetime.datetime, until: datetime.datetime
              ) -> list[Record]:
-        """Records of a time of which no later record says the result.
+        """Records of a time whose result no later record says.
 
         Notices, builds, and withdrawals from servers that did not end in time.
         """

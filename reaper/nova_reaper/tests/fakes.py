@@ -9,6 +9,7 @@ routes in the same form, and moves allocations in Placement as Nova does.
 import collections
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Sequence
 import datetime
 from email import utils
 import json
@@ -31,6 +32,7 @@ from nova_reaper.act import holds
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
+from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
 from nova_reaper.report import journal
 from nova_reaper.report import store
@@ -204,6 +206,8 @@ class Nova:
         not for all
     :ivar zones: availability zones by the UUID of an aggregate
     :ivar refused_by: the filter that refuses a host, by its name
+    :ivar nowhere: whether a request filter refuses every host to servers that
+        are not created
     :ivar clock_off: by how many seconds its clock is ahead
     :ivar slow: what is asked to end does so only with finish()
     :ivar ends_on: the host that ends servers at once in spite of that
@@ -231,6 +235,7 @@ class Nova:
         self.access: dict[str, list[str]] = {}
         self.zones: dict[str, str] = {}
         self.refused_by: dict[str, str] = {}
+        self.nowhere = False
         self.reason: dict[str, str] = {}
         self.unavailable: dict[str, str] = {}
         self.message = 'No valid host was found. '
@@ -314,6 +319,8 @@ class Nova:
         if parts == ['pending']:
             if not self.has_reason:
                 return self.error(404, 'The resource could not be found.')
+            if method == 'POST':
+                return self._judge(**body['pending'])
             return self._answer(pending={'microversions': {
                 'pending': '2.105', 'rebuild': '2.106', 'reason': '2.107'}})
         if 'changes-since' in query:
@@ -338,13 +345,6 @@ class Nova:
             return self._answer(flavor_access=[
                 {'flavor_id': parts[1], 'tenant_id': project}
                 for project in self.access[parts[1]]])
-        if parts == ['os-aggregates']:
-            return self._answer(aggregates=[
-                {'uuid': uuid, 'metadata': {'availability_zone': zone}}
-                for uuid, zone in self.zones.items()])
-        if parts == ['os-availability-zone']:
-            return self._answer(availabilityZoneInfo=[
-                {'zoneName': zone} for zone in {*self.zones.values(), 'nova'}])
         if parts == ['flavors', 'detail']:
             return self._answer(flavors=[
                 flavor | {'os-flavor-access:is_public':
@@ -420,6 +420,41 @@ class Nova:
                       for name, provider in self.hosts.items()
                       if name in asked and self.cell_down.isdisjoint(
                           {name} | self._servers_on(name))]})
+
+    def _judge(self, server: dict[str, Any], hosts: Sequence[str],
+               without: Collection[str]) -> Answer:
+        """What a server that is not created would ask for."""
+        flavor, = (flavor for flavor in self.flavors.values()
+                   if flavor['id'] == server['flavorRef'])
+        zone = server.get('availability_zone')
+        aggregates = [uuid for uuid, name in self.zones.items()
+                      if name == zone]
+        if zone not in (None, 'nova') and not aggregates:
+            return self.error(
+                400, 'No server can be created from this request: The '
+                'requested availability zone is not available')
+        there = set().union(*(self._servers_on(host) for host in hosts))
+        if not there.issuperset(without):
+            return self.error(409, 'The servers x are not on host h.')
+        request = shapes.query(nova.NovaServer(
+            '', '', server['project_id'], '', 'PENDING', None, '', nova.Flavor(
+                flavor['name'], flavor['vcpus'], flavor['ram'],
+                flavor['disk'], flavor['ephemeral'], flavor['swap'],
+                flavor['extra_specs']), server.get('imageRef', ''),
+            timeutils.utcnow(True), timeutils.utcnow(True), None, {}, False))
+        if aggregates:
+            request += '&' + parse.urlencode(
+                {'member_of': f'in:{",".join(aggregates)}'})
+        self.judged.append(len(hosts))
+        return self._answer(pending={
+            'reason': 'refused' if self.nowhere else None,
+            'requests': [] if self.nowhere else [request + self.asks_also],
+            'hosts': [{'host': name, 'uuid': self.hosts[name],
+                       'refused_by': 'require_tenant_aggregate'
+                       if self.nowhere else self.refused_by.get(name) or
+                       self._by_usage(name, {'flavor': flavor}, without)}
+                      for name in hosts if name in self.hosts and
+                      name not in self.cell_down]})
 
     def _by_usage(self, host: str, server: dict[str, Any],
                   without: Collection[str] = ()) -> str | None:

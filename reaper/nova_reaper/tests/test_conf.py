@@ -4,13 +4,14 @@
 
 import dataclasses
 import pathlib
+import subprocess
+import sys
 import threading
 from typing import Any
 from unittest import mock
 
 import fixtures
 from oslo_config import cfg
-from oslo_config import generator
 from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
@@ -148,16 +149,31 @@ class ConfTestCase(tests.TestCase):
                     self.assertEqual(there[option.dest], option.default,
                                      f'[{group}] {option.dest}')
 
+    def sample(self, name: str) -> pathlib.Path:
+        path = (pathlib.Path(__file__).resolve().parents[2] / 'etc' /
+                'nova-reaper' / name)
+        if not path.exists():
+            self.skipTest('This is no checkout: %s is missing.' % path)
+        return path
+
+    def test_the_samples_are_what_the_generators_write(self) -> None:
+        # doc/source/contributor/reaper.rst says how to write samples again.
+        # Other tests change defaults of options in this process.
+        for command, kind, name in (
+                ('oslo-config-generator', 'config', 'nova-reaper.conf.sample'),
+                ('oslopolicy-sample-generator', 'policy',
+                 'policy.yaml.sample')):
+            file = pathlib.Path(
+                self.useFixture(fixtures.TempDir()).path, name)
+            subprocess.run(
+                [pathlib.Path(sys.executable).with_name(command),
+                 '--config-file', self.sample(f'{kind}-generator.conf'),
+                 '--output-file', file], check=True, capture_output=True)
+            self.assertEqual(file.read_text(), self.sample(name).read_text())
+
     def test_the_sample_keeps_the_lines_of_the_help(self) -> None:
-        folder = pathlib.Path(__file__).resolve().parents[2] / 'etc'
-        if not folder.exists():
-            self.skipTest('This is no checkout: %s is missing.' % folder)
-        sample = pathlib.Path(self.useFixture(fixtures.TempDir()).path, 's')
-        generator.main([
-            '--config-file',
-            str(folder / 'nova-reaper' / 'config-generator.conf'),
-            '--output-file', str(sample)])
-        lines = set(sample.read_text().splitlines())
+        lines = set(self.sample(
+            'nova-reaper.conf.sample').read_text().splitlines())
         # The generator adds the type of the option to the last line.
         self.assertEqual([], [
             line for _, options in reaper_conf.list_opts()
@@ -263,6 +279,43 @@ class FactsTestCase(tests.TestCase):
             {'PCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 2, 'CUSTOM_X': 3},
             shapes.resources(self.server(self.flavor(
                 hw__cpu_policy='dedicated', resources__CUSTOM_X='3'), '')))
+
+    def test_processors(self) -> None:
+        for specs, vcpu, pcpu in (
+                ({'hw__cpu_policy': 'shared'}, 8, 0),
+                ({'hw__cpu_policy': 'dedicated',
+                  'hw__emulator_threads_policy': 'isolate'}, 0, 9),
+                ({'hw__emulator_threads_policy': 'isolate'}, 8, 0),
+                ({'hw__cpu_policy': 'mixed',
+                  'hw__cpu_dedicated_mask': '0-2'}, 5, 3),
+                ({'hw__cpu_policy': 'mixed',
+                  'hw__cpu_dedicated_mask': '^0-1, ^7',
+                  'hw__emulator_threads_policy': 'isolate'}, 3, 6),
+                ({'hw__cpu_policy': 'mixed',
+                  'hw__cpu_dedicated_mask': '0, 2 - 5,^3'}, 4, 4),
+                ({'hw__cpu_policy': 'mixed', 'hw__cpu_realtime': 'yes',
+                  'hw__cpu_realtime_mask': '^0'}, 1, 7),
+                ({'hw__cpu_policy': 'mixed',
+                  'hw__cpu_dedicated_mask': '6-' + '9' * 200}, 6, 2),
+                ({'hw__cpu_policy': 'mixed',
+                  'hw__cpu_dedicated_mask': 'nonsense'}, 8, 0),
+                ({'resources__PCPU': '8'}, 0, 8),
+                ({'resources__VCPU': '0', 'resources__CUSTOM_CPU': '1'},
+                 0, 0)):
+            found = shapes.resources(self.server(dataclasses.replace(
+                self.flavor(**specs), vcpus=8)))
+            self.assertEqual((vcpu, pcpu), (
+                found.get('VCPU', 0), found.get('PCPU', 0)), specs)
+
+    def test_threads(self) -> None:
+        for policy, trait in (
+                ('isolate', {'!HW_CPU_HYPERTHREADING'}), ('prefer', set()),
+                ('require', {'HW_CPU_HYPERTHREADING'}), ('nonsense', set())):
+            shape = shapes.shape(shapes.query(self.server(self.flavor(
+                hw__cpu_policy='dedicated', hw__cpu_thread_policy=policy))),
+                '', {})
+            self.assertEqual({'!COMPUTE_STATUS_DISABLED', *trait},
+                             shape.required)
 
     def test_shape(self) -> None:
         shape = shapes.shape(

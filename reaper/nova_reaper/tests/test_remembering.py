@@ -337,6 +337,18 @@ class RememberedTestCase(JournalTestCase):
             self.assertEqual('PENDING', self.serve())
         self.assertEqual(1, len(self.said(Kind.END)))
 
+    def test_the_older_end_counts_no_more_after_a_restart(self) -> None:
+        self.one_end()
+        self.conf.set_override('max_ends_per_hour', 2, 'reaper')
+        self.offset += 1800
+        self.assertEqual('ACTIVE', self.serve())
+        self.start()
+        self.assertEqual('PENDING', self.serve())
+        waiting, = self.engine.world.servers
+        self.offset += 1900
+        self.turns(40, 5)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
     def test_the_cap_on_a_standby(self) -> None:
         first, second = self.engine, self.start()
         second.guard.active = False

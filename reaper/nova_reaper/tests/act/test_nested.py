@@ -45,6 +45,23 @@ class NestedBase(test_engine.EngineTestCase):
         return self.nova.add_server('w', 2, **specs if vgpus else {})
 
 
+class FirstTestCase(NestedBase):
+    """No list has read GPUs when the first server that asks for one comes."""
+
+    options = {'full_list_interval': 10, 'pending_list_interval': 30}
+
+    def test_the_next_list_is_that_of_all(self) -> None:
+        having = self.add({gpu: 2 for gpu in self.gpus})
+        self.turns(5)
+        waiting = self.wait()
+        self.hint(bus.Kind.WAITS, server=waiting)
+        self.turns(15)
+        self.assertIn('Nobody is ended', self.detail(waiting))
+        self.turns(60)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual([False], self.left(having))
+
+
 class NestedTestCase(NestedBase):
 
     def test_the_one_with_the_gpu_ends(self) -> None:

@@ -2,6 +2,10 @@
 
 """Nova judges a host without the victims before they are given notice."""
 
+from collections.abc import Collection
+from typing import Any
+
+from nova_reaper.act import attempts
 from nova_reaper.act.attempts import Step
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
@@ -164,10 +168,9 @@ class CrowdedTestCase(test_engine.EngineTestCase):
         self.nova.pinned['h1'] = 2
         waiting = self.nova.add_server('w', 2)
         self.turns(40)
-        # A single end would make room enough by the amounts, and Nova refuses
-        # the host without that server: more ends would be in vain as well.
-        self.assertEqual('PENDING', self.status(waiting))
-        self.assertEqual([], self.actions())
+        # A single end makes room enough by the amounts, and not for Nova.
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(2, len(self.nova.servers) - 1)
 
     def test_only_fills(self) -> None:
         self.conf.set_override('mode', 'fill', 'reaper')
@@ -175,3 +178,118 @@ class CrowdedTestCase(test_engine.EngineTestCase):
         self.nova.add_server('w', 2)
         self.turns(40)
         self.assertEqual([], self.actions())
+
+
+class NodesTestCase(test_engine.EngineTestCase):
+    """A host of two NUMA nodes of four processors; a server is on a node."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 8)
+        self.node: dict[str, int] = {}
+        self.size = 4
+        self.nova._by_usage = (  # type: ignore[method-assign]
+            self.refused_by)
+
+    def refused_by(self, host: str, server: dict[str, Any],
+                   without: Collection[str] = ()) -> str | None:
+        free = {0: self.size, 1: self.size}
+        for uuid in self.nova._servers_on(host).difference(without):
+            if uuid in self.node:
+                free[self.node[uuid]] -= (
+                    self.nova.servers[uuid]['flavor']['vcpus'])
+        return (None if max(free.values()) >= server['flavor']['vcpus']
+                else 'NUMATopologyFilter')
+
+    def add(self, node: int, vcpus: int = 2, preemptible: bool = True,
+            priority: int = 0, project: str = 'owner', host: str = 'h1'
+            ) -> str:
+        server = self.nova.add_server(
+            's', vcpus, host, preemptible=preemptible, project=project,
+            **dict[str, Any]({'reaper:priority': str(priority)}))
+        self.node[server] = node
+        return server
+
+    def waits(self, *there: str) -> str:
+        """Nobody is ended for a server, which is told the filter."""
+        waiting = self.nova.add_server('w', 4)
+        self.turns(40)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.assertEqual([], self.actions())
+        self.assertEqual([True] * len(there), self.left(*there))
+        self.assertIn('NUMATopologyFilter', self.detail(waiting))
+        # Nova is not asked again before the host changes.
+        del self.nova.judged[:]
+        self.turns(20)
+        self.assertEqual([], self.nova.judged)
+        return waiting
+
+    def built(self, *there: str) -> list[bool]:
+        """A server is built; returns which servers are left."""
+        waiting = self.nova.add_server('w', 4)
+        self.turns(60)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        return self.left(*there)
+
+    def test_the_cheapest_servers_are_on_different_nodes(self) -> None:
+        there = [self.add(node, priority=priority) for node, priority in (
+            (0, -2), (0, -1), (1, -2), (1, 0))]
+        self.assertEqual([False, False, True, True], self.built(*there))
+
+    def test_a_server_that_is_larger(self) -> None:
+        there = [self.add(0), self.add(0, preemptible=False),
+                 self.add(1, 3), self.add(1, 1)]
+        self.assertEqual([True, True, False, False], self.built(*there))
+
+    def test_room_on_the_host_and_on_no_node(self) -> None:
+        """The servers have less than the server that waits asks for."""
+        kept = self.add(0, preemptible=False)
+        there = [self.add(0, 1), self.add(1, 1), self.add(1, 1)]
+        self.assertEqual([True, False, False], self.built(*there))
+        self.assertEqual([True], self.left(kept))
+
+    def test_room_on_several_hosts_and_on_no_node(self) -> None:
+        self.nova.add_host('h2', 8)
+        fixed = [self.add(node, 1, preemptible=False) for node in (0, 1)]
+        there = [self.add(node, 1) for node in (0, 1)]
+        others = [self.add(0, 1, host='h2'),
+                  self.add(1, 1, host='h2', preemptible=False)]
+        self.assertEqual([False, True], self.built(*others))
+        self.assertEqual([True] * 4, self.left(*fixed, *there))
+
+    def test_no_node_would_be_free(self) -> None:
+        there = [self.add(node, preemptible=preemptible)
+                 for node in (0, 1) for preemptible in (True, False)]
+        waiting = self.waits(*there)
+        self.nova.delete(there[1])
+        self.engine._reader.read_preemptible()
+        self.engine._hosts.read('h1', whole=True)
+        self.turns(60)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual([False, True, True], self.left(there[0], *there[2:]))
+
+    def test_the_servers_of_a_node_may_not_end(self) -> None:
+        there = [self.add(node) for node in (0, 0, 1, 1)]
+        for server in there[1::2]:
+            self.nova.servers[server]['OS-EXT-STS:task_state'] = 'pausing'
+        self.waits(*there)
+
+    def test_a_project_may_lose_one(self) -> None:
+        self.conf.set_override('max_ends_per_project_hour', 1, 'reaper')
+        self.start()
+        there = [self.add(node, project=project) for node, project in (
+            (0, 'a'), (0, 'a'), (1, 'b'), (1, 'b'))]
+        waiting = self.nova.add_server('w', 4)
+        self.turns(60)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.assertEqual([True] * 4, self.left(*there))
+
+    def test_the_host_changes_before_the_swap(self) -> None:
+        there = [self.add(node) for node in (0, 1, 0, 1)]
+
+        def change() -> None:
+            self.size = 3
+
+        self.change_at(attempts.Step.SWAP, self.nova.add_server('w', 4),
+                       change)
+        self.assertEqual([True] * 4, self.left(*there))

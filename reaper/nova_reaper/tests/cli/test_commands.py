@@ -224,7 +224,7 @@ class StatusTestCase(CommandTestCase):
             code, out, err = self.status(exc=refusal('HTTPConnectionPool()'))
             self.assertEqual((2, ''), (code, out))
             self.assertRegex(err, '^No nova-reaper listens on 127.0.0.1, port '
-                             r'8782 \(by \[http\] of .*\)\.$')
+                             rf'8782 \(\[http\] in {self.file}\)\.$')
 
     def test_version(self) -> None:
         out = io.StringIO()

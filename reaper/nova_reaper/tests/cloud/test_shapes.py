@@ -72,6 +72,18 @@ class OwnersMarksTestCase(test_engine.EngineTestCase):
         self.serve(**{'for': other, 'terminate_at': 'x'})
 
 
+class NumbersTestCase(tests.TestCase):
+
+    def test_digits_alone(self) -> None:
+        flavor = nova.Flavor('f', 1, 1, 1)
+        for value, expected in (
+                ('-5', -5), (' +5 ', 5), ('2147483647', 2147483647),
+                ('2147483648', 0), ('1_000', 0), ('\u0663', 0), ('', 0),
+                ('9' * 5000, 0)):
+            self.assertEqual(expected, shapes.priority(
+                flavor, {'reaper:priority': value}), value)
+
+
 class DevicesTestCase(tests.TestCase):
     """What a flavor says of PCI devices."""
 

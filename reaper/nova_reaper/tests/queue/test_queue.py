@@ -219,6 +219,26 @@ class QueueTestCase(tests.TestCase):
             used={'VCPU': 1, 'MEMORY_MB': 5})
         self.assertEqual(1, self.queue.host_changed(self.index, row))
 
+    def test_what_fits_nowhere_is_not_looked_at_for_room(self) -> None:
+        row = self.put_host('h2', 0)
+        waiting = waits('w1', shape=model.Shape.of(
+            {'VCPU': 1}, required=frozenset({'X'})))
+        self.put(waiting)
+        popped = self.queue.pop(NOW)
+        assert popped is not None
+        self.assertTrue(self.queue.sleep(popped, dataclasses.replace(
+            WAIT, reason=model.Reason.NOTHING_FITS), self.index,
+            self.index.version, NOW))
+        with mock.patch.object(self.index, 'could_take') as could_take:
+            self.put_host('h2', 50)
+            self.assertEqual(0, self.queue.host_changed(self.index, row))
+        could_take.assert_not_called()
+        # The host can take it as soon as it is enabled.
+        self.put_host('h2', 50, traits=frozenset({'X'}), disabled=True)
+        self.assertEqual(0, self.queue.host_changed(self.index, row))
+        self.put_host('h2', 50, traits=frozenset({'X'}))
+        self.assertEqual(1, self.queue.host_changed(self.index, row))
+
     def test_no_wake_is_missed(self) -> None:
         waiting = waits('w1', 8)
         self.put(waiting)

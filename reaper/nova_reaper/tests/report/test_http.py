@@ -2,7 +2,9 @@
 
 """What is answered, and to whom."""
 
+import dataclasses
 import datetime
+import json
 import pathlib
 import re
 from typing import Any
@@ -85,6 +87,12 @@ class Source(http.Shown):
         return TIME
 
 
+def changed(entry: answers.Entry, **values: Any) -> answers.Entry:
+    """An entry of another server, on which nothing is decided yet."""
+    return dataclasses.replace(entry, decision=None, waiting=(
+        dataclasses.replace(entry.waiting, **values)))
+
+
 class ApiTestCase(tests.TestCase):
     """The application behind the check of the token."""
 
@@ -161,7 +169,73 @@ class ApiTestCase(tests.TestCase):
         for query in ('reason=xyz', 'reason=not_asked', 'hindrance=no_room'):
             self.get(f'/v1/pending?{query}', 400)
 
+    def test_backwards(self) -> None:
+        self.assertEqual(['s4', 's3', 's1'],
+                         self.ids('/v1/pending?sort_dir=desc'))
+        answer = self.get('/v1/pending?sort_dir=desc&limit=1&marker=s4')
+        self.assertEqual(['s3'],
+                         [item['server'] for item in answer['pending']])
+        self.assertEqual(['s1'], self.ids(answer['pending_links'][0]['href']))
+        self.assertEqual(['s1'], self.ids(
+            '/v1/pending?sort_dir=asc&limit=1'))
+
+    def test_by_state_and_name(self) -> None:
+        entries = self.source.entries()
+        with mock.patch.object(self.source, 'entries', return_value=[
+                *entries[:2], changed(entries[2], shelved=True, name='Web-1'),
+                changed(entries[3], failed=True, name='web-20')]):
+            for query, found in (
+                    ('state=pending', ['s1']), ('state=shelved', ['s3']),
+                    ('state=error', ['s4']), ('name=WEB-', ['s3', 's4']),
+                    ('name=web-2&state=error', ['s4']), ('name=b.', [])):
+                self.assertEqual(found, self.ids(f'/v1/pending?{query}'))
+
+    def test_by_server(self) -> None:
+        ids = [UUID[:-1] + digit for digit in '1234']
+        with mock.patch.object(self.source, 'entries', return_value=[
+                changed(entry, id=uuid) for entry, uuid in zip(
+                    self.source.entries(), ids, strict=True)]):
+            # A server that does not wait, or belongs to others, is left out.
+            query = '&'.join(
+                f'server={uuid}' for uuid in (*ids[::-1], UUID))
+            self.assertEqual(ids[:1] + ids[2:],
+                             self.ids(f'/v1/pending?{query}'))
+            self.assertEqual([], self.ids(f'/v1/pending?server={ids[1]}'))
+            self.assertEqual(ids, self.ids(
+                f'/v1/pending?{query}&all_projects=true', roles='admin'))
+            following = self.get(f'/v1/pending?{query}&limit=1')[
+                'pending_links'][0]['href']
+            answer = self.get(following)
+            self.assertEqual(ids[2:3], [
+                item['server'] for item in answer['pending']])
+            self.assertEqual(ids[3:], self.ids(
+                answer['pending_links'][0]['href']))
+
+    def test_a_page_of_many_is_small(self) -> None:
+        one, ids = self.source.entries()[0], [
+            f'{UUID[:-5]}{number:05}' for number in range(10000)]
+        entries = [changed(one, id=uuid) for uuid in ids]
+        whole = sum(len(json.dumps(entry.to_dict(True))) for entry in entries)
+        with mock.patch.object(self.source, 'entries', return_value=entries):
+            for query, number in (
+                    ('limit=21&state=pending', 21),
+                    (f'limit=21&marker={ids[5000]}&sort_dir=desc', 21),
+                    ('&'.join(f'server={uuid}' for uuid in ids[-100:]), 100)):
+                answer = self.get(f'/v1/pending?{query}', roles='admin')
+                self.assertEqual(number, len(answer['pending']))
+                self.assertLess(len(json.dumps(answer)), whole / 90)
+
     def test_bad_requests(self) -> None:
+        for query, said in (
+                ('server=s1', 'server is the ID of a server.'),
+                (f'server={UUID}&server=', 'server is the ID of a server.'),
+                ('&'.join(f'server={UUID[:-3]}{number:03}'
+                          for number in range(101)),
+                 'server is given 100 times at most.'),
+                ('state=asleep', 'state is one of pending, error, shelved.'),
+                ('sort_dir=up', 'sort_dir is one of asc, desc.')):
+            answer = self.get(f'/v1/pending?{query}', 400)
+            self.assertIn(said, answer['error']['message'])
         for query in ('limit=0', 'limit=1001', 'limit=x', 'marker=gone',
                       'limit=' + '1' * 5000, 'colour=red', 'colour=%ff',
                       'all_projects=perhaps'):

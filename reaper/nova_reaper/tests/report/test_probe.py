@@ -12,8 +12,8 @@ from oslo_utils import timeutils
 import webob
 
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper.report import http
+from nova_reaper.report import probe
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
 
@@ -24,7 +24,7 @@ class ProbeTestCase(test_engine.EngineTestCase):
     def setUp(self) -> None:
         super().setUp()
         # The machine of the tests may be busy.
-        self.useFixture(fixtures.MockPatchObject(http, 'LONGEST_PROBE', 60))
+        self.useFixture(fixtures.MockPatchObject(probe, 'LONGEST', 60))
         self.nova.add_host('h1', 8)
         self.add_flavor('small', 4)
         self.restart()
@@ -72,15 +72,18 @@ class ProbeTestCase(test_engine.EngineTestCase):
         """What the engine plans by."""
         known = self.engine.world
         index = known.index
-        offers = [shape for shape in index.exclusions._not_offered
-                  if shape.key == shapes.UNSAVED]
+        kept = vars(index.exclusions)
+        said = {name: {key: repr(value) for key, value in kept[name].items()
+                       if len(value)} for name in (
+            '_refused', '_masks', '_refused_on', '_crowded', '_named',
+            '_not_offered', '_withheld', '_denied')}
         return copy.deepcopy((
             index.plans, {name: index.free[index.classes[name]].tolist()
                           for name in ('VCPU', 'MEMORY_MB')},
             [server.id for server in index.slots.servers if server],
             index.slots.endable.tolist(), list(known.planner.ends),
             list(known.servers),
-            [item.id for item in known.queue.in_order()], offers,
+            [item.id for item in known.queue.in_order()], said,
             self.engine.observed))
 
     def test_now(self) -> None:
@@ -90,6 +93,89 @@ class ProbeTestCase(test_engine.EngineTestCase):
              'room_by': None, 'reason': None, 'hindrance': None,
              'detail': 'A host has room.'}, self.probe())
         self.assertEqual(('now', 1, 0), self.verdict('id-small'))
+
+    def test_pci_devices(self) -> None:
+        gpu: Any = {'pci_passthrough:alias': 'a1:1'}
+        self.add_flavor('gpu', 2, **gpu)
+        self.add_flavor('two', 2, **{'pci_passthrough:alias': 'a1:2'})
+        self.nova.add_server('v', 2, 'h1', preemptible=True, **gpu)
+        self.nova.add_server('w', 2, 'h1', preemptible=True)
+        self.turns()
+        # Placement has room for each of them.
+        self.nova.devices['h1'] = {'a1': 2}
+        self.assertEqual(('now', 1, 0), self.verdict('gpu'))
+        self.nova.devices['h1'] = {'a1': 1}
+        answer = self.probe('gpu')
+        self.assertEqual(
+            ('after_ends', 'Room can be made for it.'),
+            (answer['verdict'], answer['detail']))
+        answer = self.probe('two')
+        self.assertEqual(('later', 'refused'),
+                         (answer['verdict'], answer['reason']))
+
+    def test_filters(self) -> None:
+        self.nova.add_host('h2', 8)
+        self.turns()
+        for name in ('ComputeCapabilitiesFilter', 'ServerGroupAffinityFilter'):
+            self.nova.refused_by = {'h1': name}
+            self.assertEqual(('now', 2, 0), self.verdict(count=2))
+            self.assertEqual(('later', 2, 0), self.verdict(count=3))
+            self.nova.refused_by['h2'] = name
+            answer = self.probe()
+            self.assertEqual(
+                ('later', 0, 'refused'), (
+                    answer['verdict'], answer['now'], answer['reason']))
+
+    def test_filters_refuse_what_ends_would_leave(self) -> None:
+        self.nova.add_server('v', 8, 'h1', preemptible=True)
+        self.nova.refused_by['h1'] = 'ComputeCapabilitiesFilter'
+        self.turns()
+        self.assertEqual(('later', 0, 0), self.verdict())
+        self.nova.refused_by.clear()
+        self.assertEqual(('after_ends', 0, 2), self.verdict(count=2))
+
+    def test_filters_of_usage(self) -> None:
+        self.nova.add_server('v', 2, 'h1', preemptible=True)
+        self.nova.add_server('w', 2, 'h1')
+        self.turns()
+        self.nova.most['h1'] = 1
+        self.assertEqual('after_ends', self.probe()['verdict'])
+        self.nova.most['h1'] = 0
+        self.assertEqual('later', self.probe()['verdict'])
+
+    def test_a_request_filter_refuses_every_host(self) -> None:
+        self.nova.nowhere = True
+        self.turns()
+        self.assertEqual(
+            ('later', 'refused', 'The scheduler refuses the hosts that have '
+             'room.'), tuple(self.probe()[key] for key in (
+                 'verdict', 'reason', 'detail')))
+
+    def test_a_cell_that_does_not_answer(self) -> None:
+        self.turns()
+        self.nova.cell_down.add('h1')
+        self.assertEqual('later', self.probe()['verdict'])
+
+    def test_a_victim_that_goes_meanwhile(self) -> None:
+        server = self.nova.add_server('v', 8, 'h1', preemptible=True)
+        self.turns()
+        del self.nova.servers[server]
+        self.assertEqual('later', self.ask(flavor='small')['probe']['verdict'])
+
+    def test_what_nova_is_asked(self) -> None:
+        """Only some of many hosts are judged for one probe."""
+        for number in range(2, 50):
+            self.nova.add_host(f'h{number}', 8)
+        self.turns()
+        self.nova.judged.clear()
+        self.assertEqual(('now', 3, 0), self.verdict(count=3))
+        self.assertEqual([1, probe.HOSTS], self.nova.judged)
+        self.nova.judged.clear()
+        self.nova.refused_by = dict.fromkeys(
+            self.nova.hosts, 'ComputeCapabilitiesFilter')
+        del self.nova.refused_by['h31']
+        self.assertEqual(('now', 1, 0), self.verdict())
+        self.assertLessEqual(len(self.nova.judged), 1 + probe.ROUNDS)
 
     def test_by_when(self) -> None:
         limit: dict[str, Any] = {'reaper:max_run_time': '3600'}
@@ -108,6 +194,29 @@ class ProbeTestCase(test_engine.EngineTestCase):
         self.turns()
         self.assertIsNone(self.probe()['room_by'])
 
+    def test_by_when_for_the_first_that_would_wait(self) -> None:
+        limit: dict[str, Any] = {'reaper:max_run_time': '3600'}
+        self.nova.add_server('a', 2, 'h1')
+        self.nova.add_server('s', 2, 'h1', **limit)
+        for server in self.nova.servers.values():
+            server['OS-SRV-USG:launched_at'] = (
+                model.time_text(timeutils.utcnow(True)))
+        self.turns()
+        # The first server takes what is free, and the end leaves too little.
+        self.assertEqual(('later', 1, 0), self.verdict(count=2))
+        self.assertIsNone(self.probe(count=2)['room_by'])
+
+    def test_by_when_not_where_filters_refuse(self) -> None:
+        limit: dict[str, Any] = {'reaper:max_run_time': '3600'}
+        server = self.nova.add_server('s', 4, 'h1', **limit)
+        self.nova.servers[server]['OS-SRV-USG:launched_at'] = (
+            model.time_text(timeutils.utcnow(True)))
+        self.nova.refused_by['h1'] = 'ComputeCapabilitiesFilter'
+        self.turns()
+        answer = self.probe()
+        self.assertEqual(('later', None),
+                         (answer['verdict'], answer['room_by']))
+
     def test_several(self) -> None:
         self.nova.add_server('v', 2, 'h1', preemptible=True)
         self.turns()
@@ -123,6 +232,26 @@ class ProbeTestCase(test_engine.EngineTestCase):
             ('after_ends', 0, 2, 'no_room', 'Room can be made for it.'),
             tuple(answer[key] for key in (
                 'verdict', 'now', 'after_ends', 'reason', 'detail')))
+
+    def test_filters_judge_what_ends_leave_over_without_the_victims(
+            self) -> None:
+        self.nova.add_server('v', 8, 'h1', preemptible=True)
+        self.turns()
+        self.nova.most['h1'] = 0
+        self.assertEqual(('after_ends', 0, 2), self.verdict(count=2))
+
+    def test_accepted_victims_are_judged_once(self) -> None:
+        for number in range(2, 5):
+            self.nova.add_host(f'h{number}', 8)
+        for number in range(1, 5):
+            self.nova.add_server(f'v{number}', 8, f'h{number}',
+                                 preemptible=True)
+        for host in ('h3', 'h4'):
+            self.nova.refused_by[host] = 'ComputeCapabilitiesFilter'
+        self.turns()
+        self.nova.judged.clear()
+        self.assertEqual(('later', 0, 4), self.verdict(count=20))
+        self.assertEqual(5, len(self.nova.judged))
 
     def test_a_preemptible_server_ends_none_of_its_like(self) -> None:
         self.nova.add_server('v', 8, 'h1', preemptible=True)
@@ -203,17 +332,45 @@ class ProbeTestCase(test_engine.EngineTestCase):
         self.assertEqual(('later', 2, 0), self.verdict(zone='free', count=3))
         self.assertEqual('now', self.probe(zone='nova')['verdict'])
         answer = self.ask(400, flavor='small', zone='none')
-        self.assertIn('no such availability zone', answer['error']['message'])
+        self.assertIn('availability zone is not available',
+                      answer['error']['message'])
 
     def test_what_providers_below_hosts_have(self) -> None:
-        self.add_flavor('gpu', 4, **{
-            'resources1:CUSTOM_GPU': '1', 'trait1:CUSTOM_RED': 'required'})
+        for colour in ('red', 'blue'):
+            self.add_flavor(colour, 4, **{
+                'resources1:CUSTOM_GPU': '1',
+                'trait1:CUSTOM_' + colour.upper(): 'required'})
         self.room.client.request('PUT', '/resource_classes/CUSTOM_GPU')
         gpu = self.room.add_host('gpu', self.nova.hosts['h1'], CUSTOM_GPU=1)
-        self.turns()
-        self.assertEqual('later', self.probe('gpu')['verdict'])
         self.room.set_traits(gpu, 'CUSTOM_RED')
-        self.assertEqual('now', self.probe('gpu')['verdict'])
+        self.turns()
+        # Lists read the GPUs of hosts only if a server waits for a GPU.
+        answer = self.post(503, {'flavor': 'blue'})
+        seconds = self.conf.reaper.pending_list_interval
+        self.assertEqual(str(seconds), answer.headers['Retry-After'])
+        self.turns(seconds + 5)
+        self.assertEqual('never', self.probe('blue')['verdict'])
+        self.assertEqual('now', self.probe('red')['verdict'])
+
+    def test_ends_for_what_providers_below_hosts_have(self) -> None:
+        self.add_flavor('gpu', 2, **{'resources1:CUSTOM_GPU': '1'})
+        self.room.client.request('PUT', '/resource_classes/CUSTOM_GPU')
+        gpus = [self.room.add_host(f'gpu{at}', self.nova.hosts['h1'],
+                                   CUSTOM_GPU=1) for at in range(3)]
+        having = self.nova.add_server('v', 2, 'h1', preemptible=True)
+        consumer = self.room.placement.consumer(having)
+        self.room.placement.write([consumer.with_amounts(
+            {**consumer.amounts, gpus[0]: {'CUSTOM_GPU': 1}})])
+        self.turns()
+        # Placement alone tells that there is room for a single server.
+        self.assertEqual(('now', 1, 0), self.verdict('gpu'))
+        self.post(503, {'flavor': 'gpu', 'count': 2})
+        self.turns(self.conf.reaper.pending_list_interval + 5)
+        self.assertEqual(('now', 2, 0), self.verdict('gpu', count=2))
+        self.assertEqual(('after_ends', 2, 1), self.verdict('gpu', count=3))
+        # A list of all servers forgets what probes have asked for.
+        self.turns(2 * self.conf.reaper.full_list_interval)
+        self.assertIsNone(self.engine.source.trees)
 
     def test_a_root_disk(self) -> None:
         self.add_flavor('disk', 4)
@@ -286,7 +443,7 @@ class ProbeTestCase(test_engine.EngineTestCase):
 
     def test_decisions_that_take_long(self) -> None:
         self.turns()
-        self.useFixture(fixtures.MockPatchObject(http, 'LONGEST_PROBE', -1))
+        self.useFixture(fixtures.MockPatchObject(probe, 'LONGEST', -1))
         before = self.state()
         answer = self.ask(400, flavor='small', count=2)
         self.assertIn('ask for fewer', answer['error']['message'])
@@ -296,7 +453,7 @@ class ProbeTestCase(test_engine.EngineTestCase):
     def test_services_that_fail(self) -> None:
         self.turns()
         for verb, path in (('GET', '/flavors/detail'),
-                           ('GET', '/os-aggregates')):
+                           ('POST', '/pending')):
             self.nova.before.append((
                 verb, path, lambda: self.nova.error(500)))
             answer = self.post(503, {'flavor': 'small', 'zone': 'nova'})
@@ -330,7 +487,7 @@ class ProbeTestCase(test_engine.EngineTestCase):
             thread.join()
 
         for verb, path in (('GET', '/flavors/detail'),
-                           ('GET', '/os-aggregates')):
+                           ('POST', '/pending')):
             self.nova.before.append((verb, path, look_from_elsewhere))
         self.useFixture(fixtures.MockPatchObject(
             self.engine.source, 'read_room', lambda request:
