@@ -10,7 +10,7 @@ import setuptools
 
 
 def find_version():
-    """Return the version of an sdist, or that of the tree around this one."""
+    """Return the version of an sdist, or of the tree that has osc/."""
     info = pathlib.Path('PKG-INFO')
     if info.exists():
         return email.message_from_string(info.read_text('utf-8'))['Version']

@@ -2,16 +2,16 @@
 
 """Asks Nova and, where one runs, nova-reaper about servers that wait.
 
-Nova shows them, rebuilds them, and says why each waits, from microversions on
-that Nova tells. nova-reaper knows their order, and when it tries again.
-Without it what Nova says is all there is.
+Nova shows these servers, rebuilds them, and says why each waits. Nova tells
+the microversions of the three features. nova-reaper knows the order of the
+servers, and when it tries each again. Without nova-reaper the panels have the
+answers of Nova alone.
 """
 
 import concurrent.futures
 import dataclasses
 import logging
 import re
-from urllib import parse
 
 from horizon import exceptions as horizon_exceptions
 from keystoneauth1 import exceptions
@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 #: rebuild them and say why they wait.
 SHOWN, REBUILT, EXPLAINED = 'pending', 'rebuild', 'reason'
 
-# No release has them at an earlier microversion.
+# No release has the features at an earlier microversion.
 _FIRST = '2.104'
 # The attribute of a request that keeps the microversions that Nova told.
 _MICROVERSIONS = '_pending_dashboard_microversions'
@@ -34,15 +34,15 @@ _MICROVERSIONS = '_pending_dashboard_microversions'
 #: The type of nova-reaper in the service catalog.
 REAPER = 'compute-pending'
 
-# A page must not wait for long for what it can do without.
+# A page can do without nova-reaper, and does not wait for it for long.
 _REAPER_TIMEOUT = 5
-# What a request has where that was waited for in vain.
+# The attribute of a request that has waited for nova-reaper in vain.
 _SILENT = '_pending_dashboard_reaper_is_silent'
 _WORKERS = 8
-# So many of the newest records of the journal are shown.
+# The panels show so many of the newest records of the journal.
 _RECORDS = 20
-# So many servers are read with all that Nova says of them, before it is known
-# which of them a page shows.
+# If so many servers wait at most, Nova lists all of them, and nova-reaper is
+# asked for their positions by their IDs.
 _DETAILED = 100
 
 
@@ -54,7 +54,7 @@ class NotSupported(horizon_exceptions.NotAvailable):
 class WaitingServer:
     """A server that waits for room, as the tables show it.
 
-    Times are strings in ISO 8601; what is not known is None.
+    Times are strings in ISO 8601. An unknown value is None.
     """
 
     id: str
@@ -98,7 +98,7 @@ class Notice:
 class Endable:
     """A server that nova-reaper may end, as the table shows it.
 
-    :ivar ends_at: when its run time is over, None if that is not limited
+    :ivar ends_at: when its run time is over, None for an endless run time
     """
 
     id: str
@@ -130,7 +130,7 @@ class Record:
 
 @dataclasses.dataclass
 class Overview:
-    """What nova-reaper says of itself; None for what it did not say.
+    """What nova-reaper says of itself. A value that it did not say is None.
 
     :ivar problems: pairs of a check's name and what is wrong
     """
@@ -147,7 +147,7 @@ class Overview:
 
 
 def _compute(request):
-    """Return the compute proxy of a user and what Nova has.
+    """Return the compute proxy of a user, and the features of Nova.
 
     :returns: the proxy, and the microversions by SHOWN, REBUILT and EXPLAINED;
         a Nova may lack the last two
@@ -180,8 +180,9 @@ def list_servers(request, limit, marker=None, backwards=False,
                  all_projects=False, name=''):
     """Return a page of the servers that wait.
 
-    They are in the order of the queue of nova-reaper; servers that are in no
-    queue come last, the oldest first.
+    The servers are in the order of the queue of nova-reaper. Of few servers,
+    those that are in no queue come last, the oldest first. Of many servers,
+    the pages have those that nova-reaper knows.
 
     :param request: the request of a user
     :param limit: the size of the page
@@ -200,82 +201,115 @@ def list_servers(request, limit, marker=None, backwards=False,
         query['name'] = re.escape(name)
     if all_projects:
         query['all_tenants'] = 'True'
-    queue = _ask_queue(request, all_projects)
-    found, more = (
-        _page_by_age(compute, versions[SHOWN], query, limit, marker, backwards)
-        if queue is None else
-        _page_by_position(compute, versions[SHOWN], query, limit, marker,
-                          backwards, queue))
+    asked = _of(all_projects) | ({'name': name} if name else {})
+    found, more, queue = _page_by_position(
+        request, compute, versions[SHOWN], query, asked, limit, marker,
+        backwards) or _page_by_age(
+            compute, versions[SHOWN], query, limit, marker, backwards)
     servers = [_waiting(server) for server in found]
-    _explain(compute, versions, servers, queue or {})
+    _explain(compute, versions, servers, queue)
     return servers, more
 
 
 def _page_by_age(compute, version, query, limit, marker, backwards):
-    """Return a page of Nova's list, and whether there are more."""
+    """Return a page of Nova's list.
+
+    :returns: the servers, whether there are more, and an empty queue
+    """
     query = query | {'limit': limit + 1,
                      'sort_dir': 'desc' if backwards else 'asc'}
     if marker:
         query['marker'] = marker
     found = _get(compute, '/servers/detail', version, params=query)['servers']
     page = found[:limit]
-    return page[::-1] if backwards else page, len(found) > limit
+    return page[::-1] if backwards else page, len(found) > limit, {}
 
 
-def _page_by_position(compute, version, query, limit, marker, backwards,
-                      queue):
-    """Return a page in the order of a queue, and whether there are more.
+def _page_by_position(request, compute, version, query, asked, limit, marker,
+                      backwards):
+    """Return a page in the order of the queue of nova-reaper.
 
-    Nova knows no positions. So the IDs of all servers are read, and the rest
-    of what a page shows for its servers alone if there are many.
+    Nova knows no positions. Where few servers wait, nova-reaper tells the
+    position of each. Where many wait, nova-reaper gives the IDs of the page.
+
+    :param query: of Nova's list
+    :param asked: the query of nova-reaper for the same servers
+    :returns: the servers, whether there are more, and what nova-reaper says
+        of servers by ID; None if nova-reaper does not tell their order
     """
-    query = query | {'limit': _DETAILED, 'sort_dir': 'asc'}
-    answer = _get(compute, '/servers/detail', version, params=query)
-    details = {server['id']: server for server in answer['servers']}
-    ids = list(details)
-    del query['limit']
-    while 'servers_links' in answer:
-        answer = _get(compute, '/servers', version,
-                      params=query | {'marker': ids[-1]})
-        ids += [server['id'] for server in answer['servers']]
-    ids.sort(key=lambda server_id: queue.get(server_id, {}).get(
+    if _find_reaper(request) is None:
+        return None
+    listed = _get(compute, '/servers/detail', version, params=query | {
+        'limit': _DETAILED + 1, 'sort_dir': 'asc'})['servers']
+    if not listed:
+        return [], False, {}
+    details = {server['id']: server for server in listed}
+    if len(listed) > _DETAILED:
+        return _page_of_many(request, compute, version, details, asked, limit,
+                             marker, backwards)
+    queue, _more = _ask_queue(request, server=list(details), **asked)
+    if queue is None:
+        return None
+    ids = sorted(details, key=lambda server_id: queue.get(server_id, {}).get(
         'position') or float('inf'))
     at = ids.index(marker) if marker in ids else -1
     if backwards and at >= 0:
         first, last, more = max(0, at - limit), at, at > limit
     else:
         first, last, more = at + 1, at + 1 + limit, len(ids) > at + 1 + limit
-    page = ids[first:last]
+    return [details[each] for each in ids[first:last]], more, queue
+
+
+def _page_of_many(request, compute, version, details, asked, limit, marker,
+                  backwards):
+    """Return a page of the queue of nova-reaper as _page_by_position does.
+
+    :param details: servers as Nova's list has them, by ID; Nova is asked for
+        each other server of the page
+    """
+    asked = asked | {'state': 'pending', 'limit': limit}
+    queue = None
+    if marker:
+        queue, more = _ask_queue(
+            request, marker=marker, sort_dir='desc' if backwards else 'asc',
+            **asked)
+    if not queue:
+        # There is no marker, or its server was built meanwhile.
+        backwards = False
+        queue, more = _ask_queue(request, **asked)
+    if not queue:
+        return None
+    page = list(queue)
+    if backwards:
+        page.reverse()
 
     def ask(server_id):
         try:
-            details[server_id] = _get(
-                compute, '/servers/%s' % server_id, version)['server']
+            server = _get(compute, '/servers/%s' % server_id,
+                          version)['server']
         except exceptions.NotFound:
             # The server was deleted meanwhile.
-            pass
+            return
+        if server['status'] == 'PENDING':
+            details[server_id] = server
 
     _in_threads(ask, [each for each in page if each not in details])
-    return [details[each] for each in page if each in details], more
+    return [details[each] for each in page if each in details], more, queue
 
 
-def _ask_queue(request, all_projects):
-    """Return what nova-reaper says of each server that waits, by ID.
+def _ask_queue(request, **query):
+    """Return what nova-reaper says of servers that wait.
 
-    :returns: None without a reaper, or if it fails
+    :param query: of GET /v1/pending
+    :returns: its answers by ID in the order of the queue, None if
+        nova-reaper refuses or fails; and whether there are more
     """
-    found, query = {}, _of(all_projects)
-    while query is not None:
-        answer = _ask_reaper(request, '/v1/pending', **query)
-        if answer is None:
-            return None
-        answer = answer.json()
-        found.update((entry['server'], entry) for entry in answer['pending'])
-        links = [link['href'] for link in answer.get('pending_links', ())
-                 if link['rel'] == 'next']
-        query = dict(parse.parse_qsl(
-            parse.urlsplit(links[0]).query)) if links else None
-    return found
+    answer = _ask_reaper(request, '/v1/pending', **query)
+    if answer is None:
+        return None, False
+    said = answer.json()
+    return {entry['server']: entry for entry in said['pending']}, (
+        'pending_links' in said)
 
 
 def show_server(request, server_id):
@@ -313,7 +347,7 @@ def show_waiting(request, servers):
     """Give servers that wait the status PENDING, in place.
 
     Horizon asks for servers at a microversion that shows them in ERROR.
-    Where Nova cannot be asked they stay so; nothing is raised.
+    If Nova does not answer they stay in ERROR. Nothing is raised.
 
     :param request: the request of a user
     :param servers: Horizon's servers
@@ -326,7 +360,7 @@ def show_waiting(request, servers):
     except NotSupported:
         return
     except Exception:
-        # The table is Horizon's own: it is shown as it is without us.
+        # The table is Horizon's own: Horizon shows it as without the plugin.
         LOG.warning('Whether servers wait is not known.', exc_info=True)
         return
 
@@ -344,8 +378,8 @@ def show_waiting(request, servers):
 def list_notices(request, all_projects=False):
     """Return the Notices in force, None without a reaper.
 
-    :param all_projects: whether those of all projects are wanted, which only
-        administrators may
+    :param all_projects: whether notices of all projects are wanted, which
+        only administrators may
     """
     answer = _ask_reaper(request, '/v1/notices', **_of(all_projects))
     return answer and [
@@ -359,8 +393,8 @@ def list_notices(request, all_projects=False):
 def list_endable(request, all_projects=False, **query):
     """Return the Endables, the first end first, None without a reaper.
 
-    :param all_projects: whether those of all projects are wanted, which only
-        administrators may
+    :param all_projects: whether servers of all projects are wanted, which
+        only administrators may
     :param query: more of GET /v1/servers
     """
     answer = _ask_reaper(request, '/v1/servers', **_of(all_projects), **query)
@@ -373,7 +407,8 @@ def list_endable(request, all_projects=False, **query):
 
 def show_endable(request, server_id, all_projects=False):
     """Return the Endable of an ID, None if nova-reaper does not end it."""
-    # Its list goes on after a marker, which need not be a whole ID.
+    # The list of nova-reaper begins after a marker, which need not be a whole
+    # ID.
     for server in list_endable(request, all_projects, marker=server_id[:-1],
                                limit=16) or ():
         if server.id == server_id:
@@ -395,8 +430,8 @@ def rehearse(request, server_id):
 def list_history(request, all_projects=False):
     """Return the newest Records of the journal, None without a reaper.
 
-    :param all_projects: whether those of all projects are wanted, which only
-        administrators may
+    :param all_projects: whether records of all projects are wanted, which
+        only administrators may
     """
     answer = _ask_reaper(request, '/v1/history', limit=_RECORDS,
                          **_of(all_projects))
@@ -413,8 +448,8 @@ def list_history(request, all_projects=False):
 def list_names(request, server_ids):
     """Return the names of servers by their IDs, None for a deleted server.
 
-    Nova is asked about each, about a page of them at most. A server of which
-    Nova does not tell is left out.
+    Nova is asked about each server, of so many at most as a page has. A server
+    is left out if Nova fails to tell its name.
     """
     compute = _nova.computeclient(request)
     names = {}
@@ -519,7 +554,7 @@ def _get(compute, path, version, **kwargs):
 
 
 def _waiting(server):
-    # Where Nova does not explain the wait, only the fault says the reason.
+    # If Nova does not explain the wait, only the fault says the reason.
     fault = server.get('fault') or {}
     return WaitingServer(
         id=server['id'], name=server['name'],
@@ -553,13 +588,13 @@ def _take(server, entry):
 
 
 def _ask_nova(compute, versions, server):
-    """Add to a server what Nova says of it and the reaper does not."""
+    """Add to a server what Nova alone says of the server."""
     try:
-        # An administrator would get all hosts.
+        # Without the limit an administrator would get all hosts.
         said = _get(compute, '/servers/%s/pending' % server.id,
                     versions[EXPLAINED], params={'limit': 0})['pending']
     except exceptions.ClientException as error:
-        # The server waits no more, or Nova is busy: the page shows the rest.
+        # The server waits no more, or Nova is busy. The page shows the rest.
         LOG.info('Why server %s waits is not known: %s', server.id, error)
         return
     # The reaper counts its own attempts only.
@@ -584,21 +619,28 @@ def _in_threads(function, things):
         list(pool.map(function, things))
 
 
+def _find_reaper(request):
+    """Return the URL of nova-reaper, None without a reaper that answers."""
+    if getattr(request, _SILENT, False):
+        return None
+    try:
+        return base.url_for(request, REAPER).rstrip('/')
+    except horizon_exceptions.ServiceCatalogException:
+        return None
+
+
 def _ask_reaper(request, path, **query):
     """Return the answer of nova-reaper, None if there is none or it fails.
 
     A page does not ask a nova-reaper again that has not answered.
     """
-    if getattr(request, _SILENT, False):
-        return None
-    try:
-        url = base.url_for(request, REAPER)
-    except horizon_exceptions.ServiceCatalogException:
+    url = _find_reaper(request)
+    if url is None:
         return None
     session = _nova.computeclient(request).session
     try:
-        # A reaper that is not well says so with 503.
-        answer = session.get(url.rstrip('/') + path, params=query,
+        # A reaper that is not well answers /healthz with 503.
+        answer = session.get(url + path, params=query,
                              timeout=_REAPER_TIMEOUT, raise_exc=False)
     except exceptions.ClientException as error:
         LOG.warning('nova-reaper does not answer: %s', error)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Lets the tables of instances that Horizon has show servers that wait."""
+"""Lets Horizon's tables of instances show servers that wait."""
 
 import functools
 
@@ -27,11 +27,11 @@ class PendingDashboardConfig(apps.AppConfig):
 
 
 def _show_waiting(module, name, servers):
-    """Have a function of Horizon's API show servers that wait as such.
+    """Have a function of Horizon's API show PENDING of servers that wait.
 
     :param module: the module of the function
     :param name: its name
-    :param servers: what finds the servers in its answer
+    :param servers: a function that finds the servers in the answer
     """
     from pending_dashboard import api
 
@@ -47,8 +47,8 @@ def _show_waiting(module, name, servers):
 
 
 def _know_pending(table):
-    # A server waits until there is room: no reason to ask for its row again
-    # and again, as for a server that is being built.
+    # A server waits until there is room. Horizon need not ask for its row
+    # again and again, as it does for a server that is being built.
     column = table.base_columns['status']
     column.status_choices = (*column.status_choices, ('pending', True))
     column.display_choices = (

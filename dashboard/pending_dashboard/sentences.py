@@ -2,9 +2,9 @@
 
 """Sentences in which Nova and nova-reaper say why a server waits.
 
-Both send them in English. Here they are in the catalogues of the panels, those
-with numbers too, which only administrators read. A sentence that is not here
-stays English.
+Both send the sentences in English, and the catalogues of the panels translate
+them. Only administrators read the sentences with numbers. A sentence that this
+module does not have stays English.
 """
 
 import re
@@ -178,7 +178,7 @@ _SENTENCES = (
     _('A project may ask %(number)s times a minute.'),
     _('Others ask as well.'),
     _('Ask again in %(seconds)s s.'),
-    _('There is no such availability zone.'),
+    _('No server can be created from this request: %(reason)s'),
     _('Nova or Placement does not answer.'),
     _('The room on the hosts is not known yet.'),
     _('This needs the role reader in a project.'),
@@ -236,7 +236,7 @@ def _pattern_of(sentence):
         else re.escape(part) for number, part in enumerate(parts)))
 
 
-# The longest first: none is found within another.
+# The longest sentence comes first: no sentence is found within another.
 _PATTERNS = [(_pattern_of(sentence), sentence)
              for sentence in sorted(_SENTENCES, key=len, reverse=True)]
 

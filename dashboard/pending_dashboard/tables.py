@@ -31,11 +31,11 @@ REASONS = {
     'deadline': _('Waited for too long'),
     'needs_owner': _('Its owner has to rebuild it'),
     'not_asked': _('Its owner has not asked to wait'),
-    # Only the numbers of the reaper have it.
+    # Only the numbers of nova-reaper have this word.
     'none': _('Not looked at yet'),
 }
 
-# Nova's word; a server in any other state is not in these tables.
+# These tables have no server whose status is another word of Nova.
 STATUS_DISPLAY_CHOICES = (
     ('pending', pgettext_lazy(
         'Current status of an Instance', 'Waiting for room')),
@@ -153,7 +153,7 @@ def why(server):
 
 
 def position_of(server):
-    """Return the place of a server in the queue, None if it has none."""
+    """Return the place of a server in the queue, None without a place."""
     if server.position is None:
         return None
     if server.queue_length is None:
@@ -229,7 +229,7 @@ RESULTS = (
     ('withdrawn', _('Not allowed any more')),
     ('delete', _('Deleted')), ('shelve', _('Shelved')),
     ('left', _('Not by nova-reaper')),
-    # Why a server was given up.
+    # The result of a server that was given up is a reason.
     *REASONS.items())
 
 

@@ -85,7 +85,7 @@ class WaitingMixin(tables.PagedTableMixin):
         changed = self.handle_server_filter(
             request, self.get_tables()['waiting'])
         if changed or 'action' not in request.POST:
-            # A page that was got can refresh itself without a question.
+            # The page of a GET can refresh itself without a question.
             return shortcuts.redirect(request.path)
         return super().post(request, *args, **kwargs)
 
@@ -118,14 +118,17 @@ class WaitingMixin(tables.PagedTableMixin):
 class _ServerView(forms.ModalFormView):
     """A dialog about one server."""
 
-    #: The name of its URL.
+    #: The name of the URL of the dialog.
     name = None
-    #: of the dashboard, whose URLs begin with it
+    #: The namespace with which the URLs of the dashboard begin.
     dashboard = 'horizon:project:'
 
     @classmethod
     def link(cls, server_id):
-        """Return the link of the page of a server, to which it leads back."""
+        """Return the link that opens the dialog from the page of a server.
+
+        The dialog leads back to this page.
+        """
         return '%s?%s' % (cls._reverse(cls.name, server_id), _FROM_SERVER)
 
     @classmethod

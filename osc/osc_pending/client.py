@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What Nova and nova-reaper say of waiting servers."""
+"""Asks Nova and nova-reaper about waiting servers."""
 
+import itertools
 import urllib.parse
 
 from keystoneauth1 import adapter
@@ -20,6 +21,9 @@ _PLACEMENT = 'placement'
 # The most that nova-reaper gives at once.
 _PAGE = 1000
 
+#: How many servers a request to nova-reaper names at most.
+MOST_NAMED = 100
+
 
 class ReaperError(exceptions.CommandError):
     """nova-reaper did not answer, or answered with a refusal.
@@ -33,7 +37,7 @@ class ReaperError(exceptions.CommandError):
 
 
 class Client:
-    """What is known of waiting servers, from Nova and from nova-reaper.
+    """Tells what Nova and nova-reaper know of waiting servers.
 
     :param manager: the ClientManager of the openstack client
     """
@@ -61,7 +65,7 @@ class Client:
         try:
             return self._manager.get_endpoint_for_service_type(*where)
         except ksa_exceptions.CatalogException:
-            # A service whose endpoints are elsewhere, or disabled.
+            # The service has its endpoints elsewhere, or they are disabled.
             return None
 
     def find(self, name_or_id, purpose, feature=microversions.PENDING):
@@ -70,8 +74,8 @@ class Client:
         An administrator finds a server of another project by its name if no
         server of the administrator's own project has that name.
 
-        :param name_or_id: its name or ID
-        :param purpose: for what it is looked for, as an error says it
+        :param name_or_id: the name or the ID of the server
+        :param purpose: what needs the server, as an error names it
         :param feature: what the purpose needs (microversions)
         :returns: the openstack.compute.v2.server.Server, and the microversion
             for requests about it
@@ -104,13 +108,36 @@ class Client:
                 details=True, status='PENDING', sort_key='created_at',
                 sort_dir='asc', **query))
 
+    def still_waiting(self, servers, known):
+        """Return those of some servers that wait in PENDING now.
+
+        :param servers: their IDs
+        :param known: servers as waiting() returns them; Nova is asked for
+            each other server
+        :returns: as for waiting, in the order of the IDs
+        """
+        version = microversions.choose(
+            self.compute, microversions.PENDING, 'pending list')
+        found = {server.id: server for server in known}
+        with microversions.used(self.compute, version):
+            for server_id in servers:
+                if server_id in found:
+                    continue
+                try:
+                    found[server_id] = self.compute.get_server(server_id)
+                except sdk_exceptions.NotFoundException:
+                    # The server was deleted meanwhile.
+                    pass
+        return [found[each] for each in servers
+                if each in found and found[each].status == 'PENDING']
+
     def reason(self, server, **query):
         """Return what Nova says of a server that waits.
 
         :param server: its ID
         :param query: host, limit, marker; limit=0 asks for no hosts
         :returns: the dictionary of GET /servers/{id}/pending, with the hosts
-            of all pages; None where the microversion is not to be had, or the
+            of all pages; None if the cloud lacks the microversion, or the
             server does not wait any more
         :raises: HttpException for any other refusal
         """
@@ -154,7 +181,7 @@ class Client:
         or shared provider may have it.
 
         :param server: its ID
-        :param asked: the amounts that it asks for, by resource class
+        :param asked: the amounts that the server asks for, by resource class
         :param providers: UUIDs of the resource providers of the hosts
         :returns: for each provider a dictionary of the lacking amounts by
             resource class, in units of Placement
@@ -183,30 +210,47 @@ class Client:
                     found[uuid][name] = lack
         return found
 
-    def reaper_all(self, all_projects=False, project_id=None):
-        """Return what nova-reaper says of all that wait, by ID.
+    def reaper_all(self, all_projects=False, project_id=None, most=None,
+                   **query):
+        """Return what nova-reaper says of servers that wait, by ID.
 
+        :param most: how many servers to return at most, None for all
+        :param query: more of GET /v1/pending
+        :returns: a dictionary in the order of the queue
         :raises: ReaperError
         """
-        query = {'limit': _PAGE}
+        query['limit'] = min(most or _PAGE, _PAGE)
         if all_projects and not project_id:
             query['all_projects'] = 'true'
         if project_id:
             query['project_id'] = project_id
         url, found = '/v1/pending', {}
-        while url:
+        while url and (most is None or len(found) < most):
             answer = self._ask(url, query)
             found.update((each['server'], each) for each in answer['pending'])
             url, query = self._next(url, {
                 link['rel']: link['href']
                 for link in answer.get('pending_links', ())}), {}
+        return dict(itertools.islice(found.items(), most))
+
+    def reaper_some(self, servers, **scope):
+        """Return what nova-reaper says of some servers that wait, by ID.
+
+        :param servers: their IDs
+        :param scope: all_projects and project_id, as for reaper_all
+        :raises: ReaperError
+        """
+        found = {}
+        for at in range(0, len(servers), MOST_NAMED):
+            found.update(self.reaper_all(
+                server=servers[at:at + MOST_NAMED], **scope))
         return found
 
     def reaper_one(self, server, dry_run=False):
         """Return the answer of nova-reaper to a question about one server.
 
         :param server: its ID
-        :param dry_run: whether to ask who would be ended for it
+        :param dry_run: whether to ask which servers would be ended for it
         :raises: ReaperError
         """
         return self._ask('/v1/pending/%s' % server,
@@ -248,7 +292,7 @@ class Client:
     def history(self, limit, **query):
         """Return records of the journal of nova-reaper, the newest first.
 
-        :param limit: at most so many
+        :param limit: how many records to return at most
         :param query: of GET /v1/history
         :raises: ReaperError
         """
@@ -274,14 +318,14 @@ class Client:
         return self._ask('/v1/probe', {}, 'POST', asked)['probe']
 
     def pause(self, reason):
-        """Pause nova-reaper; returns how it stands then.
+        """Pause nova-reaper, and return the pause.
 
         :raises: ReaperError
         """
         return self._ask('/v1/pause', {}, 'PUT', {'reason': reason})['pause']
 
     def resume(self):
-        """End a pause of nova-reaper; returns how it stands then.
+        """End a pause of nova-reaper, and return what holds then.
 
         :raises: ReaperError
         """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How a command ends that does not end well."""
+"""Says how a command ends that fails, or whose server waits."""
 
 from osc_lib import exceptions
 
@@ -45,12 +45,12 @@ class ServerWaits(exceptions.CommandError):
 
 
 class EndsOnPending:
-    """A command whose --wait ends when the server waits itself.
+    """A command whose --wait ends when the server waits in PENDING.
 
-    It shows the server all the same, and then says so.
+    The command shows the server all the same, and then says that it waits.
     """
 
-    #: the ServerWaits that ended it, if one did
+    #: the ServerWaits that ended the command, None if there was none
     waits = None
 
     def run(self, parsed_args):

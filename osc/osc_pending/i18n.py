@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Translation of what a user reads."""
+"""Translates what a user reads."""
 
 import oslo_i18n
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Which microversion of the compute API a request is sent with.
+"""Chooses the microversion of the compute API for a request.
 
 The user's choice (--os-compute-api-version, OS_COMPUTE_API_VERSION,
 compute_api_version in clouds.yaml) is the default microversion of the SDK's
-proxy. Where there is none, the highest is taken that the cloud has and the
-plugin knows. Nova tells which number has what.
+proxy. Without a choice, requests take the highest microversion that the cloud
+has and the plugin knows. Nova tells which microversion has which feature.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from osc_lib import exceptions
 
 from osc_pending.i18n import _
 
-#: PENDING is shown, and can be asked for.
+#: Nova shows PENDING, and takes it as a filter.
 PENDING = 'pending'
 #: A server in cell0 can be rebuilt.
 REBUILD = 'rebuild'
@@ -34,7 +34,7 @@ def highest(compute):
     """Return the microversion that requests of the plugin are sent with.
 
     :param compute: the SDK's compute proxy
-    :returns: a tuple of two numbers; it may be too low for any of ours
+    :returns: a tuple of two numbers, which may be too low for any feature
     """
     return given(compute) or max(
         [min(_offered(compute), _SAME_EVERYWHERE), *_numbers(compute).values()]
@@ -42,7 +42,7 @@ def highest(compute):
 
 
 def given(compute):
-    """Return the microversion that the user asks for, None if none is."""
+    """Return the microversion of the user's choice, None without a choice."""
     return _parse(compute.default_microversion)
 
 
@@ -61,7 +61,7 @@ def choose(compute, feature, purpose):
 
     :param compute: the SDK's compute proxy
     :param feature: what the purpose needs, as REBUILD
-    :param purpose: what is said to need it
+    :param purpose: what needs the feature, as an error names it
     :returns: a tuple of two numbers
     :raises: CommandError if the user asks for less, or the cloud has less
     """
@@ -110,10 +110,10 @@ def _offered(compute):
 def _numbers(compute):
     """Return the microversion of each feature that the cloud has.
 
-    Nova says so itself, for the same number means something else in another
-    release. A Nova without nova-pending does not know the request.
+    Nova tells these numbers, because the same number means something else in
+    another release. A Nova without nova-pending does not know the request.
 
-    :raises: HttpException if Nova refuses to say it
+    :raises: HttpException if Nova refuses the request
     """
     if not hasattr(compute, _KEPT):
         found = {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What python-openstackclient asks of a plugin.
+"""Has what python-openstackclient asks of a plugin.
 
 See "Plugins" in the developer documentation of python-openstackclient.
 """
@@ -28,7 +28,7 @@ def build_option_parser(parser):
     """Add the options for all commands.
 
     :param parser: the argparse.ArgumentParser of the client
-    :returns: the same
+    :returns: the same parser
     """
     parser.add_argument(
         '--os-compute-pending-api-version',

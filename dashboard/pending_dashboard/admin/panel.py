@@ -14,7 +14,7 @@ class WaitingServers(horizon.Panel):
                      ('compute', 'os_compute_api:servers:detail')),)
 
     def allowed(self, context):
-        # As the panel of instances does.
+        # The panel of instances checks this, too.
         if (('compute' in settings.SYSTEM_SCOPE_SERVICES) !=
                 bool(context['request'].user.system_scoped)):
             return False

@@ -55,7 +55,7 @@ class IndexView(views.WaitingMixin, tables.MultiTableView):
                 (pending_tables.CHECKS.get(name, name),
                  sentences.translate(problem))
                 for name, problem in reaper.problems]
-        # Without a reaper that acts nobody has counted more than this page.
+        # Without the metrics of nova-reaper only this page is counted.
         context['counted_page'] = not by_reason
         if not by_reason:
             by_reason = collections.Counter(

@@ -11,11 +11,11 @@ import openstack_dashboard.enabled
 import pending_dashboard.enabled
 
 INSTALLED_APPS = list(INSTALLED_APPS)
-# Pop what was made of the settings of Horizon alone.
+# Horizon has made these entries without the panels.
 HORIZON_CONFIG.pop('dashboards', None)
 HORIZON_CONFIG.pop('default_dashboard', None)
 settings.update_dashboards(
     [openstack_dashboard.enabled, pending_dashboard.enabled],
     HORIZON_CONFIG, INSTALLED_APPS)
-# Those of Horizon are there twice now.
+# The applications of Horizon are there twice now.
 INSTALLED_APPS = list(dict.fromkeys(INSTALLED_APPS))

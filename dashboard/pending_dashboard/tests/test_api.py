@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import json
 import re
 from unittest import mock
+from urllib import parse
 
 from keystoneauth1 import exceptions
 from openstack_dashboard.api import _nova
@@ -197,11 +199,34 @@ class APITestCase(helpers.TestCase):
 
     def queue(self, *numbers):
         """Let the reaper have servers in this order."""
+        self.positions = [SERVERS[number] for number in numbers]
         self.reaper = REAPER
-        return self.http.get(REAPER + '/v1/pending', json={'pending': [{
-            'server': SERVERS[number], 'detail': '', 'reason': 'no_room',
+        return self.http.get(REAPER + '/v1/pending', json=self.in_queue)
+
+    def in_queue(self, request, context):
+        """Return what the reaper answers about its queue.
+
+        All servers whose names are asked for are 'web' there.
+        """
+        query = parse.parse_qs(parse.urlsplit(request.url).query)
+        wanted = [{
+            'server': each, 'detail': '', 'reason': 'no_room',
             'position': position}
-            for position, number in enumerate(numbers, 1)]})
+            for position, each in enumerate(self.positions, 1)
+            if each in query.get('server', [each]) and
+            query.get('name', ['web']) == ['web']]
+        if query.get('sort_dir') == ['desc']:
+            wanted.reverse()
+        if 'marker' in query:
+            ids = [entry['server'] for entry in wanted]
+            if query['marker'][0] not in ids:
+                context.status_code = 400
+                return {'error': {'message': 'no such marker'}}
+            del wanted[:ids.index(query['marker'][0]) + 1]
+        limit = int(query.get('limit', ['1000'])[0])
+        links = {'pending_links': [{'rel': 'next', 'href': 'http://other'}]}
+        return {'pending': wanted[:limit]} | (
+            links if len(wanted) > limit else {})
 
     def assert_page(self, numbers, more, *args, **kwargs):
         found, is_more = api.list_servers(self.request, *args, **kwargs)
@@ -212,11 +237,12 @@ class APITestCase(helpers.TestCase):
         asked = self.lists(server(0), server(1), server(2))
         for number in range(3):
             self.explains(number)
-        self.queue(2, 1)
+        queue = self.queue(2, 1)
         # The oldest server is in no queue.
         self.assert_page([2, 1], True, 2)
+        self.assertEqual({'server': list(SERVERS)}, queue.last_request.qs)
         self.assertEqual({
-            'status': ['pending'], 'limit': ['100'],
+            'status': ['pending'], 'limit': ['101'],
             'sort_key': ['created_at'], 'sort_dir': ['asc']},
             asked.last_request.qs)
         self.assert_page([0], False, 2, SERVERS[1])
@@ -225,35 +251,109 @@ class APITestCase(helpers.TestCase):
         # A server that was built meanwhile leads to the first page.
         self.assert_page([2, 1], True, 2, 'gone', backwards=True)
 
-    def test_queue_of_many(self):
-        self.http.get(self.nova + '/servers/detail', json={
-            'servers': [server(0)], 'servers_links': [
-                {'rel': 'next', 'href': 'http://other/servers?marker=x'}]})
-        brief = self.http.get(self.nova + '/servers', json={
-            'servers': [{'id': each, 'name': 'x'} for each in SERVERS[1:]]})
-        self.queue(2, 1, 0)
-        for number, status in ((1, 404), (2, 200)):
-            asked = self.http.get(
-                '%s/servers/%s' % (self.nova, SERVERS[number]),
-                status_code=status, json={'server': server(number)})
-        # One is deleted between two requests.
-        self.assert_page([2], True, 2)
-        self.assertEqual([SERVERS[0]], brief.last_request.qs['marker'])
-        self.assertEqual(1, asked.call_count)
-        self.assert_page([0], False, 2, SERVERS[1])
+    def wait_many(self, number):
+        """Let many servers wait, the newest first in the queue.
 
-    def test_pages_of_the_reaper(self):
-        self.lists(server(0), server(1))
-        first, last = ({'pending': [{
-            'server': SERVERS[number], 'detail': '', 'reason': 'no_room',
-            'position': 2 - number}]} for number in (0, 1))
-        first['pending_links'] = [{
-            'rel': 'next', 'href': 'http://other/v1/pending?marker=first'}]
+        :returns: their IDs by their age, what asks the reaper for its queue,
+            and what asks Nova for lists of servers and for servers
+        """
+        ids = [SERVERS[0][:-5] + '%05d' % each for each in range(number)]
+        shown = {each: server(0, id=each) for each in ids}
+
+        def show_list(request, context):
+            limit = int(request.qs.get('limit', ['1000'])[0])
+            return {'servers': [shown[each] for each in ids[:limit]]}
+
+        def show(request, context):
+            found = shown.get(request.path.rpartition('/')[2])
+            context.status_code = 200 if found else 404
+            return {'server': found}
+
+        lists = self.http.get(re.compile(
+            '^%s/servers(/detail)?[?]' % re.escape(self.nova)),
+            json=show_list)
+        shows = self.http.get(re.compile(
+            '^%s/servers/[^/?]+$' % re.escape(self.nova)), json=show)
+        asked = self.queue()
+        self.positions = ids[::-1]
+        self.shown = shown
+        return ids, asked, lists, shows
+
+    def assert_page_of_many(self, wanted, more, *args, **kwargs):
+        found, is_more = api.list_servers(self.request, *args, **kwargs)
+        self.assertEqual((wanted, more),
+                         ([each.id for each in found], is_more))
+        self.assertTrue(all(each.position for each in found))
+
+    def test_cost_of_a_page_of_many(self):
+        ids, asked, lists, shows = self.wait_many(10000)
+        self.assert_page_of_many(ids[:-21:-1], True, 20, all_projects=True)
+        self.assertEqual(
+            (1, 1, 20),
+            (asked.call_count, lists.call_count, shows.call_count))
+        self.assertEqual(
+            {'state': ['pending'], 'limit': ['20'], 'all_projects': ['true']},
+            asked.last_request.qs)
+        self.assertEqual(['101'], lists.last_request.qs['limit'])
+        bytes_of_page = len(json.dumps(self.in_queue(
+            asked.last_request, mock.Mock())))
+        bytes_of_queue = len(json.dumps([{
+            'server': each, 'detail': '', 'reason': 'no_room',
+            'position': 10000} for each in ids]))
+        self.assertLess(bytes_of_page, bytes_of_queue / 400)
+
+    def test_pages_of_many(self):
+        ids, asked, _lists, shows = self.wait_many(150)
+        head = ids[::-1]
+        self.assert_page_of_many(head[:60], True, 60)
+        self.assert_page_of_many(head[60:120], True, 60, head[59])
+        shows.reset()
+        # Nova has told of the oldest servers in its list.
+        self.assert_page_of_many(head[120:], False, 60, head[119])
+        self.assertEqual(0, shows.call_count)
+        self.assert_page_of_many(
+            head[60:120], True, 60, head[120], backwards=True)
+        self.assert_page_of_many(
+            head[:60], False, 60, head[60], backwards=True)
+        # A server that was built meanwhile leads to the first page.
+        with self.assertLogs(api.LOG, 'WARNING'):
+            self.assert_page_of_many(
+                head[:60], True, 60, 'gone', backwards=True)
+        self.assertNotIn('marker', asked.last_request.qs)
+        self.assert_page_of_many(head[:60], True, 60, name='web')
+        self.assertEqual(['web'], asked.last_request.qs['name'])
+
+    def test_many_of_which_some_were_built(self):
+        ids, _asked, _lists, _shows = self.wait_many(150)
+        head = ids[::-1]
+        del self.shown[head[1]]
+        self.shown[head[2]]['status'] = 'BUILD'
+        self.assert_page_of_many([head[0], head[3]], True, 4)
+
+    def test_many_of_which_the_reaper_knows_none(self):
+        self.versions('2.106')
+        ids, _asked, lists, _shows = self.wait_many(150)
+        self.positions = []
+        found, more = api.list_servers(self.request, 20)
+        self.assertEqual((ids[:20], True), ([each.id for each in found], more))
+        self.assertEqual(['21'], lists.last_request.qs['limit'])
+
+    def test_queue_of_a_reaper_that_knows_no_ids(self):
+        asked = self.lists(server(0), server(1))
         self.queue()
-        asked = self.http.get(REAPER + '/v1/pending', [
-            {'json': first}, {'json': last}])
-        self.assert_page([1, 0], False, 2)
-        self.assertEqual(['first'], asked.last_request.qs['marker'])
+        for number in range(2):
+            self.explains(number)
+        self.http.get(REAPER + '/v1/pending', status_code=400, json={
+            'error': {'message': 'There is no query key "server" here.'}})
+        with self.assertLogs(api.LOG, 'WARNING'):
+            self.assert_page([0], True, 1)
+        self.assertEqual(['2'], asked.last_request.qs['limit'])
+
+    def test_nobody_waits(self):
+        self.lists()
+        asked = self.queue(0)
+        self.assert_page([], False, 20)
+        self.assertEqual(0, asked.call_count)
 
     def test_filter(self):
         asked = self.lists()

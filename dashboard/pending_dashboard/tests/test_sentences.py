@@ -29,8 +29,9 @@ _SOURCES = {
         'RULES', 'Server', '_ask', '_asked', '_boolean', '_limit', '_list',
         '_object', '_pause', '_project', '_query', '_reason', '_show', '_time',
         '_word', 'application', 'history_query', 'list_rules'},
+    _REAPER + 'report/probe.py': {'_run'},
     'nova/compute/pending_reason.py': {
-        'InstanceNotPending', 'ServersNotOnHost'},
+        'InstanceNotPending', 'RequestNotJudged', 'ServersNotOnHost', 'judge'},
 }
 # Modules of which these functions alone make sentences for the panels.
 _PARTS = {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the tests share."""
+"""The class that the tests share."""
 
 import json
 from unittest import mock

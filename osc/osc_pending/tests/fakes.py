@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""A cloud of which the client sees no more than what it answers."""
+"""A cloud that answers the requests of the client."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ _NOVA = 'http://nova/v2.1'
 _GLANCE = 'http://glance'
 _PLACEMENT = 'http://placement'
 REAPER = 'http://reaper:8782'
-# What 8.0 says of every microversion.
+# The client 8.0 writes this line for every microversion.
 _WARNING = re.compile(
     r'compute API version \S+ is not in supported versions: 2, 2\.1\n')
 _SINCE = '2026-11-22T11:30:00Z'
@@ -37,7 +37,7 @@ class Cloud(fixtures.Fixture):
     :param numbers: the microversion of each feature, as Nova tells them; by
         default those of Nova 34 that it has
     :param reaper: whether the catalog has nova-reaper
-    :param disabled: whether its endpoint is disabled there
+    :param disabled: whether the endpoint of nova-reaper is disabled there
     :param admin: whether the user may see servers of all projects
     """
 
@@ -64,6 +64,11 @@ class Cloud(fixtures.Fixture):
         #: what the reaper answers, by path: a status and a dictionary; None
         #: if it cannot be reached
         self.reaper = {}
+        #: what the reaper says of each server that waits, in the order of its
+        #: queue; None if self.reaper has the answer about its queue
+        self.queue = None
+        #: the query of each request for the queue, and the bytes of the answer
+        self.asked = []
         #: of each request to Nova the method, the path, the microversion and
         #: the body
         self.requests = []
@@ -115,8 +120,8 @@ class Cloud(fixtures.Fixture):
 
         :returns: its exit code, and what it wrote to both streams
         """
-        # The client keeps these for the life of the process, and that of
-        # volumes cannot be made twice in 8.0.
+        # The process keeps these clients. In 8.0 it cannot make the client of
+        # volumes twice.
         for name, each in vars(clientmanager.ClientManager).items():
             if isinstance(each, clientmanager.ClientCache):
                 each._handle = object() if name == 'volume' else None
@@ -202,7 +207,7 @@ class Cloud(fixtures.Fixture):
         return {'server': self._seen(self.servers[server_id], version)}
 
     def _say_numbers(self, request, context):
-        # Whatever the numbers are, this is asked at the newest.
+        # The plugin asks at the newest microversion, whatever the numbers are.
         if request.headers['OpenStack-API-Version'] != 'compute latest':
             return self._refuse(context, 404, 'Not found')
         if self.refusal:
@@ -227,7 +232,7 @@ class Cloud(fixtures.Fixture):
                     if each['status'] == query['status'][0]]
         if 'name' in query:
             seen = [each for each in seen if each['name'] == query['name'][0]]
-        # As Nova does, the newest first by default.
+        # Nova lists the newest server first by default.
         seen.sort(key=lambda each: each['created'],
                   reverse=query.get('sort_dir') != ['asc'])
         if 'marker' in query:
@@ -274,6 +279,11 @@ class Cloud(fixtures.Fixture):
             raise requests.exceptions.ConnectionError('HTTPConnectionPool')
         parts = urllib.parse.urlsplit(request.url)
         path = parts.path + ('?' + parts.query if parts.query else '')
+        if parts.path == '/v1/pending' and self.queue is not None:
+            query = urllib.parse.parse_qs(parts.query)
+            context.status_code, answer = self._list_queue(query)
+            self.asked.append((query, len(json.dumps(answer))))
+            return answer
         if request.method != 'GET':
             path = '%s %s' % (request.method, path)
             self.requests.append((request.method, parts.path, None,
@@ -281,6 +291,24 @@ class Cloud(fixtures.Fixture):
         context.status_code, answer = self.reaper.get(
             path, (404, {'error': {'message': 'does not wait'}}))
         return answer
+
+    def _list_queue(self, query):
+        wanted = [each for each in self.queue
+                  if each['server'] in query.get('server', [each['server']])]
+        if 'marker' in query:
+            ids = [each['server'] for each in wanted]
+            if query['marker'][0] not in ids:
+                return 400, {'error': {'message': 'no such marker'}}
+            wanted = wanted[ids.index(query['marker'][0]) + 1:]
+        limit = int(query.get('limit', ['1000'])[0])
+        answer = {'pending': wanted[:limit]}
+        if len(wanted) > limit:
+            following = urllib.parse.urlencode(
+                query | {'marker': wanted[limit - 1]['server']}, doseq=True)
+            answer['pending_links'] = [{
+                'rel': 'next',
+                'href': 'http://another.name/v1/pending?' + following}]
+        return 200, answer
 
     def _seen(self, server, version):
         server = dict(server)
@@ -303,7 +331,7 @@ def _version(text):
 
 
 class _Http(fixtures.Fixture):
-    """requests-mock's Mocker, until the end of the test."""
+    """Uses requests-mock's Mocker until the end of the test."""
 
     def _setUp(self):
         self.http = requests_mock.Mocker()

@@ -74,13 +74,7 @@ class ListTestCase(base.TestCase):
     def test_from_the_reaper(self):
         cloud = self.use_cloud(reaper=True)
         web, db = cloud.add('web'), cloud.add('db')
-        page = '/v1/pending?limit=1000'
-        cloud.reaper[page] = (200, {
-            'pending': [_answer(db, position=13)],
-            'pending_links': [{'rel': 'next', 'href': (
-                'http://another.name/v1/pending?marker=%s' % db['id'])}]})
-        cloud.reaper['/v1/pending?marker=' + db['id']] = (200, {
-            'pending': [_answer(web)]})
+        cloud.queue = [_answer(web), _answer(db, position=13)]
         rows, _err = self.read('pending', 'list')
         self.assertEqual(
             [('web', 'back_off', 12, '2026-11-22T11:54:00Z'),
@@ -90,14 +84,15 @@ class ListTestCase(base.TestCase):
         # One request tells the reaper's part, one Nova's.
         self.assertEqual(['/servers/detail'],
                          [path for _m, path, _v, _b in cloud.requests])
+        [(query, _bytes)] = cloud.asked
+        self.assertEqual({web['id'], db['id']}, set(query['server']))
 
     def test_some_unknown_to_the_reaper(self):
         cloud = self.use_cloud(reaper=True)
         web, db, new = map(cloud.add, ('web', 'db', 'new'))
         for server in (db, new):
             cloud.reasons[server['id']] = _reason()
-        cloud.reaper['/v1/pending?limit=1000'] = (200, {'pending': [
-            _answer(web), _answer(db, reason=None, position=13)]})
+        cloud.queue = [_answer(web), _answer(db, reason=None, position=13)]
         rows, err = self.read('pending', 'list', '--sort-column', 'Name')
         self.assertEqual(
             [('db', 'no_room', 13), ('new', 'no_room', None),
@@ -129,8 +124,7 @@ class ListTestCase(base.TestCase):
         cloud = self.use_cloud(reaper=True)
         old, mid, new = self._add_three(cloud)
         cloud.reasons[old['id']] = _reason()
-        cloud.reaper['/v1/pending?limit=1000'] = (200, {'pending': [
-            _answer(new, position=1), _answer(mid, position=2)]})
+        cloud.queue = [_answer(new, position=1), _answer(mid, position=2)]
         self.assertEqual(['new', 'mid', 'old'], self._names())
         self.assertEqual(['new', 'mid'], self._names('--limit', 2))
         cloud.requests.clear()
@@ -143,19 +137,111 @@ class ListTestCase(base.TestCase):
             'pending', 'list', '--marker', 'gone', code=1)
         self.assertIn('Server gone is not in the list.', err)
 
+    @staticmethod
+    def _refuse(cloud, code, message):
+        """Have the reaper refuse all questions about its queue."""
+        cloud.queue = []
+        cloud._list_queue = lambda query: (
+            code, {'error': {'message': message}})
+
+    def _add_many(self, cloud, number):
+        """Add servers, the newest first in the queue; return the queue."""
+        cloud.queue = [
+            _answer(cloud.add('web-%d' % each, created=(
+                '2026-11-22T%02d:%02d:%02dZ' % (
+                    each // 3600, each // 60 % 60, each % 60))))
+            for each in range(number)][::-1]
+        return cloud.queue
+
+    def test_a_few_of_many(self):
+        cloud = self.use_cloud(reaper=True)
+        queue = self._add_many(cloud, 10000)
+        whole = len(json.dumps(queue))
+        head = self._names('--all-projects', '--limit', 20)
+        self.assertEqual([each['name'] for each in queue[:20]], head)
+        [(query, size)] = cloud.asked
+        self.assertEqual({'limit': ['20'], 'state': ['pending'],
+                          'all_projects': ['true']}, query)
+        self.assertLess(size, whole / 400)
+        # Nova's list, and a request for each server of the part.
+        self.assertEqual(21, len(cloud.requests))
+        self.assertEqual(
+            [each['name'] for each in queue[20:22]],
+            self._names('--limit', 2, '--marker', queue[19]['server']))
+
+    def test_a_few_of_many_of_which_some_are_gone(self):
+        cloud = self.use_cloud(reaper=True)
+        queue = self._add_many(cloud, 150)
+        del cloud.servers[queue[1]['server']]
+        cloud.servers[queue[2]['server']]['status'] = 'BUILD'
+        self.assertEqual(['web-149', 'web-146'], self._names('--limit', 4))
+
+    def test_many_of_which_the_reaper_knows_none(self):
+        cloud = self.use_cloud(reaper=True)
+        self._add_many(cloud, 150)
+        cloud.queue = []
+        self.assertEqual(['web-0', 'web-1'], self._names('--limit', 2))
+
+    def test_more_than_an_answer_has(self):
+        cloud = self.use_cloud(reaper=True)
+        queue = self._add_many(cloud, 1200)
+        self.assertEqual([each['name'] for each in queue[:1100]],
+                         self._names('--limit', 1100))
+        self.assertEqual(2, len(cloud.asked))
+
+    def test_all_of_many(self):
+        cloud = self.use_cloud(reaper=True)
+        queue = self._add_many(cloud, 150)
+        for position, each in enumerate(queue, 1):
+            each['position'] = position
+        names = [each['name'] for each in queue]
+        self.assertEqual(names, self._names())
+        self.assertEqual(names[100:], self._names(
+            '--marker', queue[99]['server']))
+        self.assertEqual(['limit', 'limit'],
+                         [key for query, _size in cloud.asked
+                          for key in query])
+
+    def test_by_name_of_many(self):
+        cloud = self.use_cloud(reaper=True)
+        queue = self._add_many(cloud, 250)
+        for each in queue[:150]:
+            cloud.servers[each['server']]['name'] = 'db'
+        self._names('--name', 'db', '--limit', 10)
+        self.assertEqual([100, 50], [len(query['server'])
+                                     for query, _size in cloud.asked])
+
+    def test_marker_that_waits_no_more(self):
+        cloud = self.use_cloud(reaper=True)
+        self._add_many(cloud, 150)
+        _out, err = self.run_client(
+            'pending', 'list', '--limit', 2, '--marker', 'gone', code=1)
+        self.assertEqual('nova-reaper answers 400: no such marker\n', err)
+
+    def test_a_reaper_that_knows_no_ids(self):
+        cloud = self.use_cloud(reaper=True)
+        self._refuse(cloud, 400, 'There is no query key "server" here.')
+        for number, words in ((3, ()), (150, ('--limit', 2))):
+            self._add_many(cloud, number)
+            cloud.servers = dict(list(cloud.servers.items())[-number:])
+            for server in cloud.servers:
+                cloud.reasons[server] = _reason()
+            rows, err = self.read('pending', 'list', *words)
+            self.assertEqual(['web-0', 'web-1'],
+                             [row['Name'] for row in rows[:2]])
+            self.assertIn('There is no query key', err)
+
     def test_oldest_first_if_the_reaper_fails(self):
         cloud = self.use_cloud(reaper=True)
         self._add_three(cloud)
-        cloud.reaper['/v1/pending?limit=1000'] = (503, {
-            'error': {'message': 'not yet'}})
+        self._refuse(cloud, 503, 'not yet')
         rows, _err = self.read('pending', 'list', '--limit', 2)
         self.assertEqual(['old', 'mid'], [row['Name'] for row in rows])
 
     def test_reaper_fails(self):
         cloud = self.use_cloud(reaper=True)
         cloud.reasons[cloud.add('web')['id']] = _reason()
-        cloud.reaper['/v1/pending?limit=1000'] = (503, {
-            'error': {'message': 'not yet'}})
+        self._refuse(cloud, 503, 'not yet')
         [row], err = self.read('pending', 'list')
         self.assertEqual('no_room', row['Reason'])
         self.assertIn('nova-reaper answers 503: not yet', err)
@@ -170,21 +256,21 @@ class ListTestCase(base.TestCase):
     def test_all_projects(self):
         cloud = self.use_cloud(reaper=True)
         web = cloud.add('web')
-        cloud.reaper['/v1/pending?limit=1000&all_projects=true'] = (
-            200, {'pending': [_answer(web)]})
+        cloud.queue = [_answer(web)]
         [row], err = self.read('pending', 'list', '--all-projects')
         self.assertEqual((fakes.PROJECT, 12),
                          (row['Project ID'], row['Position']))
+        self.assertEqual(['true'], cloud.asked[0][0]['all_projects'])
         self.assertEqual('', err)
 
     def test_project(self):
         cloud = self.use_cloud(reaper=True)
         web = cloud.add('web')
-        cloud.reaper['/v1/pending?limit=1000&project_id=' + fakes.PROJECT] = (
-            200, {'pending': [_answer(web)]})
+        cloud.queue = [_answer(web)]
         [row], err = self.read('pending', 'list', '--project', 'demo')
         self.assertEqual((fakes.PROJECT, 12),
                          (row['Project ID'], row['Position']))
+        self.assertEqual([fakes.PROJECT], cloud.asked[0][0]['project_id'])
         self.assertEqual('', err)
 
     def test_none(self):

@@ -16,10 +16,10 @@ from osc_pending import client as pending_client
 from osc_pending.i18n import _
 from osc_pending import microversions
 
-# Nova is asked for the reason of each server by itself.
+# The plugin sends Nova a request for the reason of each server.
 _MOST_REASONS = 50
 
-# Placement is asked for the room of each host by itself.
+# The plugin sends Placement requests for the room of each host.
 _MOST_HOSTS = 20
 
 _REASONS = _(
@@ -34,7 +34,7 @@ _REASONS = _(
 
 
 class HostsColumn(columns.FormattableColumn):
-    """Hosts, and what refuses or lacks each."""
+    """Hosts, each with what refuses it or what it lacks."""
 
     def human_readable(self):
         return '\n'.join(
@@ -54,7 +54,7 @@ class HostsColumn(columns.FormattableColumn):
 
 
 class LinesColumn(columns.FormattableColumn):
-    """A list, one entry in each line."""
+    """A list that has a line for each entry."""
 
     def human_readable(self):
         return '\n'.join(str(entry) for entry in self._value)
@@ -66,7 +66,7 @@ def project_id(manager, project_name):
         return manager.sdk_connection.identity.find_project(
             project_name, ignore_missing=False).id
     except sdk_exceptions.ForbiddenException:
-        # Who may not look projects up can still name their ID.
+        # A user who may not look a project up can still name its ID.
         return project_name
 
 
@@ -105,18 +105,14 @@ class ListPending(command.Lister):
             query['project_id'] = project
         if parsed_args.all_projects or project:
             query['all_projects'] = True
-        if not client.has_reaper:
-            query['marker'] = parsed_args.marker
-            if parsed_args.limit:
-                query.update(limit=parsed_args.limit, paginated=False)
-        servers = client.waiting('pending list', **{
-            key: value for key, value in query.items() if value is not None})
-        found = self._ask_reaper(client, servers, parsed_args, project)
-        if client.has_reaper:
-            servers = self._part(servers, found, parsed_args)
+        query = {key: value for key, value in query.items()
+                 if value is not None}
+        servers, found = self._by_position(
+            client, parsed_args, query, project) or (
+                self._by_age(client, parsed_args, query), {})
         known = self._known(client, servers, found)
-        # Attempts are not here: Nova counts those of everybody, in an answer
-        # for each server. The count of nova-reaper has only its own.
+        # The list has no attempts: Nova tells all attempts of a server in an
+        # answer of its own, and nova-reaper counts only its own attempts.
         names = ['id', 'name', 'reason', 'hindrance', 'since', 'position',
                  'next_attempt']
         headers = ['ID', 'Name', 'Reason', 'Hindrance', 'Since', 'Position',
@@ -130,22 +126,72 @@ class ListPending(command.Lister):
         rows = [_describe(server, *known[server.id]) for server in servers]
         return headers, [tuple(row[name] for name in names) for row in rows]
 
-    def _ask_reaper(self, client, servers, parsed_args, project):
-        """Return what nova-reaper says of all that wait, by their IDs."""
-        if not client.has_reaper or not servers:
-            return {}
+    @staticmethod
+    def _by_age(client, parsed_args, query):
+        """Return the servers that are asked for, the oldest first."""
+        if parsed_args.marker:
+            query['marker'] = parsed_args.marker
+        if parsed_args.limit:
+            query.update(limit=parsed_args.limit, paginated=False)
+        return client.waiting('pending list', **query)
+
+    def _by_position(self, client, parsed_args, query, project):
+        """Return the servers that are asked for, in the order of the queue.
+
+        Nova knows no positions. For a few of many servers nova-reaper gives
+        this part of its queue, so that neither list is read as a whole.
+
+        :param query: of Nova's list
+        :param project: the ID of the project that is asked for, if any
+        :returns: the servers, and what nova-reaper says of servers by ID;
+            None if nova-reaper does not tell positions
+        """
+        if not client.has_reaper:
+            return None
+        most = pending_client.MOST_NAMED
+        brief = parsed_args.limit and not parsed_args.name
+        servers = client.waiting('pending list', **query, **(
+            {'limit': most + 1, 'paginated': False} if brief else {}))
+        scope = {'all_projects': parsed_args.all_projects,
+                 'project_id': project}
         try:
-            return client.reaper_all(parsed_args.all_projects, project)
+            if len(servers) <= most or parsed_args.name:
+                found = client.reaper_some(
+                    [server.id for server in servers], **scope)
+            elif brief:
+                return self._page(client, servers, parsed_args, scope)
+            else:
+                found = client.reaper_all(**scope)
         except pending_client.ReaperError as error:
             self.log.warning(str(error))
-            return {}
+            return None
+        return self._part(servers, found, parsed_args), found
+
+    @staticmethod
+    def _page(client, servers, parsed_args, scope):
+        """Return what _by_position does, for a part of a long queue.
+
+        :param servers: some of the servers that wait
+        """
+        query = {'marker': parsed_args.marker} if parsed_args.marker else {}
+        try:
+            found = client.reaper_all(
+                most=parsed_args.limit, state='pending', **scope, **query)
+        except pending_client.ReaperError as error:
+            if query and error.code == 400:
+                # In the order of their age other servers follow the marker.
+                raise exceptions.CommandError(str(error)) from error
+            raise
+        if not found and not query:
+            # nova-reaper has only begun to read its queue.
+            return None
+        return client.still_waiting(list(found), servers), found
 
     @staticmethod
     def _part(servers, found, parsed_args):
         """Return the servers that are asked for, in the order of the queue.
 
-        Servers without a position come last, the oldest first. Nova knows no
-        positions, so that --marker and --limit are no matter of its list.
+        Servers without a position come last, the oldest first.
         """
         servers = sorted(servers, key=lambda server: found.get(
             server.id, {}).get('position') or float('inf'))
@@ -160,8 +206,8 @@ class ListPending(command.Lister):
     def _known(self, client, servers, found):
         """Return what Nova and nova-reaper say, by the servers' IDs.
 
-        Nova is asked for the reason of each server of which nova-reaper does
-        not tell it.
+        Nova is asked for the reason of each server whose reason nova-reaper
+        does not tell.
         """
         others = [server for server in servers
                   if not found.get(server.id, {}).get('reason')]
@@ -207,11 +253,11 @@ class ShowPending(command.ShowOne):
                         notice for notice in client.notices(all_projects=True)
                         if notice.get('for') == server.id]
             except pending_client.ReaperError as error:
-                # It has not heard of the server yet.
+                # With 404 nova-reaper has not heard of the server yet.
                 if error.code != 404:
                     self.log.warning(str(error))
         if answer is None:
-            # What the reaper brings back, or builds again, waits as well.
+            # A server that nova-reaper brings back or builds again waits, too.
             _check_waits(server)
         row = _describe(server, reason, answer)
         if notices is not None:
@@ -291,7 +337,7 @@ class ExplainPending(command.ShowOne):
         return zip(*row.items())
 
     def _ask_reaper(self, client, server, dry_run):
-        """Return the answer of nova-reaper, {} if it may fail and does."""
+        """Return the answer of nova-reaper, {} if a failure is no error."""
         if not client.has_reaper:
             return {}
         try:
@@ -299,7 +345,7 @@ class ExplainPending(command.ShowOne):
         except pending_client.ReaperError as error:
             if dry_run:
                 raise
-            # nova-reaper has not heard of the server yet.
+            # With 404 nova-reaper has not heard of the server yet.
             if error.code != 404:
                 self.log.warning(str(error))
             return {}
@@ -308,8 +354,9 @@ class ExplainPending(command.ShowOne):
         """Add to hosts what each lacks, and put the nearest first, in place.
 
         The nearest host lacks the smallest part of what the server asks for.
-        What a host lacks is None if Placement was not asked about the host;
-        these hosts come last, and those that a filter refuses after them.
+        What a host lacks is None if Placement was not asked about the host.
+        These hosts stand after the others, and the hosts that a filter refuses
+        stand last.
         """
         asked = dict(
             entry.split(':') for request in requests[:1]
@@ -382,7 +429,7 @@ class _ListOfReaper(command.Lister):
     """Lists servers that nova-reaper ends.
 
     :cvar columns: the headers, by the keys of the answer
-    :cvar admin_columns: those of --all-projects as well
+    :cvar admin_columns: the headers that --all-projects adds
     """
 
     columns: dict[str, str]
@@ -450,7 +497,7 @@ class RehearseServer(command.Command):
 def client_of_reaper(command, what):
     """Return the client where there is a reaper.
 
-    :param what: what is so without one
+    :param what: what holds without a reaper, as an error says it
     """
     client = command.app.client_manager.compute_pending
     if not client.has_reaper:
@@ -485,7 +532,7 @@ def _reason(client, server):
     try:
         return client.reason(server.id, limit=0)
     except sdk_exceptions.HttpException:
-        # A rebuild has begun, say: the others are to be listed all the same.
+        # The server may be under rebuild. The list still has the others.
         return None
 
 

@@ -13,7 +13,7 @@ from osc_pending import errors
 from osc_pending.i18n import _
 from osc_pending import microversions
 
-# The client's own commands wait for so many seconds, too.
+# The client's own commands also wait for so many seconds between requests.
 _INTERVAL = 5
 
 # The rebuild has no result yet in these states: a server is in UNKNOWN (2.69)
@@ -133,7 +133,7 @@ def _seconds(text):
 
 
 def _wait(client, server_id, version, deadline=None):
-    """Wait until a server is neither built nor waits.
+    """Wait until nobody builds a server and the server does not wait.
 
     :param client: the client.Client
     :param server_id: its ID
@@ -141,8 +141,8 @@ def _wait(client, server_id, version, deadline=None):
     :param deadline: the time until which a server in PENDING is waited for
         (time.monotonic()); None if PENDING is an end
     :returns: the openstack.compute.v2.server.Server
-    :raises: ServerWaits, CommandError if it is in ERROR or deleted,
-        NotFoundException if nothing of it is left
+    :raises: ServerWaits, CommandError if the server is in ERROR or deleted,
+        NotFoundException if Nova does not know the server any more
     """
     while True:
         with microversions.used(client.compute, version):

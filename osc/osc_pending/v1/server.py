@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Stock commands of servers, with what they lack for PENDING.
+"""Gives stock commands of servers what they lack for PENDING.
 
-Each is the stock class with all its options. A request that has nothing to do
-with a server that waits is the stock request, at the stock microversion.
+Each command is the stock class with all its options. A request that concerns
+no waiting server is the stock request, at the stock microversion.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ class ListServer(stock.ListServer):
 def _shows_pending(compute):
     """Whether requests can be sent at a microversion that shows PENDING.
 
-    It is False where Nova cannot say so: the stock command does without.
+    The answer is False if Nova does not tell: the stock command needs none.
     """
     try:
         return microversions.knows(compute, microversions.PENDING)
@@ -77,7 +77,7 @@ def _count_waiting(compute, all_projects, in_error):
 
     :param compute: the SDK's compute proxy
     :param all_projects: whether the servers are those of all projects
-    :param in_error: their IDs
+    :param in_error: the IDs of the servers
     """
     if not in_error or not _shows_pending(compute):
         return 0
@@ -87,12 +87,12 @@ def _count_waiting(compute, all_projects, in_error):
                 details=False, status='PENDING', all_projects=all_projects)
             }.intersection(in_error))
     except sdk_exceptions.HttpException:
-        # The stock list is shown without this.
+        # The client shows the stock list without this number.
         return 0
 
 
 class _EndsOnPending(errors.EndsOnPending):
-    """Lets the stock command wait, and ends that when the server waits."""
+    """Lets the stock command wait, and ends the wait at PENDING."""
 
     def get_parser(self, prog_name):
         parser = super().get_parser(prog_name)
@@ -175,8 +175,8 @@ def _never_built(server):
 def _raise_if_pending(compute, get_server, server):
     """Return a server, or raise ServerWaits if it is in PENDING.
 
-    At a microversion that does not show PENDING it is in ERROR. Who did not
-    ask for such a microversion is told what is behind that.
+    A microversion that does not show PENDING shows the server in ERROR. A user
+    who did not ask for such a microversion learns that the server waits.
     """
     if (server.status == 'ERROR' and not microversions.given(compute) and
             microversions.knows(compute, microversions.PENDING)):
@@ -193,7 +193,7 @@ def _as_failed(manager, server, keep_image):
 
     The stock command refuses a server that is not in ACTIVE, SHUTOFF or ERROR,
     and asks for the image of a server that boots from a volume. Nova knows
-    that image by itself.
+    this image.
 
     :param manager: the ClientManager
     :param server: the server as the microversion of the rebuild shows it
