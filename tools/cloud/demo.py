@@ -106,7 +106,7 @@ class Demo:
         self._fill()
         self._client.run(
             '%s server create --image cirros --flavor whole-host --network '
-            'net web -c name -c status' % PENDING)
+            'net web -c name -c status' % AT_PENDING)
         self._wait_for(self._find()['web']['id'], 'PENDING')
 
     def _run_steps(self):
