@@ -30,6 +30,7 @@ EXIT_INACTIVE = 3
 VERBS = ('extends', 'replaces', 'changes', 'adds')
 
 
+@functools.cache
 def digest(function):
     """Return the first 16 hex digits of the SHA-256 of a function's source.
 
