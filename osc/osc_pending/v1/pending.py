@@ -392,8 +392,9 @@ class ProbePending(command.ShowOne):
     _epilog = _(
         'Verdicts: now (there is room), after_ends (nova-reaper would end '
         'preemptible servers once your server waits), later (your server '
-        'would wait), never (no host could take your server). Quota and '
-        'filters of the scheduler are not looked at, and no room is kept.')
+        'would wait), never (no host could take your server). Quota, '
+        'scheduler hints, ports and server groups are not looked at, and no '
+        'room is kept.')
 
     def get_parser(self, prog_name):
         parser = super().get_parser(prog_name)
