@@ -5,7 +5,7 @@
 import time
 
 from nova.tests.functional import integrated_helpers
-from nova.tests.functional import quick_databases
+from nova.tests.functional import shared_work
 
 
 class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
@@ -27,7 +27,7 @@ class FullCloudTestCase(integrated_helpers._IntegratedTestBase):
     use_pending_state = True
 
     def setUp(self):
-        self.useFixture(quick_databases.QuickDatabases())
+        self.useFixture(shared_work.SharedWork())
         self.flags(compute_driver=self.compute_driver)
         if self.use_pending_state is not None:
             self.flags(use_pending_state=self.use_pending_state)

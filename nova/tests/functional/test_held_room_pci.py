@@ -7,6 +7,7 @@ from unittest import mock
 from nova.scheduler import held_room
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.libvirt import test_pci_in_placement
+from nova.tests.functional import shared_work
 
 
 class _PciBase(test_pci_in_placement.PlacementPCIReportingTests):
@@ -17,6 +18,7 @@ class _PciBase(test_pci_in_placement.PlacementPCIReportingTests):
     in_placement = True
 
     def setUp(self):
+        self.useFixture(shared_work.SharedWork())
         super().setUp()
         self.flags(use_pending_state=True)
         self.flags(group='filter_scheduler',

@@ -28,6 +28,7 @@ from nova.tests.functional.libvirt import base
 from nova.tests.functional.libvirt import test_pci_in_placement
 from nova.tests.functional.libvirt import test_pci_sriov_servers
 from nova.tests.functional.libvirt import test_vgpu
+from nova.tests.functional import shared_work
 from nova.tests.functional import test_pending_reason
 
 CONF = nova.conf.CONF
@@ -59,6 +60,7 @@ class JudgedMixin:
     microversion = 'latest'
 
     def setUp(self):
+        self.useFixture(shared_work.SharedWork())
         super().setUp()
         self.flags(use_pending_state=True)
 

@@ -22,7 +22,7 @@ from nova import objects
 from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import cinder_with_states
 from nova.tests.functional import integrated_helpers
-from nova.tests.functional import quick_databases
+from nova.tests.functional import shared_work
 
 IMAGE = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 OTHER_IMAGE = 'a2459075-d96c-40d5-893e-577ff92e721c'
@@ -64,7 +64,7 @@ class VolumeReimageBase(integrated_helpers._IntegratedTestBase):
     host = 'compute'
 
     def setUp(self):
-        self.useFixture(quick_databases.QuickDatabases())
+        self.useFixture(shared_work.SharedWork())
         # Both as in full_cloud: no service reports in the database that
         # another thread has targeted, and no thread waits longer for a service
         # that has ended.
