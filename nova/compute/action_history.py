@@ -100,6 +100,17 @@ def unpack(
             for event in reversed(its_events)])
 
 
+def delete_create(
+    context: nova_context.RequestContext, instance_uuid: str,
+) -> None:
+    """Delete the create that this request has recorded of a server."""
+    with main_db_api.get_context_manager(context).writer.using(
+            context) as session:
+        session.query(models.InstanceAction).filter_by(
+            instance_uuid=instance_uuid, request_id=context.request_id,
+            action=instance_actions.CREATE).delete()
+
+
 def _ids_of(session, instance_uuid: str) -> dict[tuple, int]:
     """Return the row IDs of the actions of a server, by _key()."""
     model = models.InstanceAction

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import copy
 import functools
 
 from oslo_log import log as logging
@@ -204,18 +205,34 @@ class ComputeTaskManager:
             return True
         return False
 
-    def _recheck_quota(self, context, *args, **kwargs):
-        try:
-            released.ComputeTaskManager._recheck_quota(
-                self, context, *args, **kwargs)
-        finally:
-            # All later writes go by the UUID of the server. The record can be
-            # that of another build by now.
-            for build_request in context.builds:
-                if build_request.lease is None and self._is_lost(
-                        context, build_request.instance_uuid):
-                    raise objects.build_request.LeaseLost(
-                        instance_uuid=build_request.instance_uuid)
+    def _create_block_device_mapping(self, cell, flavor, instance_uuid,
+                                     block_device_mapping):
+        if cell is None or not block_device_mapping:
+            return released.ComputeTaskManager._create_block_device_mapping(
+                self, cell, flavor, instance_uuid, block_device_mapping)
+        bdms = copy.deepcopy(block_device_mapping)
+        context = bdms[0]._context
+        with nova_context.target_cell(context, cell) as cctxt:
+            try:
+                # Whoever takes the server now waits to replace the record.
+                with return_to_cell0.locked(cctxt, instance_uuid):
+                    if self._is_lost(context, instance_uuid):
+                        raise objects.build_request.LeaseLost(
+                            instance_uuid=instance_uuid)
+                    self._complete_actions(cctxt, instance_uuid)
+                    for bdm in bdms:
+                        bdm._context = cctxt
+                    return released.ComputeTaskManager.\
+                        _create_block_device_mapping(
+                            self, None, flavor, instance_uuid, bdms)
+            except objects.build_request.LeaseLost:
+                # The conductor has just recorded the build.
+                action_history.delete_create(cctxt, instance_uuid)
+                raise
+
+    @nova_pending.new
+    def _complete_actions(self, cctxt, instance_uuid):
+        """Do nothing: the create is the first action of the server."""
 
     @nova_pending.replaces('f1461f12f9d3f78a')
     def _cleanup_build_artifacts(self, context, exc, instances, build_requests,
@@ -229,29 +246,33 @@ class ComputeTaskManager:
                 continue
             updates = {'vm_state': vm_states.ERROR, 'task_state': None}
             cell = cell_mapping_cache[instance.uuid]
-            with released.try_target_cell(context, cell) as cctxt:
-                self._set_vm_state_and_notify(cctxt, instance.uuid,
-                                              'build_instances', updates, exc,
-                                              request_spec)
-
-            # In order to properly clean-up volumes when deleting a server in
-            # ERROR status with no host, we need to store BDMs in the same
-            # cell.
-            if block_device_mappings:
-                self._create_block_device_mapping(
-                    cell, instance.flavor, instance.uuid,
-                    block_device_mappings)
-
-            # Like BDMs, the server tags provided by the user when creating the
-            # server should be persisted in the same cell so they can be shown
-            # from the API.
-            if tags:
-                with nova_context.target_cell(context, cell) as cctxt:
-                    self._create_tags(cctxt, instance.uuid, tags)
-
-            # The server is mapped after the record is complete. The request
-            # spec stays: a rebuild builds the server by its spec.
             try:
+                # An administrator can have let the owner rebuild the server.
+                with nova_context.target_cell(context, cell) as cctxt, (
+                        return_to_cell0.locked(
+                            cctxt, instance.uuid, instance.id)):
+                    self._set_vm_state_and_notify(
+                        cctxt, instance.uuid, 'build_instances', updates, exc,
+                        request_spec)
+
+                    # In order to properly clean-up volumes when deleting a
+                    # server in ERROR status with no host, we need to store
+                    # BDMs in the same cell.
+                    if block_device_mappings:
+                        for bdm in block_device_mappings:
+                            bdm._context = cctxt
+                        self._create_block_device_mapping(
+                            None, instance.flavor, instance.uuid,
+                            block_device_mappings)
+
+                    # Like BDMs, the server tags provided by the user when
+                    # creating the server should be persisted in the same cell
+                    # so they can be shown from the API.
+                    if tags:
+                        self._create_tags(cctxt, instance.uuid, tags)
+
+                # The server is mapped after the record is complete. The
+                # request spec stays: a rebuild builds the server by its spec.
                 build_request.record_cell = cell
                 build_request.destroy()
             except (exception.BuildRequestNotFound,
@@ -391,21 +412,14 @@ class _RebuildTaskManager(ComputeTaskManager):
                                  cell_mapping_cache):
         """Do nothing: the rollback of the task cleans up after the build."""
 
-    def _recheck_quota(self, *args, **kwargs):
-        super()._recheck_quota(*args, **kwargs)
-        # All later writes go by the UUID of the server. A process that has
-        # taken the build over may have a record in the same cell.
-        self.task.build_request.renew()
-
-    def _create_block_device_mapping(self, cell, flavor, instance_uuid,
-                                     block_device_mapping):
+    def _complete_actions(self, cctxt, instance_uuid):
         # The conductor has just recorded the rebuild as if it was a create.
-        with nova_context.target_cell(self.task.context, cell) as cctxt:
-            action_history.unpack(
-                cctxt, instance_uuid,
-                self.task.build_request.before['actions'], cctxt.request_id)
-        self.bdms = super()._create_block_device_mapping(
-            cell, flavor, instance_uuid, block_device_mapping)
+        action_history.unpack(
+            cctxt, instance_uuid, self.task.build_request.before['actions'],
+            cctxt.request_id)
+
+    def _create_block_device_mapping(self, *args):
+        self.bdms = super()._create_block_device_mapping(*args)
         return self.bdms
 
     def _delete_build_request(self, context, build_request, instance, cell,

@@ -144,7 +144,8 @@ def leave_in_error(
 
 @contextlib.contextmanager
 def locked(
-    cctxt: nova_context.RequestContext, instance_uuid: str, row_id: int,
+    cctxt: nova_context.RequestContext, instance_uuid: str,
+    row_id: int | None = None,
 ) -> collections.abc.Iterator[None]:
     """Keep a record while the caller writes what goes by its UUID.
 
@@ -153,14 +154,15 @@ def locked(
 
     :param cctxt: a context that is targeted at the cell of the record
     :param instance_uuid: the server
-    :param row_id: the ID of its record
+    :param row_id: the ID of its record, None if the caller looks whether the
+        record is its own
     :raises: LeaseLost if the record was replaced or deleted
     """
     row = main_models.Instance
     with main_db_api.get_context_manager(cctxt).writer.using(cctxt) as session:
-        if session.query(row.id).filter_by(
-                id=row_id, uuid=instance_uuid,
-                deleted=0).with_for_update().first() is None:
+        found = session.query(row.id).filter_by(
+            uuid=instance_uuid, deleted=0).with_for_update().first()
+        if found is None or row_id not in (None, found.id):
             raise build_request_module.LeaseLost(instance_uuid=instance_uuid)
         yield
 

@@ -4,13 +4,17 @@
 
 import contextlib
 import contextvars
+import datetime
 from unittest import mock
+
+from oslo_utils import timeutils
 
 from nova.compute import rpcapi as compute_rpcapi
 from nova.conductor.tasks import recover_builds
 from nova import context as nova_context
 from nova.db.main import api as main_db_api
 from nova.db.main import models as main_models
+from nova import objects
 from nova.objects import base as objects_base
 from nova.scheduler.client import report
 from nova.tests.fixtures import cinder as cinder_fixture
@@ -138,6 +142,25 @@ class StoppedBuildsBase(rebuild_base.RebuildInCell0Base):
             function()
         self.assertEqual([name], met)
 
+    def lose(self):
+        """Let another process take the server and have a record of it."""
+        context = nova_context.get_admin_context()
+        self.assertTrue(objects.BuildRequest.get_by_instance_uuid(
+            context, self.server['id']).take(
+                timeutils.utcnow() + datetime.timedelta(hours=1)))
+        self.replace_record_in_cell()
+
+    def written(self):
+        """Return what the cell has of the server, but for its record."""
+        with nova_context.target_cell(
+                nova_context.get_admin_context(),
+                self.cell_mappings['cell1']) as cctxt:
+            return [
+                sorted(each.id for each in objects_of.get_by_instance_uuid(
+                    cctxt, self.server['id']))
+                for objects_of in (objects.BlockDeviceMappingList,
+                                   objects.InstanceActionList)]
+
     @contextlib.contextmanager
     def no_host_is_asked(self):
         with mock.patch.object(compute_rpcapi.ComputeAPI,
@@ -155,6 +178,12 @@ class StoppedBuildsBase(rebuild_base.RebuildInCell0Base):
                 cctxt) as session:
             session.query(row).filter_by(uuid=self.server['id']).update(
                 {'id': row.id + 1000})
+
+    def replace_record_in_cell(self):
+        with nova_context.target_cell(
+                nova_context.get_admin_context(),
+                self.cell_mappings['cell1']) as cctxt:
+            self.replace_record(cctxt)
 
     def has_only_a_record(self):
         """Nothing refers to the record that cell0 has of the server."""

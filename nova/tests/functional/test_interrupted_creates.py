@@ -220,7 +220,7 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
     def returns_and_is_built(self):
         self.ends()
         self.can_be_rebuilt()
-        self.built = self.of_the_record()
+        self.built = self.written()
 
     def is_built_once(self):
         self.wait_for(self.server, 'ACTIVE')
@@ -290,28 +290,52 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
                 _at_first(fail)):
             message.arrives()
 
-    def of_the_record(self):
-        with nova_context.target_cell(
-                nova_context.get_admin_context(),
-                self.cell_mappings['cell1']) as cctxt:
-            return [len(objects_of.get_by_instance_uuid(
-                cctxt, self.server['id'])) for objects_of in (
-                    objects.BlockDeviceMappingList,
-                    objects.InstanceActionList)]
-
     def test_built_again_while_the_quota_is_checked(self):
         """The writes of the create would go to the record of the rebuild."""
         self.assertRaises(
             build_request.LeaseLost, self.meets, _Manager, '_recheck_quota',
             self.create().arrives, self.returns_and_is_built)
-        self.assertEqual(self.built, self.of_the_record())
+        self.assertEqual(self.built, self.written())
         self.is_built_once()
 
+    def test_record_is_replaced_before_devices_are_written(self):
+        self.assertRaises(
+            build_request.LeaseLost, self.meets, _Manager,
+            '_create_block_device_mapping', self.create().arrives, self.lose)
+        self.assertEqual([[], []], self.written())
+        self.assertEqual((1, 0), self.recover())
+        self.is_back()
+
     def test_built_again_before_the_quota_fails(self):
-        self.assertRaises(build_request.LeaseLost, self.fails_the_quota,
-                          self.returns_and_is_built)
-        self.assertEqual(self.built, self.of_the_record())
+        def meanwhile():
+            self.ends()
+            # SQLite gives the ID of its last row again, which others do not.
+            self.make_room()
+            self._create_server(flavor_id=self.small, networks='none')
+            self.can_be_rebuilt()
+            self.built = self.written()
+
+        self.assertRaises(exception.TooManyInstances, self.fails_the_quota,
+                          meanwhile)
+        self.assertEqual(self.built, self.written())
         self.is_built_once()
+
+    def test_record_is_replaced_before_the_conductor_sets_it_to_error(self):
+        """An administrator has reset the state, and the owner rebuilt it."""
+        written = []
+
+        def meanwhile():
+            self.replace_record_in_cell()
+            written.extend(self.written())
+
+        with mock.patch.object(
+                _Manager, '_create_and_bind_arq_for_instance',
+                side_effect=stopped_builds.Down()):
+            self.assertRaises(
+                stopped_builds.Down, self.meets, _Manager,
+                '_cleanup_build_artifacts', self.create().arrives, meanwhile)
+        self.assertEqual(('BUILD', 'scheduling'), self.state())
+        self.assertEqual(written, self.written())
 
     def test_deleted_before_the_quota_fails(self):
         def delete():

@@ -137,12 +137,20 @@ class LateBuildersTestCase(stopped_builds.StoppedBuildsBase,
             self.returns()
             self.rebuild(self.server)
             self.wait_for(self.server, 'ACTIVE')
-            before.append(self.of_the_record())
+            before.append(self.written())
 
         self.meets(_Manager, '_recheck_quota',
                    self.ask_for_rebuild().arrives, meanwhile)
-        self.assertEqual(before, [self.of_the_record()])
+        self.assertEqual(before, [self.written()])
         self.is_built()
+
+    def test_record_is_replaced_before_devices_are_written(self):
+        self.make_room()
+        with self.no_host_is_asked():
+            self.meets(_Manager, '_create_block_device_mapping',
+                       self.ask_for_rebuild().arrives, self.lose)
+        self.assertEqual([[], []], self.written())
+        self.returns()
 
     def test_rebuilt_before_the_conductor_sets_it_to_error(self):
         """An administrator has reset the state of the server meanwhile."""
@@ -170,16 +178,6 @@ class LateBuildersTestCase(stopped_builds.StoppedBuildsBase,
         self.assertEqual(('BUILD', 'scheduling'), before[0])
         self.assertEqual(1, len(before[1]))
         self.assertEqual(before, [self.state(), self.allocations()])
-
-    def of_the_record(self):
-        with nova_context.target_cell(
-                nova_context.get_admin_context(),
-                self.cell_mappings['cell1']) as cctxt:
-            return [
-                sorted(each.id for each in objects_of.get_by_instance_uuid(
-                    cctxt, self.server['id']))
-                for objects_of in (objects.BlockDeviceMappingList,
-                                   objects.InstanceActionList)]
 
     def test_deleted_while_the_scheduler_is_asked(self):
         self.make_room()

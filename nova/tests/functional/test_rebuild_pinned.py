@@ -64,7 +64,7 @@ class _StockConductor:
         released = manager.released.ComputeTaskManager
         for name in ('_set_vm_state_and_notify', '_delete_build_request',
                      '_bury_in_cell0', '_cleanup_build_artifacts',
-                     '_recheck_quota'):
+                     '_create_block_device_mapping'):
             self.useFixture(fixtures.MockPatchObject(
                 manager.ComputeTaskManager, name, getattr(released, name)))
         self.useFixture(fixtures.MockPatchObject(
