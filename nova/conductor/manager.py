@@ -289,6 +289,10 @@ class ComputeTaskManager:
         instance
         """
 
+        if self._has_other_record(context, instance):
+            LOG.info('The server was rebuilt meanwhile.', instance=instance)
+            return
+
         try:
             self._cleanup_allocated_networks(
                 context, instance, requested_networks)
@@ -307,6 +311,16 @@ class ComputeTaskManager:
             self._set_vm_state_and_notify(
                 context, instance.uuid, 'build_instances', updates, exception,
                 legacy_request_spec)
+
+    @nova_pending.new
+    @staticmethod
+    def _has_other_record(context, instance):
+        """Whether the cell has the record of another build of a server."""
+        try:
+            return objects.Instance.get_by_uuid(
+                context, instance.uuid, expected_attrs=[]).id != instance.id
+        except exception.InstanceNotFound:
+            return False
 
     @staticmethod
     @nova_pending.replaces('9d0850d1ea5d880c')

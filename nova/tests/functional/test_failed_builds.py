@@ -316,6 +316,24 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.assertEqual(['BUILD'], states)
         self.is_built()
 
+    def test_record_is_replaced_before_the_conductor_cleans_up(self):
+        """An administrator has reset the state, and the owner rebuilt it."""
+        cleaned_up = threading.Event()
+
+        def late(clean_up, conductor, context, instance, *args):
+            self.server = self.api.get_server(instance.uuid)
+            self.replace_record_in_cell()
+            clean_up(conductor, context, instance, *args)
+            cleaned_up.set()
+
+        with self.reschedule(), stopped_builds.patched(
+                conductor_manager.ComputeTaskManager,
+                '_cleanup_when_reschedule_fails', late):
+            self.api.post_server({'server': self._build_server(
+                flavor_id=self.large, networks='none')})
+            self.assertTrue(cleaned_up.wait(30))
+        self.assertEqual(('BUILD', 'scheduling'), self.state())
+
     # What is refused.
 
     def unchanged(self, actions=('create',)):
