@@ -633,6 +633,16 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
             resource_tracker.ResourceTracker, 'instance_claim',
             lambda: self.assertEqual((1, 0), self.recover(creates=-1)))
 
+    def test_host_cannot_claim_after_the_server_was_rebuilt(self):
+        def claim(step, tracker, *args, **kwargs):
+            if tracker.host == 'bad':
+                raise exception.ComputeResourcesUnavailable(reason='')
+            return step(tracker, *args, **kwargs)
+
+        with stopped_builds.patched(
+                resource_tracker.ResourceTracker, 'instance_claim', claim):
+            self.test_host_claims_after_the_server_was_rebuilt()
+
     def meets_a_rebuild(self, target, name, first=lambda: None):
         message = self.left_to_a_late_host([{'port': PORT}])
         message.pop('host')
