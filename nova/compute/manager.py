@@ -107,18 +107,9 @@ class ComputeManager:
         except Exception:
             # The clean-up after any other failure goes by UUID.
             with excutils.save_and_reraise_exception():
-                if self._is_replaced(context, instance, record_id):
+                if compute_utils.is_replaced(
+                        context, instance.uuid, record_id):
                     raise exception.InstanceNotFound(instance_id=instance.uuid)
-
-    @nova_pending.new
-    @staticmethod
-    def _is_replaced(context, instance, record_id):
-        """Whether the cell has the record of another build of a server."""
-        try:
-            return objects.Instance.get_by_uuid(
-                context, instance.uuid, expected_attrs=[]).id != record_id
-        except Exception:
-            return False
 
     @nova_pending.new
     @staticmethod

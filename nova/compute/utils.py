@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from nova.compute import vm_states
+from nova import objects
 import nova_pending
 
 released = nova_pending.released(__name__)
@@ -12,3 +13,18 @@ def may_have_ports_or_volumes(instance):
     if instance.vm_state == vm_states.PENDING:
         return True
     return released.may_have_ports_or_volumes(instance)
+
+
+def is_replaced(context, instance_uuid, record_id):
+    """Whether the cell has the record of another build of a server.
+
+    :param context: a context that is targeted at the cell
+    :param instance_uuid: the server
+    :param record_id: the ID of the record of the caller's build
+    :returns: False, too, if the cell does not answer or has no record
+    """
+    try:
+        return objects.Instance.get_by_uuid(
+            context, instance_uuid, expected_attrs=[]).id != record_id
+    except Exception:
+        return False

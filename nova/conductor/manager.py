@@ -289,7 +289,7 @@ class ComputeTaskManager:
         instance
         """
 
-        if self._has_other_record(context, instance):
+        if compute_utils.is_replaced(context, instance.uuid, instance.id):
             LOG.info('The server was rebuilt meanwhile.', instance=instance)
             return
 
@@ -311,16 +311,6 @@ class ComputeTaskManager:
             self._set_vm_state_and_notify(
                 context, instance.uuid, 'build_instances', updates, exception,
                 legacy_request_spec)
-
-    @nova_pending.new
-    @staticmethod
-    def _has_other_record(context, instance):
-        """Whether the cell has the record of another build of a server."""
-        try:
-            return objects.Instance.get_by_uuid(
-                context, instance.uuid, expected_attrs=[]).id != instance.id
-        except exception.InstanceNotFound:
-            return False
 
     @staticmethod
     @nova_pending.replaces('9d0850d1ea5d880c')
