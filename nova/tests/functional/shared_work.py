@@ -11,8 +11,6 @@ import sqlalchemy as sa
 from sqlalchemy import pool
 from sqlalchemy import util
 
-from nova.api.openstack import urlmap
-
 # How many statements are kept as compiled.
 _STATEMENTS = 4000
 
@@ -51,9 +49,8 @@ class SharedWork(fixtures.Fixture):
     statements by the engine of a database: each test would compile each
     statement again. oslo.db opens a connection to a file of SQLite for each
     transaction: SQLite would read the whole schema each time, and write its
-    log into the file whenever the last connection is closed. Each test would
-    parse the same file of policies, twice. And each test would make the
-    controllers of all routes for /v2, too, which no test asks.
+    log into the file whenever the last connection is closed. And each test
+    would parse the same file of policies, twice.
     """
 
     _compiled = _Compiled(_STATEMENTS)
@@ -65,18 +62,10 @@ class SharedWork(fixtures.Fixture):
             'oslo_policy.policy.parse_file_contents',
             lambda data: dict(self._parse(data))))
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.api.openstack.urlmap.urlmap_factory',
-            functools.partial(self._routes, urlmap.urlmap_factory)))
-        self.useFixture(fixtures.MonkeyPatch(
             'oslo_db.sqlalchemy.engines.pool.NullPool', _KeptConnections))
         self._engines = weakref.WeakSet()
         sa.event.listen(sa.Engine, 'engine_connect', self._connected)
         self.addCleanup(self._close)
-
-    @staticmethod
-    def _routes(released, loader, global_conf, **apps):
-        apps.pop('/v2/+', None)
-        return released(loader, global_conf, **apps)
 
     def _connected(self, connection):
         connection.execution_options(compiled_cache=self._compiled)
