@@ -1210,7 +1210,7 @@ class SafeguardTestCase(EngineTestCase):
         for number in range(9):
             self.nova.add_server(f'w{number}', 8)
         # Until the next full list.
-        self.turns(300)
+        self.turns(60, 5)
         self.assertEqual('ACTIVE', self.status(victim))
 
     def test_no_inventory_since_the_start(self) -> None:
