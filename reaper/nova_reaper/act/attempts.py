@@ -4,11 +4,8 @@
 
 The thread of the engine owns the attempts. Each step is a job in the pool, and
 the thread takes the result of the job: the attempt as it stands then, or its
-outcome. No attempt outlives the process: Nova and Placement have what a
-restart needs, and recovery.py reads it there.
-
-The module defines the steps, an attempt and an outcome, and then Attempts, in
-the order of an attempt's life.
+outcome. No attempt outlives the process: recovery.py reads what a restart
+needs from Nova and Placement.
 """
 
 import collections
@@ -52,15 +49,15 @@ LOG = log.getLogger(__name__)
 GIVE_UP = 'give up '
 # How long /v1/pending/ID answers for a server that was given up.
 REMEMBERED = datetime.timedelta(hours=1)
-# The most servers whose run time is over that have notice, or end, at a time,
-# and the most that rehearse; the reaper looks at the others again after LOOK
-# seconds.
+# The most servers that have notice, or end, at a time since their run time is
+# over, and the most that rehearse; the reaper looks at the others again after
+# LOOK seconds.
 AT_ONCE = 50
 LOOK = 1.0
-# The reaper gives the notice so many seconds before it has to, so that the
+# The reaper gives the notice of a run time so many seconds early, so that the
 # notice runs out with the run time.
 EARLY = 5.0
-# A server has one rehearsal in so many seconds.
+# A server has at most one rehearsal in so many seconds.
 REHEARSED = 3600.0
 # Seconds until a step is repeated after a request without an answer.
 AGAIN = 5.0
@@ -68,9 +65,8 @@ AGAIN = 5.0
 LOOKS = 500
 # Seconds until the reaper tries again to give a server up.
 GIVE_UP_AGAIN = 60.0
-# How often within an hour notices are withdrawn for a server since another
-# host has room, and how often since others can be ended for the server at a
-# lower price.
+# How often within an hour the reaper withdraws notices for a server because
+# another host has room, and how often because other victims cost less.
 ROOM_WITHDRAWALS = 3
 PRICE_WITHDRAWALS = 1
 
@@ -138,12 +134,12 @@ class Attempt:
     :ivar provider: UUID of the host's resource provider
     :ivar requests: queries for Placement, as Nova gives them, in order
     :ivar terminate_at: when the notice to the victims runs out
-    :ivar held: the hold as the reaper wrote it or found it last
+    :ivar held: the hold as the reaper last wrote or found the hold
     :ivar held_at: when the part of the room that is held before the swap
         changed last
     :ivar needless: why the victims need not end, '' if they have to
     :ivar swapped: whether the victims' allocations are gone
-    :ivar unsure: whether a write of the hold got no answer, and may be done
+    :ivar unsure: whether a write of the hold, which may be done, got no answer
     :ivar ended: how many victims the reaper has ended
     :ivar stalled: whether the attempt waits for a cell that is down
     :ivar wake_at: when to do the next step
@@ -151,17 +147,17 @@ class Attempt:
     :ivar sent: whether Nova has accepted the rebuild
     :ivar asked_at: when the reaper first asked Nova for the rebuild
     :ivar freed_at: when the reaper heard that room on the host was free
-    :ivar decision: what the attempt carries out, None if a sweep has found the
-        attempt
+    :ivar decision: what the attempt carries out; None if a sweep has found the
+        attempt, or the attempt is a rehearsal
     :ivar runner_up: the next best decision, for the journal
-    :ivar others: the hosts that come next; Nova is asked whether its filters
-        refuse them, too, when it is asked for the host
+    :ivar others: the hosts that come next; the request about the host asks
+        Nova whether its filters refuse these, too
     :ivar mode: the mode in which the decision was made
-    :ivar lacks: what the victims were chosen for though it seems to be free
+    :ivar lacks: what the victims have to free though it seems to be free
     :ivar instead: the servers of the host of which the victims may be chosen,
         the dearest first; none where Nova has named the victims
-    :ivar rehearsal: whether the server of the attempt, which has the notice
-        itself, is started again in place of its end
+    :ivar rehearsal: whether the reaper starts the server of the attempt, which
+        has the notice itself, again instead of ending it
     """
 
     waiting: model.Waiting
@@ -194,7 +190,7 @@ class Attempt:
     @classmethod
     def of_itself(cls, server: Victim, user: str, host: str, provider: str,
                   step: Step, **others: Any) -> 'Attempt':
-        """An attempt whose only victim makes room for no other server.
+        """Return an attempt whose only victim makes room for no other server.
 
         :param user: whose server it is
         """
@@ -230,12 +226,12 @@ class Attempt:
 
     @property
     def has(self) -> placement.Amounts:
-        """What is held."""
+        """The amounts that are held, by the UUID of the provider."""
         return self.held.amounts if self.held else {}
 
     @property
     def has_by_name(self) -> placement.Amounts:
-        """What is held, by the names that the index has for providers."""
+        """The amounts that are held, by the index's names of providers."""
         return {model.OWN if uuid == self.provider else uuid: amounts
                 for uuid, amounts in self.has.items()}
 
@@ -260,23 +256,23 @@ class Attempt:
                 'mode': self.mode} if self.decision else {}
 
     def but(self, **changes: Any) -> 'Attempt':
-        """A copy of the attempt with some changes."""
+        """Return a copy of the attempt with some changes."""
         return dataclasses.replace(self, **changes)
 
     def later(self, seconds: float, **changes: Any) -> 'Attempt':
-        """A copy of the attempt that goes on after so many seconds."""
+        """Return a copy of the attempt that goes on after so many seconds."""
         return self.but(wake_at=time.monotonic() + seconds, **changes)
 
     def at(self, step: Step, seconds: float = 0.0, **changes: Any
            ) -> 'Attempt':
-        """A copy that begins a step after so many seconds."""
+        """Return a copy that begins a step after so many seconds."""
         return self.later(seconds, step=step, since=time.monotonic(),
                           **changes)
 
 
 def record_of(current: Attempt, result: str, why: str = '',
               **detail: Any) -> store.Record:
-    """The record of an attempt's build for the journal.
+    """Return the record of an attempt's build for the journal.
 
     :param result: ``asked`` before Nova is asked, then how the build ended
     """
@@ -300,16 +296,15 @@ class Outcome:
     :ivar reason: why the server waits now, None if it does not wait
     :ivar hindrance: which rule of the reaper keeps the server waiting
     :ivar avoid: IDs of victims that are not to be chosen for a time
-    :ivar refused: the filters of Nova's that refuse the host, and others, by
-        the host's name
+    :ivar refused: the filters that refuse the host, and other hosts, by the
+        host's name
     :ivar named: IDs of the servers without which Nova accepts the host of the
         attempt, where Nova refuses the host without the victims
-    :ivar apart: whether the server asks for something else than servers of the
-        same flavor, image and project
-    :ivar offered: UUIDs of the providers on which Placement has room, where
-        the host turned out to have none, which the index cannot know; None
-        otherwise
-    :ivar why: the cause, where result and reason do not tell it
+    :ivar apart: whether the server asks for something else than other servers
+        of the same flavor, image and project
+    :ivar offered: UUIDs of the providers on which Placement has room, if the
+        host has none and the index cannot know; None otherwise
+    :ivar why: the cause, where result and reason do not tell the cause
     """
 
     attempt: Attempt
@@ -329,7 +324,7 @@ class Outcome:
         """IDs of servers that are not to be chosen for a time.
 
         :returns: None for all servers of the host, if the host has ended none
-            of the victims: it may end no other server
+            of the victims: the host may end no other server
         """
         hangs = self.result is Result.STUCK and not self.attempt.ended and any(
             victim.stage is Stage.ENDING and not victim.failed_at
@@ -353,14 +348,14 @@ class Outcome:
 
 @dataclasses.dataclass(slots=True)
 class Tally:
-    """How many attempts count against a limit.
+    """How many attempts count against each limit.
 
-    An attempt counts against none while a host builds the server; attempts
+    An attempt counts against no limit while a host builds the server. Attempts
     that end victims have a limit of their own.
 
     :ivar checks: attempts without victims at the step CHECK
-    :ivar with_victims: attempts whose victims have not all ended, but for
-        those that wait for a cell that is down
+    :ivar with_victims: attempts whose victims have not all ended, except
+        attempts that wait for a cell that is down
     :ivar projects: attempts by project that count against max_rebuilds, or
         will after their check
     """
@@ -390,7 +385,7 @@ class Actor(Protocol):
 
 
 class Attempts:
-    """Has decisions carried out, as many at a time as options allow.
+    """Has the actor carry out decisions, as many at a time as options allow.
 
     :ivar under_way: attempts by the ID of the server that waits
     :ivar given_up: what /v1/pending/ID answers for servers that were given up
@@ -421,11 +416,11 @@ class Attempts:
         self._observe = observe
         self.under_way: dict[str, Attempt] = {}
         self.given_up: dict[str, answers.Entry] = {}
-        # When to read servers again whose decision could not be carried out.
+        # When to read each server again whose decision was not carried out.
         self._not_begun: dict[str, float] = {}
-        # The servers of which it is to be found out whether to give them up.
+        # The servers that give_up() is still to look at.
         self._to_look_at: Iterator[str] = iter(())
-        # When the reaper last tried to give a server up.
+        # When the reaper last tried to give each server up.
         self._asked_at: dict[str, float] = {}
         # When the last rehearsal of each server began.
         self._rehearsed: dict[str, float] = {}
@@ -437,7 +432,7 @@ class Attempts:
     # Attempts begin, and go on.
 
     def tally(self) -> Tally:
-        """How many attempts count against a limit."""
+        """Return how many attempts count against each limit."""
         tally = Tally()
         for current in self.under_way.values():
             if current.step == Step.CHECK:
@@ -454,9 +449,9 @@ class Attempts:
               ) -> bool:
         """Begin to carry out a decision, or undo the decision.
 
-        A decision is undone if the server, the host or a victim has changed
-        since. The server then leaves the queue until Nova has been asked for
-        it again, so that the server keeps no others waiting.
+        A decision is undone if the server, the host or a victim is not known
+        any more. The server then leaves the queue until the reaper has read
+        the server again, so that the server keeps no others waiting.
 
         :returns: whether an attempt has begun
         """
@@ -493,7 +488,7 @@ class Attempts:
         return True
 
     def end_run_times(self) -> None:
-        """Begin to end the servers whose run time is over after a notice."""
+        """Begin to give notice to servers whose run time is nearly over."""
         if self._world.options.mode is not model.Mode.PREEMPT or (
                 time.monotonic() < self._look_at):
             return
@@ -540,7 +535,6 @@ class Attempts:
                     for victim in current.victims):
             return 'The server has notice, or is about to have notice.'
         if server.id in self._rehearsed:
-            # While it rehearses it is no victim.
             return 'The server has had a rehearsal within the last hour.'
         if hypervisor is None or (
                 self._world.options.mode is not model.Mode.PREEMPT):
@@ -557,7 +551,7 @@ class Attempts:
         return None
 
     def adopt(self, current: Attempt) -> None:
-        """Go on with an attempt, which nobody decided on just now."""
+        """Go on with an attempt that no decision of the queue has begun."""
         self.under_way[current.id] = current
         self._world.queue.discard(current.id)
         if not current.for_another:
@@ -619,11 +613,11 @@ class Attempts:
                 return current.at(Step.SWAP)
             if current.lacks or set(found.victims) <= {
                     victim.id for victim in current.victims}:
-                # The swap leaves out those that need not end. Once a host has
-                # changed it is not known any more what victims have to have.
+                # The swap leaves out victims that need not end. Once the host
+                # has changed, "lacks" is known no more: the victims stay.
                 return current
-        # Plans of other attempts make room and prices come and go. If notices
-        # followed each time, no attempt would ever end its victims.
+        # Plans of other attempts change room and prices all the time. If
+        # notices were withdrawn each time, no attempt would end its victims.
         history = self._world.history[current.id]
         if history.withdrawals(now) >= (ROOM_WITHDRAWALS if is_room
                                         else PRICE_WITHDRAWALS):
@@ -646,7 +640,7 @@ class Attempts:
             return
         if before.decision and before.step == Step.CHECK != result.step and (
                 self._world.options.mode is model.Mode.OBSERVE):
-            # Nova agrees, and nothing more is done.
+            # Nova accepts the decision, and the mode allows nothing more.
             del self.under_way[result.id]
             self._observe(result.id, before.decision)
             return
@@ -670,7 +664,7 @@ class Attempts:
             planned.written_at = time.monotonic()
 
     def failed(self, name: str) -> None:
-        """Have the step of a job that failed done again later."""
+        """Have the step of a job that failed done again later, by its name."""
         if name.startswith(GIVE_UP):
             self._read_one(name.removeprefix(GIVE_UP))
         current = self.under_way.get(name.removeprefix('attempt '))
@@ -681,8 +675,8 @@ class Attempts:
     def wake(self, server: str) -> None:
         """Go on with the attempts that a server is part of.
 
-        A step that runs may have looked at the server before the change, so
-        that the step after it comes at once.
+        A step that runs may have looked at the server before the change: the
+        next step comes at once.
         """
         for key, current in self.under_way.items():
             if server in (key, *(victim.id for victim in current.victims)):
@@ -705,7 +699,7 @@ class Attempts:
             self._finish_alone(outcome, decision, now)
             return
         missed = self._count(outcome)
-        # Before the next decision; the host is read only after it.
+        # The next decision comes before the host is read.
         self._world.avoid(current.host, outcome.avoided,
                           self._conf.stuck_exclusion)
         if current.asked_at or current.ended:
@@ -720,7 +714,7 @@ class Attempts:
             self._world.discard(server, planned=True)
         else:
             self._again(outcome, now)
-            # The queue takes the server back by what _again() has noted.
+            # undo() gives the server back to the queue as _again() put it.
             if decision:
                 self._world.planner.undo(decision, now)
             else:
@@ -734,7 +728,7 @@ class Attempts:
         if server not in self._world.servers:
             self._note_written(server)
         elif outcome.refused and current.step == Step.CHECK:
-            # Nothing was done: the next host is decided on at once.
+            # Nothing was done: the reaper decides on the next host at once.
             return
         else:
             self._read_one(server)
@@ -743,7 +737,7 @@ class Attempts:
 
     def _finish_alone(self, outcome: Outcome, decision: model.Decision | None,
                       now: datetime.datetime) -> None:
-        """Take note of the outcome where no other server waits for it."""
+        """Take note of the outcome of an attempt that makes no room."""
         current = outcome.attempt
         self._reader.avoid((current.id,), 0)
         self._world.avoid(current.host, outcome.avoided,
@@ -753,7 +747,7 @@ class Attempts:
         if not current.rehearsal:
             self._count_ends(current.victims, now)
         if outcome.result is Result.CONFLICT:
-            # Its metadata may have changed, of which nobody hears.
+            # Nova notifies nobody of a change of metadata.
             self._jobs.line_up(
                 f'preemptible {current.id}', functools.partial(
                     self._reader.read_server, current.id),
@@ -762,7 +756,7 @@ class Attempts:
             self._hosts.read(current.host)
 
     def _again(self, outcome: Outcome, now: datetime.datetime) -> None:
-        """Have the world know why the server of an attempt waits again."""
+        """Have the world note why the server of an attempt waits again."""
         server, host = outcome.attempt.id, outcome.attempt.host
         exclusions, history = self._world.index.exclusions, self._world.history
         waiting = self._world.waiting(server)
@@ -781,9 +775,9 @@ class Attempts:
             lost = outcome.cause is world.Cause.RACE and (
                 outcome.result is Result.CONFLICT)
             if lost and waiting and not outcome.attempt.victims:
+                # Placement has no room on the host, whatever the index has.
                 # All servers of the shape wait for news of the host, so that
-                # none of them overtakes the server. Placement has no room on
-                # the host, whatever the index knows of it.
+                # none of them overtakes this server.
                 exclusions.withhold(
                     waiting.shape, host, now + datetime.timedelta(
                         seconds=self._conf.retry_interval))
@@ -800,8 +794,9 @@ class Attempts:
                    now: datetime.datetime) -> None:
         """Leave out the hosts that Nova's filters refuse.
 
-        A host that was read since Nova judged it may have changed. For a host
-        of which Nova may name victims there is an attempt of its own.
+        Two kinds of hosts stay: a host that was read after Nova judged the
+        host, which may have changed, and a host for which an attempt of its
+        own may ask Nova for victims.
         """
         current, views = outcome.attempt, self._world.views
         shape, index = waiting.shape, self._world.index
@@ -820,7 +815,7 @@ class Attempts:
                     outcome.named if is_mine else ())
 
     def _count(self, outcome: Outcome) -> str | None:
-        """Count an outcome.
+        """Count an outcome for the metrics, and a miss for the world.
 
         :returns: the key of the server's shape if victims ended in vain and
             that counts as a miss, None otherwise
@@ -844,7 +839,7 @@ class Attempts:
 
     def _count_ends(self, victims: Sequence[Victim], now: datetime.datetime
                     ) -> None:
-        """Count the victims that have ended, for the caps and for each."""
+        """Count ended victims against the caps, and ends of each victim."""
         for victim in victims:
             if victim.ended:
                 self._world.planner.ends.append(
@@ -853,7 +848,7 @@ class Attempts:
                 if self._ended[victim.id] >= 3:
                     self._metrics.repeated_victims.inc()
         for uuid in self._ended.keys() - self._reader.preemptible.keys():
-            # The server was deleted, and does not come back.
+            # A server that was deleted does not come back.
             del self._ended[uuid]
 
     def _tell(self, outcome: Outcome) -> None:
@@ -868,12 +863,13 @@ class Attempts:
                 outcome.reason == model.Reason.NO_ROOM else None)),
             timeutils.utcnow(True))
 
-    # Plans show in what was read, or another reaper acts.
+    # Plans are dropped once they are read back, or another reaper acts.
 
     def drop_written(self, view: reader.HostView) -> bool:
-        """Drop the plans that show in a host as it was read.
+        """Drop the plans whose allocations a view of a host includes.
 
-        The part that is held before a swap leaves the plan once it shows.
+        The part that is held before a swap leaves the plan once the view has
+        that part.
 
         :returns: whether a plan was dropped
         """
@@ -909,7 +905,7 @@ class Attempts:
     def give_up(self) -> None:
         """Give up servers that have waited too long, or fit nowhere.
 
-        Each call looks at some of the servers, one call after another at all.
+        Each call looks at LOOKS servers; successive calls look at all.
         """
         for waiting, reason in self._hopeless():
             # No attempt begins for the server meanwhile.
@@ -919,9 +915,9 @@ class Attempts:
                     self._gave_up, waiting, reason))
 
     def _hopeless(self) -> list[tuple[model.Waiting, str]]:
-        """The servers to give up, and why; none in the mode "observe".
+        """Return the servers to give up, and why; none in the mode "observe".
 
-        A server that could not be given up is named again after a while.
+        A server that could not be given up is named again after GIVE_UP_AGAIN.
         """
         if self._world.options.mode == model.Mode.OBSERVE:
             return []
@@ -955,7 +951,7 @@ class Attempts:
 
     def _gave_up(self, waiting: model.Waiting, reason: str, done: bool
                  ) -> None:
-        """Take note of a server that was to be given up.
+        """Take note of the try to give a server up.
 
         :param done: whether the server was set to ERROR
         """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Notice to preemptible servers, its withdrawal, and their end."""
+"""Gives notice to preemptible servers, withdraws notices, ends servers."""
 
 from collections.abc import Collection
 from collections.abc import Sequence
@@ -27,15 +27,15 @@ from nova_reaper.report.store import LEFT
 from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
-# Seconds after which the reaper takes it that Nova has failed before it told
+# Seconds after which the reaper assumes that Nova, which failed, did not tell
 # the host of a task.
 PATIENCE = 10.0
 
 
 class NotTold(Exception):
-    """Nova does not let a server be given notice.
+    """Nova refuses to write a notice to a server.
 
-    :ivar victim: its ID
+    :ivar victim: the ID of the server
     """
 
     def __init__(self, victim: str, message: str) -> None:
@@ -77,15 +77,15 @@ class Victims:
     def objection(self, server: nova.NovaServer, host: str, told: bool,
                   marked: Collection[str],
                   cause: model.Cause = model.Cause.ROOM) -> str | None:
-        """Why a server may not be given notice or ended, None if it may.
+        """Return why a server may not have notice or be ended, None if it may.
 
-        A notice for another server is no reason: owners write metadata, and
-        Placement gives the room to one server only.
+        A notice for another server is no objection: owners can write metadata,
+        and Placement gives the room to one server only.
 
-        :param server: as Nova shows it right before the deed
+        :param server: as Nova shows it right before the request
         :param told: whether the server has had its notice
-        :param marked: names of the flavors that bear the mark now; for the end
-            of a run time of those that limit run times
+        :param marked: names of the flavors that bear the mark now; for the
+            cause RUN_TIME, names of the flavors that limit run times
         """
         if cause is model.Cause.ROOM and (
                 not shapes.is_preemptible(server.flavor) or
@@ -111,11 +111,12 @@ class Victims:
                terminate_at: datetime.datetime) -> tuple[Victim, ...]:
         """Give notice to the victims of an attempt.
 
-        The journal has the notices before a victim can be ended: a process
-        that is killed leaves no end of which the journal says nothing.
+        The method returns only after the journal has the notices: a process
+        that is killed leaves no end that the journal does not explain.
 
-        :raises: NotTold if a victim cannot be told, rest.RequestFailed if Nova
-            fails; notices that were given are withdrawn then
+        :returns: the victims, at the stage NOTICED
+        :raises: NotTold if Nova allows a victim no more metadata,
+            rest.RequestFailed if Nova fails; the notices are withdrawn then
         """
         victims, waiting = current.victims, current.id
         told: list[Victim] = []
@@ -152,12 +153,12 @@ class Victims:
     def withdraw(self, victims: Sequence[Victim], waiting: str,
                  why: str, result: str = '',
                  cause: model.Cause | None = None) -> None:
-        """Withdraw notices; a sweep withdraws those that fail now.
+        """Withdraw notices; withdrawals that fail are tried again later.
 
         :param waiting: ID of the server that the notices were given for; a
             notice that another reaper has given since stays
         :param result: how the attempt ended, '' if it goes on
-        :param cause: of the notices, None where it is not known
+        :param cause: of the notices, None if the cause is not known
         """
         for victim in victims:
             if victim.stage in (Stage.CHOSEN, Stage.ENDED):
@@ -167,18 +168,18 @@ class Victims:
                 server = self._nova.find(victim.id)
                 if victim.action == model.Action.SHELVE and not (
                         server and shapes.is_leaving(server, victim.action)):
-                    # The victim was not shelved, and is not to come back.
+                    # A victim that is not shelved is not to be brought back.
                     keys = shapes.SHELVED_AT, *keys
                 if server and server.task_state == 'powering-off':
-                    # The victim cannot be started yet, and its notice says
-                    # that a sweep has to start it.
+                    # The victim cannot be started yet. Its notice stays, so
+                    # that a later withdrawal starts the victim.
                     self.later.add(victim.id)
                     continue
                 stopped = victim.stage in (Stage.STOPPING, Stage.ENDING)
                 if stopped and server and server.status == 'SHUTOFF' and (
                         not server.task_state):
-                    # The notice, which tells that the reaper stopped the
-                    # victim, goes after the start.
+                    # The start comes first: a sweep knows by the notice which
+                    # victims it has to start.
                     self._nova.start(victim.id)
                 if server and server.metadata.get(
                         shapes.FOR, waiting) != waiting and shapes.is_id(
@@ -206,7 +207,7 @@ class Victims:
 
     def _unmark(self, uuid: str, server: nova.NovaServer | None,
                 keys: Sequence[str]) -> None:
-        """Take keys off a server; in ERROR Nova lets nobody do so."""
+        """Delete metadata, for which a server must not be in ERROR."""
         in_error = server is not None and server.status == 'ERROR'
         if in_error:
             self._nova.reset_state(uuid, 'active')
@@ -217,17 +218,17 @@ class Victims:
                 self._nova.reset_state(uuid, 'error')
 
     def look(self, victim: Victim, current: attempts.Attempt) -> Victim:
-        """The victim of an attempt, ended if it has left its host."""
+        """Return the victim, noted as ended if it has left its host."""
         if victim.ended or not self.has_left(victim.id, current.host):
             return victim
         return self._gone(victim, current)
 
     def has_left(self, uuid: str, host: str) -> bool:
-        """Whether a server is gone, off the host, or on another host."""
+        """Return whether a server is gone, off the host, or elsewhere."""
         return self._find_on(uuid, host) is None
 
     def _find_on(self, uuid: str, host: str) -> nova.NovaServer | None:
-        """A server as it is now, None if it has left the host.
+        """Return a server as it is now, None if it has left the host.
 
         A server that Nova shows as deleted has not left: Nova says so before
         the delete is done, and the delete may still fail.
@@ -241,7 +242,7 @@ class Victims:
     def end(self, victim: Victim, current: attempts.Attempt) -> Victim:
         """Go one step further with the end of a victim.
 
-        :returns: the victim as it stands then; as it was, if Nova refuses
+        :returns: the victim as it stands then; unchanged if Nova refuses
         :raises: rest.RequestFailed if the victim cannot be looked at
         """
         server = self._find_on(victim.id, current.host)
@@ -249,8 +250,8 @@ class Victims:
             self._metrics.notices_given.labels('kept').inc()
             return self._gone(victim, current)
         if shapes.is_leaving(server, victim.action):
-            # A request whose answer was lost, or an earlier reaper, has begun
-            # the end.
+            # A request whose answer was lost, or another reaper, has begun the
+            # end.
             victim = dataclasses.replace(victim, stage=Stage.ENDING)
         before = victim
         try:
@@ -275,9 +276,9 @@ class Victims:
                         victim.id, error)
             return dataclasses.replace(victim, failed_at=time.monotonic())
         except rest.RequestFailed as error:
-            # The victim's state or a policy forbids the end, or its metadata
-            # are as many as Nova allows: other victims go on, and this victim
-            # has until the time-out.
+            # The victim's state or a policy forbids the end, or Nova allows no
+            # more metadata: other victims go on, and this victim is tried
+            # again until the time-out.
             self._metrics.conflicts.labels('end').inc()
             LOG.info('Server %s cannot be ended at the moment: %s',
                      victim.id, error)
@@ -286,7 +287,8 @@ class Victims:
     def stop(self, victim: Victim) -> Victim | None:
         """Have the guest of a victim shut down, as before an end.
 
-        :returns: None if the guest is off, or has had its time
+        :returns: the victim while its guest shuts down; None if the guest is
+            off, or stop_timeout is over
         :raises: rest.RequestFailed if Nova refuses, or the victim cannot be
             looked at
         """
@@ -299,7 +301,7 @@ class Victims:
                                        since=time.monotonic())
 
     def _free(self, victim: Victim, server: nova.NovaServer) -> Victim:
-        """Reset a task of a server that no host knows of.
+        """Reset the task of a victim if Nova told no host of the task.
 
         Nova sets the task before it tells the host. If Nova fails in between,
         the server keeps the task, and Nova refuses all further actions.
@@ -315,10 +317,7 @@ class Victims:
 
     def _stop(self, victim: Victim, server: nova.NovaServer
               ) -> Victim | None:
-        """Have the guest of a victim shut down.
-
-        :returns: None if the guest is off, or has had its time
-        """
+        """Have the guest of a victim shut down; returns as stop() does."""
         now, timeout = time.monotonic(), self._conf.stop_timeout
         if server.status != 'ACTIVE':
             return None
@@ -351,7 +350,7 @@ class Victims:
             self._nova.shelve(victim.id)
 
     def _gone(self, victim: Victim, current: attempts.Attempt) -> Victim:
-        """Note that a victim has left, by the reaper or by its owner."""
+        """Note that a victim has left, ended by the reaper or otherwise."""
         ended = victim.stage == Stage.ENDING
         if ended:
             self._metrics.victims.labels(victim.action.value).inc()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Room that is held for a server by an allocation before it has a host.
+"""Holds room for a server by an allocation before the server has a host.
 
 Placement writes several consumers in one transaction, and refuses the whole
 transaction if one consumer has changed. So one write proves that there is
@@ -27,11 +27,11 @@ TRIES = 4
 
 def allocation(server: nova.NovaServer, provider: str,
                taken: Mapping[str, dict[str, int]]) -> placement.Consumer:
-    """The allocation that a server had on a host, by its flavor alone.
+    """Return the allocation that a server had on a host, by its flavor alone.
 
-    :param provider: the host's own
-    :param taken: what was allocated since of the room of several servers; what
-        this one had of it is taken out
+    :param provider: UUID of the host's own provider
+    :param taken: what has been allocated of the room of several servers; the
+        function takes out what this server had
     """
     amounts = {provider: shapes.resources(server)}
     own = taken.get(provider, {})
@@ -50,12 +50,12 @@ def allocation(server: nova.NovaServer, provider: str,
 
 def room(provider: placement.Provider, held: Mapping[str, int]
          ) -> dict[str, int]:
-    """How much a hold may have of a host, or those who get its room back.
+    """Return how much of a provider a hold or its victims may get.
 
     Placement accepts a write on an overcommitted host if the write does not
     raise what is used.
 
-    :param held: the amounts that the hold has of the host already
+    :param held: the amounts that the hold has of the provider already
     """
     return {name: max(free, 0) + held.get(name, 0)
             for name, free in provider.free.items()}
@@ -64,7 +64,7 @@ def room(provider: placement.Provider, held: Mapping[str, int]
 def part(request: Iterable[tuple[str, int]],
          inventory: Mapping[str, model.Inventory], left: Mapping[str, int]
          ) -> dict[str, int]:
-    """The part of a request that may be allocated on a host.
+    """Return the part of a request that may be allocated on a host.
 
     :param left: the amounts that may be allocated altogether
     """
@@ -83,9 +83,10 @@ def part(request: Iterable[tuple[str, int]],
 def place(request: model.Shape, tree: Sequence[placement.Provider],
           victims: Iterable[str], held: placement.Amounts
           ) -> placement.Amounts | None:
-    """What each provider of a host gives for a request.
+    """Return what each provider of a host gives for a request.
 
-    :param tree: the host's own provider, those below and those that share
+    :param tree: the host's own provider, the providers below, and sharing
+        providers
     :param victims: IDs of the servers that count as gone
     :param held: the amounts that are held for the request already
     :returns: None if there is not room enough
@@ -103,11 +104,12 @@ def place(request: model.Shape, tree: Sequence[placement.Provider],
 def least(request: model.Shape, tree: Sequence[placement.Provider],
           victims: Sequence[str], held: placement.Amounts
           ) -> tuple[str, ...] | None:
-    """IDs of the victims that are still needed as the host is now.
+    """Return IDs of the victims that are still needed as the host is now.
+
+    The other parameters are those of place().
 
     :param victims: IDs of the servers under notice that are still there
-    :returns: None if all victims together do not make room enough; for the
-        rest as of place()
+    :returns: None if all victims together do not make room enough
     """
     shares = {uuid: model.total({}, *(
         one.consumers[uuid].resources for one in tree
@@ -127,8 +129,8 @@ def least(request: model.Shape, tree: Sequence[placement.Provider],
 class Holds:
     """Takes, swaps and releases holds.
 
-    :param project: the reaper's own, so that the quota of the server's owner
-        does not count it twice
+    :param project: ID of the reaper's own project, so that the quota of the
+        server's owner does not count the room twice
     """
 
     def __init__(self, service: placement.Placement, project: str,
@@ -139,7 +141,7 @@ class Holds:
 
     def find(self, server: str, provider: str | None = None
              ) -> placement.Consumer | None:
-        """The hold of a server, None if it has none.
+        """Return the hold of a server, None if it has none.
 
         :param provider: the provider that has to have the hold: a hold on
             another provider belongs to another reaper. None for any provider
@@ -149,18 +151,20 @@ class Holds:
             provider is None or provider in consumer.amounts) else None
 
     def is_one(self, consumer: placement.Consumer) -> bool:
-        """Whether the allocation of a consumer is a hold of the reaper.
+        """Return whether the allocation of a consumer is a hold of the reaper.
 
-        A build takes a hold over in the name of the server's owner first, and
-        may leave the type of the consumer.
+        A build takes a hold over by writing the owner's project, and may leave
+        the type of the consumer.
         """
         return consumer.is_hold and consumer.project == self.project
 
     def take(self, server: str, amounts: placement.Amounts,
              held: placement.Consumer | None = None) -> placement.Consumer:
-        """Hold room, or more of it.
+        """Hold room for a server, or change what is held.
 
+        :param amounts: all that is to be held from now on
         :param held: what the caller holds already
+        :returns: the hold as written
         :raises: rest.Conflict if there is no room, or the server has an
             allocation that the caller does not know of
         """
@@ -177,9 +181,9 @@ class Holds:
              victims: Sequence[placement.Consumer]) -> placement.Consumer:
         """Take the room of the victims and hold it for a server.
 
-        :param victims: as they were read when the decision was checked
+        :param victims: the allocations that the caller has read
         :raises: rest.Conflict if anything has changed since, or the room
-            is too small even so; nothing has changed then
+            is too small even so; the swap changes nothing then
         :returns: what the server has: a build or a delete may have been as
             fast, and the room of the victims is gone all the same
         """
@@ -192,17 +196,17 @@ class Holds:
                   victims: Sequence[placement.Consumer],
                   has_left: Callable[[str], bool],
                   provider: str | None = None) -> frozenset[str]:
-        """The reverse swap: victims that did not end get their room again.
+        """Give victims that did not end their room again: the reverse swap.
 
-        What the hold has beyond that becomes free. If another server has taken
-        a part of the room, the first victims get all that they had, and the
-        next victim gets what is left.
+        What the hold has beyond the victims' room becomes free. If another
+        server has taken a part of that room, the first victims get all that
+        they had, and the next victim gets what is left.
 
         :param server: the server that has the hold, None if no hold has the
             room of the victims
-        :param victims: with the amounts that they had
-        :param has_left: whether the victim of an ID is off its host by now:
-            nobody would take its room from it again
+        :param victims: the allocations that the victims had
+        :param has_left: tells whether the victim of an ID is off its host by
+            now: such a victim gets nothing
         :param provider: as for find()
         :returns: IDs of the victims that live on with less than they had
         """
@@ -231,7 +235,7 @@ class Holds:
 
     def _shares(self, victims: Sequence[placement.Consumer],
                 held: placement.Consumer | None) -> list[placement.Consumer]:
-        """What each victim can get of the hold and of what is free."""
+        """Return what each victim can get of the hold and of what is free."""
         hosts = [self._placement.provider(uuid) for uuid in sorted(
             {uuid for victim in victims for uuid in victim.amounts})]
         left = {host.uuid: room(
@@ -252,7 +256,7 @@ class Holds:
         return shares
 
     def _empty(self, server: str, has_left: Callable[[str], bool]) -> None:
-        """Empty the allocation of a victim that left as it was given back."""
+        """Empty the allocation of a victim that left during give_back()."""
         given = self._placement.consumer(server)
         if not given.amounts or not has_left(server):
             return
@@ -262,18 +266,18 @@ class Holds:
             LOG.info('Server %s has got another allocation.', server)
 
     def release(self, server: str, provider: str | None = None) -> bool:
-        """Give the hold of a server free.
+        """Free the hold of a server.
 
         :param provider: as for find()
-        :returns: whether there was one
+        :returns: whether the hold was there and is free now
         """
         for _ in range(TRIES):
             held = self.find(server, provider)
             if not held:
                 return False
             try:
-                # A build that has claimed the hold has changed its
-                # generation, so that the allocation stays.
+                # A build that claims the hold meanwhile changes the
+                # generation: the write fails, and the allocation stays.
                 self._placement.write([held.with_amounts({})])
                 return True
             except rest.Conflict:

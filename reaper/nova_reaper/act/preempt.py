@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The steps of an attempt that ends preemptible servers, its victims.
+"""Does the steps of an attempt that ends preemptible servers, its victims.
 
 The steps are check, notice, grace, swap and end, in this order below; then the
 attempt goes on as any other. No victim is ended before the swap has shown that
-there will be room, and none for a server that Nova would refuse.
+there will be room, and no victim for a server that Nova would refuse.
 """
 
 from collections.abc import Callable
@@ -35,14 +35,14 @@ from nova_reaper.report import health
 from nova_reaper.report import journal
 
 LOG = log.getLogger(__name__)
-# Seconds between two looks at victims; a notification comes first.
+# Seconds between two looks at victims; a notification mostly comes first.
 POLL = 2.0
 GRACE_POLL = 15.0
 
 
 def _refusal(current: Attempt, answer: nova.Pending,
              asked: Sequence[str]) -> Outcome | None:
-    """Why Nova would not build the server, None if Nova would.
+    """Return why Nova would not build the server, None if Nova would.
 
     :param answer: Nova's verdict for the host of the attempt, and for others
     :param asked: the names of these hosts
@@ -74,7 +74,8 @@ def _refusal(current: Attempt, answer: nova.Pending,
 class Preempt:
     """Does the steps with victims.
 
-    :param allowed: the mode that is in force at the moment
+    :param named: rebuilds waiting servers in the names of their owners
+    :param allowed: gives the mode that is in force at the moment
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
@@ -113,16 +114,16 @@ class Preempt:
         return current.at(Step.NOTICE, victims=needed)
 
     def _tree(self, current: Attempt) -> Sequence[placement.Provider]:
-        """The providers that may give something, the host's own first."""
+        """Return the providers that may give something, the host's first."""
         if current.waiting.shape.spread is None:
             return [self._placement.provider(current.provider)]
         return self._placement.tree(current.provider, _ids(current.left))
 
     def _needed(self, current: Attempt, tree: Sequence[placement.Provider],
                 request: model.Shape) -> tuple[Victim, ...] | None:
-        """The victims without whose end there would be no room.
+        """Return the victims without whose end there would be no room.
 
-        Nova's filters accept the host without all the victims that are left.
+        Nova's filters have accepted the host without all the victims left.
 
         :returns: None if Placement would not have room enough
         """
@@ -137,7 +138,7 @@ class Preempt:
         kept = tuple(victim for victim in there if victim.id in least)
         if self._accepts(current, kept):
             return kept
-        # Placement would have room, and a filter refuses the host.
+        # Placement would have room, but a filter refuses the host.
         kept = there
         for victim in there:
             rest = tuple(other for other in kept if other is not victim)
@@ -146,7 +147,7 @@ class Preempt:
         return kept
 
     def _accepts(self, current: Attempt, victims: Sequence[Victim]) -> bool:
-        """Whether Nova's filters accept the host without some victims."""
+        """Return whether Nova's filters accept the host without victims."""
         answer = self._nova.pending(current.id, [current.host], _ids(victims))
         if answer.unavailable:
             raise rest.Unavailable('nova', 'verdict', answer.unavailable, 503)
@@ -233,7 +234,7 @@ class Preempt:
                               Result.CONFLICT)
         left = current.notice_left
         if kept and left > 0:
-            # The room that would have spared the victims is gone again.
+            # The room that made the step come early is gone again.
             return current.at(Step.GRACE, min(left, GRACE_POLL))
         spared = self._spared(current, kept)
         if spared:
@@ -242,15 +243,15 @@ class Preempt:
             self._victims.withdraw(
                 [victim for victim in there if victim not in kept],
                 current.id, 'there is room without its end')
-            # If the next request fails, the step is done again: without a
-            # notice the spared victims are not to be chosen again.
+            # The attempt forgets the spared victims before the next request
+            # can fail: without notice they are not to be ended.
             return current.later(0.0, victims=kept)
         return self._take_room(current.but(victims=kept), holds.place(
             request, tree, _ids(kept), current.has) or {})
 
     def _spared(self, current: Attempt, kept: Sequence[Victim]
                 ) -> Attempt | Outcome | None:
-        """Put off or undo an attempt of which a victim may not be ended.
+        """Put off or undo an attempt if one of its victims may not be ended.
 
         :returns: None if all of the victims may be ended
         """
@@ -261,7 +262,7 @@ class Preempt:
         server = self._nova.find(victim)
         busy = server is not None and bool(server.task_state)
         if busy and current.notice_left > -self._conf.stop_timeout:
-            # A notice makes owners back their servers up.
+            # Owners who have notice back their servers up, which takes time.
             return current.later(POLL)
         return self._undo(
             current, why, Result.CONFLICT,
@@ -276,7 +277,7 @@ class Preempt:
             for victim, consumer in zip(current.victims, consumers)))
         if any(consumer.amounts and current.provider not in consumer.amounts
                for consumer in consumers):
-            # The victim has moved since Nova was asked, and keeps what it has
+            # A victim that has moved since Nova was asked keeps its allocation
             # on the other host.
             return self._undo(current, 'a server that was to make room for '
                               'it is moving', Result.CONFLICT)
@@ -296,7 +297,7 @@ class Preempt:
             return self._undo(current, 'the room was taken meanwhile',
                               Result.CONFLICT)
         except rest.RequestFailed as error:
-            # The swap may have been done: the next look finds out.
+            # Placement may have done the swap: the next look finds out.
             return unsure(current, error).later(POLL)
         return current.at(Step.END if consumers else Step.REBUILD, held=held,
                           held_at=time.monotonic(), swapped=True)
@@ -304,8 +305,8 @@ class Preempt:
     def _done(self, current: Attempt) -> Attempt | None:
         """Go on after a swap whose answer was lost, or another reaper's swap.
 
-        Otherwise the victims would run on without an allocation, and the
-        server would be built beside them.
+        Otherwise the victims would run on without an allocation, and a host
+        would build the server beside them.
 
         :returns: None if there was no such swap
         """
@@ -356,15 +357,15 @@ class Preempt:
         left = [victim for victim in after if not victim.ended]
         current = current.but(
             victims=after, ended=len(after) - len(left),
-            # Each end has the whole time-out for itself.
+            # Each victim's end has the whole time-out.
             since=now if len(left) < len(before) else current.since)
         if not left and not current.for_another:
             return Outcome(current, Result.GONE, 'It has ended.')
         if not left:
-            # With strict accounting the room is held only now.
+            # With strict accounting the reaper holds the room only now.
             return current.at(Step.REBUILD if current.swapped else Step.HOLD)
-        # Nova refuses all actions of a server as long as the task is set that
-        # Nova failed over. The task is reset before the server is left alone.
+        # If Nova fails over an action, the task stays, and Nova refuses all
+        # other actions. end() needs time to reset the task before an undo.
         more = ending.PATIENCE + POLL if any(
             victim.failed_at for victim in left) else 0.0
         if now - current.since > (
@@ -381,7 +382,7 @@ class Preempt:
         return current.later(POLL / 4 if progress else POLL)
 
     def _alone(self, current: Attempt) -> Attempt | Outcome:
-        """Notice and grace of a server that makes room for no other."""
+        """Do the notice and grace steps of a server that makes no room."""
         stop = self._needless(current)
         if stop:
             return stop
@@ -411,10 +412,10 @@ class Preempt:
             return current.later(POLL, victims=(stopped,))
         return self._undo(current, 'the rehearsal is over', Result.WITHDRAWN)
 
-    # What speaks against going on.
+    # Objections to going on.
 
     def _needless(self, current: Attempt) -> Outcome | None:
-        """Undo an attempt whose victims need not end, or may not any more.
+        """Undo an attempt whose victims need not end, or may no longer end.
 
         :returns: None if the victims have to end
         """
@@ -427,7 +428,7 @@ class Preempt:
     def _not_begun(self, current: Attempt) -> Outcome | None:
         """Do as _needless() until Nova was asked to end all victims.
 
-        Room elsewhere undoes nothing any more once the first end has begun.
+        Once the first end has begun, only the mode undoes the attempt.
         """
         begun = [victim.stage in (Stage.ENDING, Stage.ENDED)
                  for victim in current.victims]
@@ -439,9 +440,9 @@ class Preempt:
     def _not_waiting(self, current: Attempt) -> Attempt | Outcome | None:
         """Put off or undo the step of an attempt whose server does not wait.
 
-        A server that its owner rebuilds waits again if there is no host. By a
-        withdrawal of the notice the server would lose its turn, and one owner
-        could have notices given and withdrawn for ever.
+        A server that its owner rebuilds waits again if there is no host. If
+        the notices were withdrawn, the server would lose its turn, and one
+        owner could have notices given and withdrawn for ever.
 
         :returns: None if the server waits
         """
@@ -456,7 +457,7 @@ class Preempt:
                           'the server that waited was deleted', Result.GONE)
 
     def _lost(self, current: Attempt) -> Attempt | Outcome | None:
-        """Put off or undo an end that would serve no server, or may not be.
+        """Put off or undo an end that helps no server, or is not allowed.
 
         :returns: None if the server still waits, or has the room already
         """
@@ -476,14 +477,13 @@ class Preempt:
 
     def _verdict(self, current: Attempt, server: nova.NovaServer
                  ) -> Outcome | None:
-        """Why Nova would not build a server on the host of its attempt.
+        """Return why Nova would not build a server on the host of its attempt.
 
         The host is judged as it will be without the victims that are left.
 
         :returns: None if nothing speaks against it
         :raises: rest.NotFound or rest.Conflict if the server waits no more or
-            a victim has changed, rest.RequestFailed if the verdict cannot be
-            found out
+            a victim has changed, rest.RequestFailed if Nova gives no verdict
         """
         if current.waiting.failed:
             # Nova gives no verdict on a server in ERROR.
@@ -498,8 +498,8 @@ class Preempt:
             if named:
                 return dataclasses.replace(refusal, named=named)
         if refusal and refusal.refused and victims and others:
-            # The other hosts are judged with all that is on them: only the
-            # devices that are missing there have to come from victims.
+            # Nova judges the other hosts without an end: only verdicts count
+            # that victims do not change, or that say that devices lack.
             more = self._nova.pending(current.id, others).hosts
             known = index_module.LASTING | (
                 {'PciPassthroughFilter'} if current.waiting.shape.devices
@@ -515,12 +515,12 @@ class Preempt:
             model.Hindrance.NEEDS_OWNER) if objection else None
 
     def _named(self, current: Attempt, refusal: Outcome) -> tuple[str, ...]:
-        """Servers without which Nova accepts the host of an attempt.
+        """Return IDs of the servers without which Nova accepts the host.
 
-        Which node of a host, and which device, a server has Nova alone knows.
-        Nova refuses the host without fewer of these servers.
+        Only Nova knows which NUMA node and which device a server has. If one
+        of the named servers stays, Nova refuses the host.
 
-        :returns: IDs; none if Nova refuses the host without all servers that
+        :returns: no IDs if Nova refuses the host even without all servers that
             may be ended there
         """
         there = current.instead[-nova.MOST_WITHOUT:]
@@ -540,7 +540,7 @@ class Preempt:
         return _ids(there)
 
     def _objected(self, current: Attempt) -> Outcome | None:
-        """The outcome if a victim may not be given notice, None if all may."""
+        """Return the outcome if a victim may not have notice, else None."""
         objection = self._objection(current, current.victims, told=False)
         return Outcome(
             current, Result.CONFLICT, f'{objection[0]}.', model.Reason.NO_ROOM,
@@ -548,7 +548,7 @@ class Preempt:
 
     def _objection(self, current: Attempt, kept: Sequence[Victim],
                    told: bool) -> tuple[str, str] | None:
-        """Why a victim may not be ended, and its ID; None if all may."""
+        """Return why a victim may not be ended, and its ID, or None."""
         cause = current.cause
         marked = self._victims.marked(
             shapes.is_limited if cause is model.Cause.RUN_TIME
@@ -566,19 +566,20 @@ class Preempt:
         return None
 
     def _may_begin(self, victims: Sequence[Victim]) -> bool:
-        """Whether the flavors of all untouched victims still bear the mark."""
+        """Return whether the flavors of untouched victims still bear the mark.
+        """
         servers = [self._nova.find(victim.id) for victim in victims
                    if victim.stage == Stage.NOTICED]
         marked = self._victims.marked() if servers else ()
         return all(server is None or server.flavor.name in marked
                    for server in servers)
 
-    # The part of the room that is free before the swap, and the undo.
+    # Holds before the swap, and the undo.
 
     def _hold_free(self, current: Attempt) -> Attempt:
         """Hold the part of the room that the host has free by now.
 
-        Other servers would take that part before the victims have ended.
+        Otherwise other servers could take that part before the victims end.
         """
         current = self._with_hold(current)
         tree = self._tree(current)
@@ -603,10 +604,10 @@ class Preempt:
         return current.but(held=hold, held_at=time.monotonic())
 
     def _with_hold(self, current: Attempt) -> Attempt:
-        """The attempt with the hold as Placement has it now.
+        """Return the attempt with the hold as Placement has it now.
 
-        The answer to a write may have been lost, and Nova gives the hold back
-        if the owner has rebuilt the server in vain.
+        The answer to a write may have been lost, and Nova restores the hold
+        after the owner has rebuilt the server in vain.
         """
         held = self._holds.find(current.id, current.provider)
         return current if held == current.held else current.but(
@@ -646,18 +647,18 @@ class Preempt:
 
 
 def unsure(current: Attempt, error: rest.RequestFailed) -> Attempt:
-    """The attempt after a write of its hold that got no answer."""
+    """Return the attempt after a write of its hold that got no answer."""
     LOG.warning('Whether room is held for server %s is not known: %s',
                 current.id, error)
     return current.but(unsure=True)
 
 
 def _turn(victims: Sequence[Victim]) -> list[Victim]:
-    """The victims to end now: those to shelve, then those to delete.
+    """Return the victims to end now: those to shelve, then those to delete.
 
-    A shelved server comes back, and a deleted one does not. The first victim
-    is stopped and ended alone: if the host ends no server, the guests of the
-    other victims have run all the time.
+    A shelved server comes back, and a deleted server does not. The first
+    victim is stopped and ended alone: if the host ends no server, the guests
+    of the other victims run on.
     """
     left = [victim for victim in victims if not victim.ended]
     turn = [victim for victim in left
@@ -667,9 +668,10 @@ def _turn(victims: Sequence[Victim]) -> list[Victim]:
 
 def _request(current: Attempt, tree: Sequence[placement.Provider]
              ) -> model.Shape | None:
-    """What the providers of the host have to give.
+    """Return what the providers of the host have to give, as a shape.
 
-    The scheduler's last query is for hosts whose cores are not dedicated.
+    The first query counts whose classes the providers have: Nova's last query
+    is for hosts without dedicated cores.
 
     :returns: None if the server needs other providers, too
     """

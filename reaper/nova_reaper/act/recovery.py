@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The sweep finds unfinished attempts, and goes on with them or undoes them.
+"""Sweeps: finds unfinished attempts, and goes on with them or undoes them.
 
 After a start the sweep finds everything that a reaper has left behind,
-wherever that reaper died. Later it finds the attempts that no reaper works
-with. Nova and Placement are the only record of them.
+wherever that reaper died. Later it finds attempts that no reaper works
+with. Only Nova and Placement have a record of attempts.
 
 ====================================  ======================================
 what stands                           what follows
 ====================================  ======================================
-notice, allocation there              the notice is withdrawn, it is planned
-                                      again; in the mode "preempt" when it
-                                      has run out: the reaper that gave the
-                                      notice may be alive
+notice, allocation there              the notice is withdrawn; in the mode
+                                      "preempt" once it has run out: the
+                                      reaper that gave it may be alive
 notice for the server itself, which   the end goes on, in the mode "preempt"
 has run for as long as it may
 notice, no allocation, hold there     the end goes on, then the rebuild
@@ -59,13 +58,13 @@ from nova_reaper.report import health
 
 LOG = log.getLogger(__name__)
 NOBODY = 'nobody waits for its room any more'
-# A reaper that is alive has swapped so many seconds after a notice ran out.
+# Within so many seconds after a notice ran out a live reaper has swapped.
 LATE = 30.0
-# The keys of a notice; an interrupted withdrawal leaves one of the keys.
+# The keys of a notice; an interrupted withdrawal may leave one of them.
 MARKS = frozenset({shapes.TERMINATE_AT, shapes.FOR})
 # Seconds between two looks at a guest that shuts down.
 SOON = 5.0
-# A sweep asks Placement for so many consumers at most that Nova does not know.
+# A sweep looks at so many consumers at most that Nova does not know.
 LOOKS = 100
 
 
@@ -73,10 +72,10 @@ LOOKS = 100
 class Found:
     """What a sweep has found.
 
-    :ivar attempts: to go on with
-    :ivar holds: how many there are
-    :ivar oldest: age of the oldest in seconds, as far as this process knows
-    :ivar changed: hosts on which room was given back or free
+    :ivar attempts: the attempts to go on with
+    :ivar holds: how many holds there are
+    :ivar oldest: seconds for which this process has known the oldest hold
+    :ivar changed: names of the hosts on which the sweep changed allocations
     """
 
     attempts: tuple[Attempt, ...]
@@ -86,14 +85,14 @@ class Found:
 
 
 class Recovery:
-    """Looks for what nobody works with; it keeps only when it was seen first.
+    """Looks for attempts, holds and notices that no reaper works with.
 
-    Who gave a notice may be alive, and end the server when the notice has run
-    out. So in the mode "preempt" a notice is kept until then, and withdrawn if
-    nothing came of it.
+    The reaper that gave a notice may be alive, and end the server when the
+    notice has run out. So in the mode "preempt" a sweep keeps a notice until
+    then, and withdraws the notice if the server has not ended.
 
     :ivar find: gives a server as it is now, None if it is gone
-    :param waiting: gives a server that waits, as far as it is known
+    :param waiting: gives a server that waits by its ID, None if not known
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
@@ -110,7 +109,7 @@ class Recovery:
         self._reader = source
         self._metrics = meters
         self._waiting = waiting
-        # The consumer that was looked at last of those without a server.
+        # The last consumer without a server that a sweep has looked at.
         self._last = ''
         self._seen: dict[str, float] = {}
         self._changed: set[str] = set()
@@ -119,14 +118,14 @@ class Recovery:
 
     def look(self, consumers: Collection[str], pending: Collection[str],
              busy: Collection[str], age: float, mode: model.Mode) -> Found:
-        """Look once.
+        """Sweep once.
 
-        :param consumers: of all hosts
+        :param consumers: IDs of the consumers of all hosts
         :param pending: IDs of the servers that wait
         :param busy: IDs of servers that attempts of this process are for
-        :param age: what is known for fewer seconds is left alone: another
-            reaper may work with it
-        :param mode: in force; in "observe" everything is undone
+        :param age: seconds for which this process has to know of a hold or a
+            notice: before that another reaper may work with it
+        :param mode: the mode in force; "observe" undoes all that may be undone
         """
         self._changed.clear()
         marked = collections.defaultdict(list)
@@ -150,8 +149,8 @@ class Recovery:
                             'later: %s', server, error)
                 continue
             except Exception:
-                # An answer that nobody foresees for one server must not keep
-                # all others from being served.
+                # An unforeseen answer for one server must not keep the sweep
+                # from all others.
                 LOG.exception('What was begun for server %s cannot be looked '
                               'at.', server)
                 continue
@@ -169,9 +168,9 @@ class Recovery:
 
         :param marked: IDs of servers for which others have been given notice
         :returns: IDs of servers whose hold another reaper may work with, and
-            of servers in ERROR, whose hold is of no use
+            IDs of servers in ERROR, whose hold is of no use
         """
-        # Placement does not tell holds of a host from other consumers.
+        # Placement's list of a host's consumers does not tell which are holds.
         candidates = consumers & (pending | self._seen.keys())
         held = {server for server in candidates - busy
                 if self._holds.find(server)}
@@ -179,7 +178,8 @@ class Recovery:
             left = self._placement.count_holds(self._holds.project) - len(held)
         except rest.RequestFailed as error:
             if not age:
-                # After a start all holds must be known before anything begins.
+                # After a start the reaper begins nothing before it knows all
+                # holds.
                 raise
             LOG.warning('Holds cannot be counted: %s', error)
             return held, set()
@@ -187,7 +187,7 @@ class Recovery:
             left -= sum(self._holds.find(server) is not None
                         for server in busy)
         if not age:
-            # Hosts may not have been read since they were written.
+            # Holds may have been written after the hosts were read.
             for server in pending - candidates - busy:
                 if left > 0 and self._holds.find(server):
                     held.add(server)
@@ -210,7 +210,7 @@ class Recovery:
         return held, in_error
 
     def _with_status(self, *statuses: str) -> Iterator[str]:
-        """IDs of servers of which a hold may be left."""
+        """Yield the IDs of servers that may still have a hold."""
         for status in statuses:
             for server in self._nova.servers(status=status):
                 if status != 'ERROR' or not server.host:
@@ -221,12 +221,9 @@ class Recovery:
 
         Nova deletes the allocations of a server with the server. A hold that
         is written a moment later would stay for ever: no list of Nova leads to
-        the hold, and Placement lists no consumers by their type. So each sweep
-        looks at a part of the cloud.
-
-        This costs Nova a list of all servers, without details. The reaper then
-        asks Placement for each consumer that is left, which mostly are
-        migrations.
+        the hold, and Placement does not list consumers by type. So each sweep
+        looks at LOOKS of the consumers that Nova does not know, which mostly
+        are migrations. That costs Nova a list of all servers, without details.
         """
         suspects = sorted(consumers.difference(self._nova.ids()))
         begin = bisect.bisect_right(suspects, self._last)
@@ -252,11 +249,11 @@ class Recovery:
                 'BUILD', 'REBUILD', 'ACTIVE') and (
                     time.monotonic() - self._seen.get(server, math.inf) <=
                     self._conf.rebuild_timeout):
-            # A build is about to take it, unless it hangs.
+            # A build is about to take the hold, unless the build hangs.
             return None
         robbed = self._without_room(consumer)
         if robbed:
-            # Nobody is ended without a notice that stands.
+            # No victim is ended whose notice was deleted.
             self._give_back(server, server, robbed,
                             'somebody has deleted it', consumer)
             return None
@@ -273,9 +270,12 @@ class Recovery:
         return None
 
     def _run_out(self, server: nova.NovaServer) -> Attempt | None:
-        """The end of a server whose run time is over when its notice is.
+        """Return an attempt to end a server whose run time and notice end.
 
-        Owners write metadata: no notice counts for longer than a new notice.
+        Owners can write metadata: no notice counts for longer than a new
+        notice would.
+
+        :returns: None if the run time is not over when the notice runs out
         """
         ends_at, now = self._reader.ends_at(server), timeutils.utcnow(True)
         until = min(_until(server) or now, now + datetime.timedelta(
@@ -294,7 +294,7 @@ class Recovery:
 
     def _withdraw(self, servers: Iterable[nova.NovaServer], mode: model.Mode
                   ) -> list[nova.NovaServer]:
-        """Withdraw notices to those who have an allocation; the others."""
+        """Withdraw notices to servers with allocations; return the others."""
         taken: list[nova.NovaServer] = []
         for known in servers:
             server = self.find(known.id)
@@ -315,16 +315,16 @@ class Recovery:
 
     @property
     def is_late(self) -> bool:
-        """Whether a notice has run out that was kept."""
+        """Whether a notice that was kept has run out."""
         while self._ends.later:
             self._late[self._ends.later.pop()] = time.monotonic() + SOON
         now = time.monotonic()
         return any(at <= now for at in list(self._late.values()))
 
     def withdraw_late(self, attempts: Iterable[Attempt]) -> None:
-        """Withdraw notices that have run out, and nobody has acted upon.
+        """Withdraw notices that have run out and no reaper has acted upon.
 
-        :param attempts: of this process, whose notices are their affair
+        :param attempts: the attempts of this process, whose notices stay
         """
         own = {victim.id for current in attempts
                for victim in current.victims}
@@ -340,7 +340,7 @@ class Recovery:
                         not self._placement.consumer(uuid).amounts):
                     del self._late[uuid]
                 elif not self._keep(server):
-                    # The withdrawal may have it looked at anew.
+                    # The withdrawal may note the server anew.
                     del self._late[uuid]
                     self._withdraw_from(server)
             except rest.RequestFailed as error:
@@ -349,9 +349,9 @@ class Recovery:
                 self._late[uuid] = time.monotonic() + LATE
 
     def _keep(self, server: nova.NovaServer) -> bool:
-        """Whether a reaper may wait at the moment for a notice to run out.
+        """Return whether a reaper may still wait for a notice to run out.
 
-        It would end the server at that time, with the notice or without.
+        That reaper would then end the server even if the notice were gone.
         """
         until = _until(server)
         if until is None:
@@ -370,7 +370,7 @@ class Recovery:
                       mode: model.Mode) -> Attempt | None:
         there = [item for item in taken
                  if self._provider(item) in consumer.amounts]
-        # The waiting server has gone elsewhere since, without them.
+        # The waiting server has no room on the hosts of these victims.
         left = [item for item in taken if item not in there and
                 self._provider(item)]
         if left:
@@ -389,8 +389,8 @@ class Recovery:
     def _without_room(self, held: placement.Consumer) -> list[nova.NovaServer]:
         """Find preemptible servers on the host of a hold, without allocation.
 
-        Their owners delete notices, and so does another reaper that chose the
-        same servers.
+        Their notices are gone: owners can delete notices, and so does another
+        reaper that chose the same servers.
         """
         found: list[nova.NovaServer] = []
         hosts = self._hosts_of(held)
@@ -408,10 +408,11 @@ class Recovery:
     def _give_back(self, hold_of: str | None, server: str,
                    taken: Collection[nova.NovaServer], why: str,
                    held: placement.Consumer | None = None) -> None:
-        """Let those live on whose room was taken.
+        """Give victims their room back, and withdraw the notices to them.
 
-        :param hold_of: the server whose hold has their room, None if none has
-        :param server: for which it was taken
+        :param hold_of: ID of the server whose hold has their room, None for no
+            hold
+        :param server: ID of the server for which the room was taken
         :param held: the hold
         """
         victims = self._victims(taken, held)
@@ -422,22 +423,22 @@ class Recovery:
             lambda victim: self._ends.has_left(victim, hosts[victim]))
         ending.tell_unallocated(short)
         self._changed |= set(hosts.values())
-        # A notice stays with a victim that has nothing, for the next sweep.
+        # A victim without any allocation keeps its notice for the next sweep.
         self._ends.withdraw(
             [victim for victim in victims if victim.id not in short or
              self._placement.consumer(victim.id).amounts], server, why)
 
     def _provider(self, server: nova.NovaServer) -> str | None:
-        """The UUID of the provider of the host that a server is on."""
+        """Return the UUID of the provider of the host that a server is on."""
         hypervisor = self._reader.hypervisors.get(server.host)
         return hypervisor.uuid if hypervisor else None
 
     def _victims(self, servers: Iterable[nova.NovaServer],
                  held: placement.Consumer | None = None
                  ) -> tuple[Victim, ...]:
-        """Victims under notice; only their flavors tell what they had.
+        """Return servers as victims; only their flavors tell what they had.
 
-        :param held: what the server has for which the victims are to end
+        :param held: the allocation of the server that the victims end for
         """
         left = {uuid: dict(amounts) for uuid, amounts
                 in held.amounts.items()} if held else {}
@@ -448,13 +449,13 @@ class Recovery:
         stage, provider = Stage.NOTICED, self._provider(server)
         how = self._reader.action(server)
         if shapes.is_leaving(server, how):
-            # An earlier reaper has asked for the end.
+            # A reaper has asked for the end.
             stage = Stage.ENDING
         elif server.status == 'SHUTOFF':
             actions = self._nova.actions(server.id)
             if actions and actions[-1].action == 'stop' and (
                     actions[-1].project == self._holds.project):
-                # The reaper has stopped it.
+                # The reaper has stopped the server.
                 stage = Stage.STOPPING
         return Victim(
             server.id, server.name, server.project, how,
@@ -480,12 +481,12 @@ class Recovery:
             swapped=bool(victims), since=time.monotonic())
 
     def _hosts_of(self, consumer: placement.Consumer) -> set[str]:
-        """The names of the hosts on which a consumer has something."""
+        """Return the names of the hosts on which a consumer has something."""
         names = self._reader.names_by_provider()
         return {names[uuid] for uuid in consumer.amounts if uuid in names}
 
     def _unmark(self, busy: Collection[str]) -> None:
-        """Delete the marks of servers that their owners have unshelved."""
+        """Delete the reaper's marks of servers that owners have unshelved."""
         for known in self._reader.known():
             if known.id in busy or not shapes.is_back(known):
                 continue
@@ -499,7 +500,7 @@ class Recovery:
 
 
 def _until(server: nova.NovaServer) -> datetime.datetime | None:
-    """When the notice to a server runs out, None if the server has none."""
+    """Return when the notice to a server runs out, None without notice."""
     try:
         until: datetime.datetime = timeutils.parse_isotime(
             server.metadata[shapes.TERMINATE_AT])

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The steps of an attempt: check, hold or make room, rebuild, watch.
+"""Does the steps of an attempt: check, hold or make room, rebuild, watch.
 
-A step is one call that may be repeated, since it looks at Nova and Placement
-first. The step returns the attempt as it stands then, with the time of the
-next step, or the outcome of the attempt. A step that ends an attempt undoes
-what was done for the attempt.
+A step is one call that may be repeated, since the step looks at Nova and
+Placement first. The step returns the attempt as it stands then, with the time
+of the next step, or the outcome of the attempt. A step that ends an attempt
+undoes what was done for the attempt.
 """
 
 from collections.abc import Callable
@@ -29,11 +29,11 @@ from nova_reaper import world
 
 LOG = log.getLogger(__name__)
 # Seconds between two looks at a server that a host builds, shorter at first.
-# Notifications mostly come before, and thousands of servers may be built at a
+# A notification mostly comes first, and thousands of servers may be built at a
 # time.
 WATCH = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-# Seconds in which a check has to be answered, a hold written and a rebuild
-# accepted. After them an attempt that has ended no victim gives up.
+# Seconds for Nova to answer a check and to accept a rebuild, and for Placement
+# to take a hold. After them an attempt that has ended no victim gives up.
 PATIENCE = 60.0
 # The owner of the server reads this: it names no host and no other server.
 TAKEN = 'The host has no room for it any more.'
@@ -43,10 +43,11 @@ class Actor(preempt.Preempt):
     """Does the steps of attempts: those with victims, and all others."""
 
     def advance(self, current: Attempt) -> Attempt | Outcome:
-        """Do the next step.
+        """Do the next step of an attempt.
 
-        Where a service does not answer, or refuses what no step expects, the
-        step is done again; nothing is undone, since an undo may fail as well.
+        If a service does not answer, or refuses unexpectedly, the step is done
+        again; nothing is undone, since an undo may fail as well. A check or a
+        hold that may be given up ends in an outcome after PATIENCE.
         """
         try:
             return STEPS_OF[current.cause][current.step](
@@ -63,7 +64,7 @@ class Actor(preempt.Preempt):
                     current, Result.CONFLICT, error.message
                     if isinstance(error, rest.Unavailable) and error.status
                     else 'It cannot be looked at.', model.Reason.UNKNOWN)
-            # The time in which no service answers is not that of the victims.
+            # The time without an answer does not count against the victims.
             return current.later(
                 attempts.AGAIN, stalled=isinstance(error, nova.CellDown),
                 since=time.monotonic() if current.step == Step.END
@@ -93,7 +94,7 @@ class Actor(preempt.Preempt):
                 'it is about to change.', model.Reason.NO_ROOM)
 
     def _find(self, current: Attempt) -> nova.NovaServer | Outcome:
-        """The server, or the outcome if the server waits no more."""
+        """Return the server, or the outcome if the server waits no more."""
         server = self._nova.find(current.id)
         if server is None:
             return Outcome(current, Result.GONE, 'It has been deleted.')
@@ -117,7 +118,7 @@ class Actor(preempt.Preempt):
             held = self._holds.find(current.id, current.provider)
             if held and self._is_whole(current, held):
                 return current.at(Step.REBUILD, held=held)
-            # The part that was held before the victims ended is in the way.
+            # A hold of a part of the room is in the way of the whole hold.
             self._holds.release(current.id, current.provider)
             current = current.but(held=None)
         shape = current.waiting.shape
@@ -137,14 +138,14 @@ class Actor(preempt.Preempt):
         else:
             return self._no_room(current)
         if current.waiting.shelved:
-            # An unshelve asks for a host with room in it.
+            # An unshelve, unlike a rebuild, needs free room: it takes no hold.
             return current.at(Step.REBUILD)
         try:
             held = self._holds.take(current.id, amounts)
         except (rest.Conflict, rest.BadRequest) as error:
             if current.unsure and self._holds.find(
                     current.id, current.provider):
-                # The write whose answer was lost was done only now.
+                # Placement did the write, whose answer was lost, only now.
                 return current.later(0.0)
             self._metrics.conflicts.labels('hold').inc()
             LOG.info('Nothing is held for server %s: %s', current.id, error)
@@ -161,15 +162,15 @@ class Actor(preempt.Preempt):
 
     @staticmethod
     def _is_whole(current: Attempt, held: placement.Consumer) -> bool:
-        """Whether a hold has all that the server of an attempt asks for."""
+        """Return whether a hold has all that the server asks for."""
         return current.provider in held.amounts and any(
             held.covers(shapes.shape(request, '', {}).resources)
             for request in current.requests)
 
     def _no_room(self, current: Attempt) -> Outcome:
-        """The outcome where the host has no room.
+        """Return the outcome for a host that has no room.
 
-        It names the providers with room where the index cannot know them.
+        It names the providers with room if the index cannot know them.
         """
         shape, offered = current.waiting.shape, None
         if shape.fill_only or shape.elsewhere or shape.spread:
@@ -182,7 +183,7 @@ class Actor(preempt.Preempt):
                        offered=offered)
 
     def _rebuild(self, current: Attempt) -> Attempt | Outcome:
-        """Have Nova build the server."""
+        """Ask Nova to rebuild, or to unshelve, the server."""
         if not current.asked_at:
             current = current.but(asked_at=time.monotonic())
             self._book.write(attempts.record_of(current, store.ASKED),
@@ -214,8 +215,8 @@ class Actor(preempt.Preempt):
         if isinstance(error, rest.Conflict):
             self._metrics.conflicts.labels('rebuild').inc()
             if isinstance(self._find(current), Outcome):
-                # A build has taken the hold over, whatever the type of the
-                # allocation is; it is a hold again if the server waits again.
+                # A build has taken the hold over, whatever type the allocation
+                # has. If the server waits again, the allocation is a hold.
                 return current.at(Step.WATCH, WATCH[0], sent=True)
             reason = model.Reason.UNKNOWN
         self._release(current)
@@ -254,7 +255,7 @@ class Actor(preempt.Preempt):
                 if nova.is_interrupted(server.fault) else None)
         waited = time.monotonic() - current.since
         if waited > self._conf.rebuild_timeout:
-            # A build that goes on takes its own allocation.
+            # A build that goes on claims room for itself.
             self._release(current)
             return Outcome(current, Result.TIMEOUT,
                            f'It is {server.status} for too long.')
@@ -262,7 +263,7 @@ class Actor(preempt.Preempt):
         return current.later(pause)
 
     def _ask_again(self, current: Attempt) -> Attempt | Outcome:
-        """Ask Nova for the rebuild again, unless it fails for too long."""
+        """Ask Nova for the rebuild again, unless Nova fails for too long."""
         limit = self._conf.rebuild_timeout if current.ended else PATIENCE
         if time.monotonic() - current.asked_at <= limit:
             return current.at(Step.REBUILD)
@@ -290,7 +291,7 @@ class Actor(preempt.Preempt):
         return Outcome(current, Result.PENDING, detail, reason, why=why)
 
     def _unmark(self, current: Attempt) -> None:
-        """Take the mark of a shelved server off a server that is back."""
+        """Delete the mark that the reaper shelved a server, which is back."""
         try:
             self._nova.delete_metadata(current.id, (
                 shapes.SHELVED_AT, shapes.TERMINATE_AT, shapes.FOR))
@@ -303,10 +304,10 @@ class Actor(preempt.Preempt):
             self._holds.release(current.id, current.provider)
 
     def give_up(self, waiting: model.Waiting) -> bool:
-        """Set a server that waits to ERROR.
+        """Set a server that waits to ERROR, and release its hold.
 
-        :returns: whether it has been done; not if it waits no more
-        :raises: rest.RequestFailed
+        :returns: whether the server is given up; False if it waits no more
+        :raises: rest.RequestFailed if Nova fails
         """
         try:
             server = self._nova.server(waiting.id)
