@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Where a waiting server goes, and which servers are ended for it.
+"""Decides where a waiting server goes, and which victims end for the server.
 
-The functions are pure functions over the index. The order of preference is
+The functions do not change the index. The order of preference is
 lexicographic: a host with room before a host with victims, then what the
 scorers say, one after another, then the host that was listed first. The
 Planner decides for one server of the queue after another. The service and the
@@ -30,9 +30,9 @@ from nova_reaper.queue import queue as queue_module
 
 Bools = index_module.Bools
 _HOUR = datetime.timedelta(hours=1)
-# Up to so many hosts are looked at faster one by one than all at once.
+# So many hosts, or fewer, are judged faster one by one than all at once.
 _FEW = 64
-# So many hosts Nova's filters are asked for when a server is decided for.
+# The reaper asks Nova's filters about so many hosts at most for a decision.
 CANDIDATES = 32
 
 
@@ -43,13 +43,13 @@ def decide(index: index_module.Index, waiting: model.Waiting,
            among: Sequence[int] | None = None) -> model.Decision:
     """Decide what becomes of a waiting server.
 
-    In mode ``observe`` it is what would be decided in mode ``preempt``.
+    In the mode "observe" the decision is that of the mode "preempt".
 
     :param now: the time by which servers are still protected or not
-    :param ends_left: how many servers may still be ended, of the projects for
-        which that is limited
-    :param reserved: the name of a host that is kept for another
-    :param among: the rows of the hosts to look at, None: all
+    :param ends_left: how many servers may still be ended by project; projects
+        that are missing have no limit
+    :param reserved: the name of a host that is kept for another server
+    :param among: the rows of the hosts to look at, None for all
     """
     shape = waiting.shape
     if shape.host is not None and shape.host not in index.rows:
@@ -87,7 +87,7 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
                               detail=_where_room_is(index, shape, host))
     if withheld is not None and (room & allowed).any():
-        # Nobody is ended while it is not known whether there is room.
+        # No victim is ended while nobody knows whether there is room.
         return _wait(waiting, model.Reason.NO_ROOM, 'The hosts that seem to '
                      'have room are looked at again.')
     return _without_room(scorers, waiting, ends_left or {}, fits, room,
@@ -151,11 +151,11 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
 
 def candidates(index: index_module.Index, waiting: model.Waiting,
                decision: model.Decision) -> tuple[str, ...]:
-    """The hosts that come next if Nova's filters refuse the decided host.
+    """Return the hosts to try next if Nova's filters refuse the decided host.
 
-    They are the hosts with room, or the hosts on which the fewest ends make
-    room; among these hosts, those with the least RAM to spare. The Planner
-    decides again then which of them is the best.
+    For a decision without victims these are hosts with room, else the hosts on
+    which the fewest ends may make room, those with the least RAM to spare
+    first. The Planner then decides again which host is the best.
 
     :returns: CANDIDATES - 1 names at most
     """
@@ -180,15 +180,16 @@ def candidates(index: index_module.Index, waiting: model.Waiting,
 def may_end(index: index_module.Index, waiting: model.Waiting, host: str,
             now: datetime.datetime, victims: Collection[str] = ()
             ) -> list[model.Server]:
-    """The servers of a host that may be ended, the dearest first.
+    """Return the servers of a host that may be ended, the dearest first.
 
-    :param victims: IDs of servers that are chosen already, and are among them
+    :param victims: IDs of servers that are chosen already, which the result
+        includes
     """
     where = index.slots.segment(index.rows[host])
 
     def order(server: model.Server) -> tuple[object, ...]:
         has = index_module.amounts_of(server)
-        # With the smaller servers left alone, fewer have to end.
+        # If the smaller servers stay, fewer servers have to end.
         return (-server.priority, -sum(has.get(name, 0)
                                        for name in index.scarce),
                 sum(min(has.get(name, 0) / amount, 1)
@@ -206,10 +207,10 @@ def may_end(index: index_module.Index, waiting: model.Waiting, host: str,
 
 def to_search(index: index_module.Index, waiting: model.Waiting, host: str,
               now: datetime.datetime) -> list[model.Server]:
-    """The servers of a host with room of which Nova is to name victims.
+    """Return servers of a host with room, among which Nova is to name victims.
 
-    :returns: as may_end(); none if the servers have all that is asked for:
-        then victims are chosen by that if a filter refuses the host
+    :returns: as may_end(); none if the servers have all that is asked for: if
+        a filter refuses the host, decide() chooses victims by what they have
     """
     found = [] if waiting.shape.fill_only or waiting.spared else may_end(
         index, waiting, host, now)
@@ -221,7 +222,9 @@ def to_search(index: index_module.Index, waiting: model.Waiting, host: str,
 def is_better(index: index_module.Index, waiting: model.Waiting,
               options: model.Options, now: datetime.datetime,
               found: model.Decision, before: model.Decision) -> bool:
-    """Whether less is lost with the victims of one decision than of another.
+    """Return whether one decision's victims cost less than another's.
+
+    The scorers in SLIGHT do not count.
 
     :param found: the decision that may be better
     :param before: the other decision; only its victims that are still on the
@@ -236,7 +239,7 @@ def is_better(index: index_module.Index, waiting: model.Waiting,
 def decided_by(index: index_module.Index, waiting: model.Waiting,
                options: model.Options, now: datetime.datetime,
                one: model.Decision, other: model.Decision) -> str:
-    """The first scorer that tells the victims of two decisions apart."""
+    """Return the first scorer that tells the victims of decisions apart."""
     costs = _costs(index, waiting, options, now, one, other)
     return next((name for name, mine, others in zip(options.scorers, *costs)
                  if mine != others), 'order of hosts')
@@ -245,8 +248,7 @@ def decided_by(index: index_module.Index, waiting: model.Waiting,
 def _costs(index: index_module.Index, waiting: model.Waiting,
            options: model.Options, now: datetime.datetime,
            *decisions: model.Decision) -> list[list[list[int]]]:
-    """What scorers say of the victims that are still there, [] where none is.
-    """
+    """Return what scorers say of the victims that are left, [] for none."""
     scorers = victims.Scorers(index, waiting.shape, options,
                               index_module.to_micros(now))
     costs = []
@@ -263,7 +265,7 @@ def _costs(index: index_module.Index, waiting: model.Waiting,
 
 def could_help(index: index_module.Index, demand: model.Demand,
                row: int) -> bool:
-    """Whether there was room on a host without any preemptible server."""
+    """Return whether a host could have room if preemptible servers ended."""
     host = index.hosts[row]
     if host and host.name in index.exclusions.named(demand.shape):
         return True
@@ -280,9 +282,9 @@ def could_help(index: index_module.Index, demand: model.Demand,
 
 def protected_until(index: index_module.Index, waiting: model.Waiting,
                     now: datetime.datetime) -> datetime.datetime | None:
-    """When the first server is safe no longer whose end could help.
+    """Return when protection ends for the first server that could help.
 
-    :returns: None if time alone changes nothing
+    :returns: None if no protected server could help
     """
     demand, table = waiting.demand, index.slots
     hosts = _would_help(index, demand,
@@ -298,10 +300,11 @@ def protected_until(index: index_module.Index, waiting: model.Waiting,
 
 def room_by(index: index_module.Index, waiting: model.Waiting,
             now: datetime.datetime) -> datetime.datetime | None:
-    """When run times that end will have made room for a server.
+    """Return when ending run times will have made room for a server.
 
-    A bisection over the time looks at all hosts at once, and each time at half
-    of the servers. Of hosts with providers below their own some are looked at.
+    A bisection over the time looks at all hosts at once, and at half of the
+    servers each time. For a shape that may spread over several providers of a
+    host the function looks at _FEW hosts at a time.
 
     :returns: None if the ends of all run times make no room, or nobody knows
         which hosts the server needs
@@ -312,7 +315,7 @@ def room_by(index: index_module.Index, waiting: model.Waiting,
     if refused is not None:
         rows &= ~refused
     if shape.spread is not None:
-        # Which provider frees what a filter misses nobody knows.
+        # Nobody knows which provider frees what a filter misses.
         rows[[index.rows[host] for host in index.exclusions.crowded(shape)
               if host in index.rows]] = False
     left = np.flatnonzero((table.ends > 0) & rows[table.host_of])
@@ -349,10 +352,10 @@ def room_by(index: index_module.Index, waiting: model.Waiting,
 
 def worth_reserving(index: index_module.Index, waiting: model.Waiting
                     ) -> str | None:
-    """The host that comes nearest to room for a server that cannot be placed.
+    """Return the host that lacks the least for a server that cannot be placed.
 
-    :returns: the name of the host that lacks the least, as a share of what is
-        asked for, among the hosts that could take it; None if no host could
+    :returns: the name of the host, of those that could take the server, that
+        lacks the least share of what is asked for; None if no host could
     """
     shape = waiting.shape
     eligible = index.fits(shape) & index.enabled
@@ -366,7 +369,7 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
     lacking = np.stack([need.lacking[rows] for need in needs])
     asked = [need.amount for need in needs]
     shares = (lacking.T / asked).sum(axis=1)
-    # Sums of floats are not exact: what is as good as equal is equal.
+    # Sums of floats are not exact: nearly equal shares count as equal.
     return _name(index, int(rows[shares.round(9).argmin()]))
 
 
@@ -384,7 +387,7 @@ def _name(index: index_module.Index, row: int) -> str:
 
 def _would_help(index: index_module.Index, demand: model.Demand,
                 rows: Bools) -> Bools:
-    """The hosts on which there was room without any preemptible server."""
+    """Return the hosts that would have room without preemptible servers."""
     mine = index.slots.preemptible
     if demand.below is not None:
         mine = mine & (index.slots.priority < demand.below)
@@ -393,7 +396,7 @@ def _would_help(index: index_module.Index, demand: model.Demand,
 
 
 def _crowded(index: index_module.Index, shape: model.Shape) -> Bools:
-    """The hosts with room by Placement that a filter refuses as they are."""
+    """Return the hosts with room by Placement that a filter still refuses."""
     crowded = np.zeros(len(index.hosts), np.bool_)
     for host in index.exclusions.crowded(shape):
         if host in index.rows:
@@ -471,10 +474,10 @@ class End:
 
 
 class Planner:
-    """Decides for the servers that wait, in their order.
+    """Decides for the servers that wait, in the order of the queue.
 
-    :ivar ends: of servers that count against what may be ended in an hour, in
-        the order of their times
+    :ivar ends: the ends that count against the hourly caps, in the order of
+        their times
     """
 
     def __init__(self, index: index_module.Index, queue: queue_module.Queue,
@@ -496,19 +499,19 @@ class Planner:
     def next(self, now: datetime.datetime, *, everybody: bool = False,
              may_end: bool = True
              ) -> tuple[model.Waiting, model.Decision] | None:
-        """Decide for the next server, None if nobody is to be tried now.
+        """Decide for the next server; return None if there is none to try now.
 
-        The room of a decision other than "wait" is planned in the index at
-        once, so that the next decision sees it. It is the caller's to drop
-        the plan when it is carried out, or to call :meth:`undo`.
+        The method plans the room of a decision other than "wait" in the index,
+        so that the next decision sees the plan. The caller has to drop the
+        plan when the decision is carried out, or to call :meth:`undo`.
 
-        :param everybody: whether to go once through all who wait, those whose
-            demand sleeps included
-        :param may_end: whether anybody may be ended for a server now
+        :param everybody: whether to go once through all servers that wait,
+            those whose demand sleeps included
+        :param may_end: whether a server may be ended for another now
         """
         waiting = None
         while waiting is None and may_end and self.queue.wake_put_off():
-            # All its servers may be of projects that are passed over.
+            # The queue may pass over the projects of all its servers.
             waiting = self.queue.pop(now, asleep=everybody)
         waiting = waiting or self.queue.pop(now, asleep=everybody)
         while waiting and waiting.id in self._seen:
@@ -550,7 +553,7 @@ class Planner:
     @staticmethod
     def _nobody_ends(decision: model.Decision, why: str,
                  hindrance: model.Hindrance | None = None) -> model.Decision:
-        """The decision that nobody is ended for a server at the moment."""
+        """Return the decision that nobody is ended for a server for now."""
         return model.Decision(
             decision.server, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
             detail=f'Preemptible servers can make room for it. {why}',
@@ -572,7 +575,7 @@ class Planner:
 
     def _bounded(self, decision: model.Decision, now: datetime.datetime
                  ) -> model.Decision:
-        """The decision, or to wait if the decision exceeds the hourly caps."""
+        """Return the decision, or to wait if it exceeds max_ends_per_hour."""
         if len(decision.victims) <= self._left(now):
             return decision
         return self._nobody_ends(
@@ -582,7 +585,7 @@ class Planner:
 
     def runner_up(self, waiting: model.Waiting, before: model.Decision,
                   now: datetime.datetime) -> dict[str, Any]:
-        """What would be decided without the host of a decision.
+        """Return what would be decided without the host of a decision.
 
         :returns: the host, the victims, and the scorer that told both apart;
             {} if no other host could be made free
@@ -607,13 +610,12 @@ class Planner:
         """Decide for servers like a given server, one after another.
 
         Each decision sees what the decisions before it take. Close the
-        iterator under the lock under which it was made: that undoes the plans.
+        iterator under the lock under which it was made, to undo the plans.
 
         :param waiting: of a shape that no other server has
         :param offered: the only hosts that Placement offers, None if it may
             offer others
-        :param refused: the filters of Nova that refuse hosts, by the host's
-            name
+        :param refused: the filters that refuse hosts, by the host's name
         """
         ends = self.ends
         made: list[str] = []
@@ -645,7 +647,7 @@ class Planner:
 
     def _without_ends(self, waiting: model.Waiting, decision: model.Decision
                       ) -> model.Decision:
-        """The decision, if the reaper would end servers for this server."""
+        """Return the decision, or to wait if nobody may be ended for it."""
         mode = self._options.mode
         if decision.victims and mode is not model.Mode.PREEMPT:
             return self._nobody_ends(
@@ -659,11 +661,11 @@ class Planner:
     def better(self, waiting: model.Waiting, before: model.Decision,
                held: Mapping[str, Mapping[str, int]],
                now: datetime.datetime) -> model.Decision | None:
-        """A decision that is better than the plan; nothing is changed.
+        """Find a decision that is better than the plan; change nothing.
 
         :param before: the decision that is planned
         :param held: the amounts by provider that are held for the server on
-            the host of the decision, as far as the index counts them as used
+            the host of that decision and that the index counts as used
         :returns: None if no decision is better
         """
         ends = self.ends
@@ -684,7 +686,7 @@ class Planner:
 
     @contextlib.contextmanager
     def _without_plan(self, waiting: model.Waiting) -> Iterator[None]:
-        """Have nothing planned for a server for a moment."""
+        """Drop the plan for a server while the context lasts."""
         plan = self.index.plans.get(waiting.id)
         self.index.drop_plan(waiting.id)
         try:
@@ -698,8 +700,8 @@ class Planner:
                       now: datetime.datetime) -> model.Decision | None:
         """Decide by the hosts that have changed since a demand slept.
 
-        The other hosts have no room for the demand. So a host that changes
-        does not cost each demand a search over all hosts.
+        The other hosts have no room for the demand, so that a host that
+        changes does not cost each demand a search over all hosts.
 
         :returns: None if all hosts have to be looked at
         """
@@ -720,7 +722,7 @@ class Planner:
         if decision.verdict is model.Verdict.ROOM:
             return decision
         if decision.verdict is model.Verdict.PREEMPT:
-            # The reason for the wait is that of all hosts.
+            # The reason that there is no room is about all hosts.
             return dataclasses.replace(decision, reason=before.reason)
         if decision.hindrance is model.Hindrance.PROTECTED or (
                 decision.hindrance is not before.hindrance) or (
@@ -730,7 +732,7 @@ class Planner:
         return still
 
     def undo(self, decision: model.Decision, now: datetime.datetime) -> None:
-        """Give the room of a decision back, and its server to the queue."""
+        """Drop the plan of a decision; give its server back to the queue."""
         self.index.drop_plan(decision.server)
         self.drop_ends(decision)
         self.queue.give_back(decision.server, now)
@@ -750,7 +752,7 @@ class Planner:
 
     def take_ends(self, servers: Iterable[model.Server], most: int,
                   now: datetime.datetime) -> list[model.Server]:
-        """Count the ends of servers that make room for no other.
+        """Count the ends of servers that make room for no other server.
 
         :param servers: the servers to end, in order
         :param most: how many to end at most
@@ -770,11 +772,11 @@ class Planner:
         return taken
 
     def ends_left(self, now: datetime.datetime) -> dict[str, int]:
-        """How many servers may still be ended by project, {} for no limit.
+        """Return how many servers of each project may end, {} for no limit.
 
-        What is left for all projects together limits no choice, unless it is
-        nothing: a server of a high priority is not to be ended because the
-        best victims are too many. _bounded() compares what was decided.
+        What is left for all projects together limits no choice, unless nothing
+        is left: a server of a high priority is not to be ended because the
+        best victims are too many. _bounded() checks the decision instead.
         """
         most = self._options.max_ends_per_project_hour
         if not self._left(now):
@@ -791,7 +793,7 @@ class Planner:
                     self._options.max_ends_per_hour)
 
     def _left(self, now: datetime.datetime) -> int:
-        """How many servers of all projects may still be ended."""
+        """Return how many servers of all projects may still be ended."""
         while self.ends and self.ends[0].time <= now - _HOUR:
             self.ends.popleft()
         most = self._options.max_ends_per_hour or model.MAX_INT

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The best sets of preemptible servers whose end would make room.
+"""Finds the best sets of preemptible servers whose end would make room.
 
 Scorers say which of two sets is better, one after another. Covering a need in
 several resource classes with the fewest servers is a covering knapsack,
@@ -15,9 +15,9 @@ count decides next, the search tries sets of one server, then of two, and stops
 at the first size that makes room. Otherwise it compares sets of every size.
 
 The result is exact, over all hosts, as long as no host has more than MOST sets
-under construction. Beyond that a depth-first search proves the number and
-finds up to FOUND sets to choose from. The search gives the proof up after
-STEPS, and Result.exact says so.
+under construction. Beyond that a depth-first search finds up to
+FOUND sets to choose from. Result.exact says whether the search ended within
+STEPS steps.
 """
 
 import collections
@@ -37,22 +37,22 @@ from nova_reaper.cloud import ways
 Bools = index_module.Bools
 Ints = index_module.Ints
 
-# The most sets that are built side by side, and the most that the depth-first
-# search finds to choose from. The most steps of that search in a decision, and
-# the fewest for each host and size.
+# The most sets that are built side by side, and the most that a depth-first
+# search finds to choose from. The steps for such searches in a decision, and
+# how many each of them may make even so.
 MOST = 1 << 19
 FOUND = 4096
 STEPS = 200_000
 FEWEST_STEPS = 2000
-# The most ways in which hosts may give a shape that a step looks at, those of
-# the hosts first on which the fewest ends may do.
+# The most ways in which hosts may give a shape that one search looks at; the
+# hosts on which the fewest ends may do come first.
 MOST_WAYS = 8192
 # More than any number of servers.
 FAR = 1 << 40
 
 _WEIGHT = 1 << 10
 
-# How much is lacking, by the number of the provider and of the class.
+# How much is lacking, by the numbers of the provider and of the class.
 _Lacks = Mapping[tuple[int, int], int]
 
 
@@ -61,7 +61,7 @@ class Sets:
     """Sets of victims, all of one size.
 
     :ivar rows: the host of each set
-    :ivar members: the slots of the servers of each set, a line for each
+    :ivar members: the slots of the servers of each set, a line for each set
     """
 
     rows: Ints
@@ -71,11 +71,11 @@ class Sets:
         return len(self.rows)
 
     def take(self, which: Bools | Ints) -> 'Sets':
-        """Some of the sets."""
+        """Return some of the sets."""
         return Sets(self.rows[which], self.members[which])
 
     def join(self, others: 'Sets') -> 'Sets':
-        """These sets and others of the same size."""
+        """Return these sets and others of the same size."""
         return Sets(np.concatenate((self.rows, others.rows)),
                     np.concatenate((self.members, others.members)))
 
@@ -84,9 +84,9 @@ class Sets:
 class Problem:
     """What has to be covered, and with what.
 
-    :ivar columns: the classes of what is asked for
-    :ivar need: for each of those, what each host lacks of it
-    :ivar left: how many servers of each project may be ended
+    :ivar columns: the numbers of the classes that are asked for
+    :ivar need: for each of these classes, what each host lacks
+    :ivar left: how many servers of each project may be ended, by its number
     """
 
     table: index_module.Slots
@@ -95,7 +95,7 @@ class Problem:
     left: Ints
 
     def without_needless(self, sets: Sets) -> Sets:
-        """The sets from which no server could be left out."""
+        """Return the sets from which no server could be left out."""
         spared: Bools = np.ones(sets.members.shape, np.bool_)
         for need, column in zip(self.need, self.columns):
             amounts = self.table.amounts[column][sets.members].astype(np.int64)
@@ -107,11 +107,9 @@ class Problem:
 class Field:
     """The servers that may be ended on some hosts, side by side by host.
 
-    :ivar rank: which of these hosts the server has, from 0
-    :ivar end: where the servers of the host end
+    :ivar rank: the number of the server's host among these hosts, from 0
+    :ivar end: where the servers of the server's host end
     :ivar first: whether the server is the first of its kind on its host
-    :ivar after: by resource class, the most that a later server of its host
-        has
     """
 
     def __init__(self, problem: Problem, chosen: Ints,
@@ -149,9 +147,9 @@ class Field:
         self.next_start = np.cumsum(self.first)
 
     def after(self, amounts: Ints) -> Ints:
-        """The most that a later server of the same host has."""
-        # Seen from the end each host has an offset above those before it, so
-        # that no maximum runs over from one into the next.
+        """Return, by server, the most that a later server of the host has."""
+        # From the end on, each host has an offset above the hosts before, so
+        # that no maximum runs over from one host into the next.
         offset = (self.rank[-1] - self.rank[::-1]) << 32
         result = np.zeros_like(amounts)
         most = (np.maximum.accumulate(amounts[::-1] + offset) - offset)[::-1]
@@ -160,7 +158,7 @@ class Field:
         return result
 
     def weights(self) -> Ints:
-        """What each server has of all that is needed together.
+        """Return how much each server has of all that is needed together.
 
         No set that covers the needs weighs less than _WEIGHT for each class
         of which something is needed.
@@ -173,7 +171,7 @@ class Field:
         return weights
 
     def at_least(self) -> Ints:
-        """A number of victims below which a host cannot be made to fit.
+        """Return a number of victims below which no set makes room on a host.
 
         :returns: by host; FAR where all of its servers are not enough
         """
@@ -198,10 +196,10 @@ class Field:
         return result
 
     def sets(self, size: int, smaller_do: bool) -> Sets | None:
-        """All sets of a size that make room; None if they are too many.
+        """Return all sets of a size that make room, None if too many.
 
-        :param smaller_do: whether a smaller set may make room: such a set gets
-            no further server
+        :param smaller_do: whether smaller sets may make room; the result has
+            no set that grows from such a set
         """
         after = [self.after(amounts) for amounts in self.amounts]
         last_start = self.next_start[self.end - 1]
@@ -246,12 +244,12 @@ class Field:
 
 
 class _Walk:
-    """A search on one host that goes deep first.
+    """A depth-first search on one host.
 
-    It is bounded by the largest servers that are left.
+    The search ends a branch if the largest servers left are not enough.
 
-    :ivar steps: how many it has made; where these are more than may be made
-        there may be more sets
+    :ivar steps: how many steps the search has made; if these are more than
+        ``most_steps``, there may be more sets
     """
 
     def __init__(self, field: Field, size: int, most_steps: int) -> None:
@@ -268,7 +266,7 @@ class _Walk:
         self.most = [self._most(amounts) for amounts in self.amounts]
 
     def _most(self, amounts: list[int]) -> list[list[int]]:
-        """The sums of the largest 0, 1, ... of those from each on."""
+        """Return the sums of the 0, 1, ... largest amounts from each place."""
         result = [[0] * (self.size + 1)]
         largest: list[int] = []
         for amount in reversed(amounts):
@@ -288,7 +286,7 @@ class _Walk:
               ) -> Iterator[list[int]]:
         missing = self.size - len(path)
         if not missing or max(need) <= 0:
-            # One server more would be needless.
+            # Another server would be needless.
             if not missing and max(need) <= 0:
                 yield [self.order[at] for at in path]
             return
@@ -299,7 +297,7 @@ class _Walk:
                     for most, rest in zip(self.most, need)):
                 return
             here = self.order[at]
-            # The server before it, of the same kind, was left out.
+            # The server before, of the same kind, was left out.
             if at > begin and not self.field.first[here]:
                 continue
             project = self.field.project[here]
@@ -315,10 +313,11 @@ class _Walk:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scorers:
-    """What is said of sets of victims, all of one size, of a shape.
+    """Scores sets of victims, all of one size, for a shape.
 
-    A method for each scorer: the smaller the better; columns are compared from
-    left to right. No set gets better in any of them by one server more.
+    Each scorer has a method, which returns a line of columns for each set: the
+    smaller, the better, compared from left to right. No scorer finds a set
+    better with one server more.
 
     :ivar now: microseconds since 1970
     """
@@ -329,31 +328,30 @@ class Scorers:
     now: int
 
     def priority(self, sets: Sets) -> Ints:
-        """The highest priority of a set."""
+        """Return the highest priority of a set."""
         highest: Ints = self.index.slots.priority[sets.members].max(
             axis=1, keepdims=True, initial=-model.MAX_INT)
         return highest
 
     def count(self, sets: Sets) -> Ints:
-        """How many servers a set has."""
+        """Return how many servers a set has."""
         return np.full((len(sets), 1), sets.members.shape[1])
 
     def deletes(self, sets: Sets) -> Ints:
-        """How many servers of a set would be deleted and not shelved."""
+        """Return how many servers of a set would be deleted."""
         deletes: Ints = self.index.slots.deletes[sets.members].sum(
             axis=1, keepdims=True)
         return deletes
 
     def priorities(self, sets: Sets) -> Ints:
-        """The highest priority of a set, then the second highest, and so on.
-        """
+        """Return the priorities of a set, the highest first."""
         return -np.sort(-self.index.slots.priority[sets.members], axis=1)
 
     def leftover(self, sets: Sets) -> Ints:
-        """What of RAM, then VCPUs, then disk is left over on the host.
+        """Return what of RAM, then VCPUs, then disk is left over on the host.
 
-        Before those comes how many PCI devices, VGPUs and the like become free
-        that are not asked for.
+        The first column is how many PCI devices, VGPUs and the like become
+        free that are not asked for.
         """
         index, asked = self.index, self.shape.amounts
         columns = [self._scarce(sets)]
@@ -367,8 +365,7 @@ class Scorers:
         return np.stack(columns, axis=1)
 
     def _scarce(self, sets: Sets) -> Ints:
-        """How much a set has beyond what is lacking, of what few hosts have.
-        """
+        """Return what of scarce classes a set has beyond what is lacking."""
         index, beyond = self.index, np.zeros(len(sets), np.int64)
         asked = self.shape.amounts | {
             index_module.DEVICE + alias: amount
@@ -382,13 +379,13 @@ class Scorers:
         return beyond
 
     def youngest(self, sets: Sets) -> Ints:
-        """The time for which the servers of a set have run, all together."""
+        """Return for how many microseconds the servers of a set have run."""
         launched = self.index.slots.launched[sets.members]
         run: Ints = (self.now - launched).sum(axis=1, keepdims=True)
         return run
 
     def best(self, sets: Sets) -> Sets:
-        """The best sets: no other set is better."""
+        """Return the best sets: no other set is better."""
         for name in self.options.scorers:
             if len(sets) == 1:
                 break
@@ -401,13 +398,13 @@ class Scorers:
         return sets
 
     def cost(self, sets: Sets) -> list[list[int]]:
-        """What is said of the first of some sets, to compare sizes by."""
+        """Return what scorers say of the first of some sets."""
         first = sets.take(np.array([int(sets.rows.argmin())]))
         return [SCORERS[name](self, first)[0].tolist()
                 for name in self.options.scorers]
 
     def order(self, sets: Sets) -> tuple[list[list[int]], int]:
-        """What is said of sets that are equal, and the first host."""
+        """Return what scorers say of equal sets, and the first row."""
         return self.cost(sets), int(sets.rows.min())
 
 
@@ -419,17 +416,17 @@ SCORERS: Mapping[str, Callable[[Scorers, Sets], Ints]] = {
     'leftover': Scorers.leftover,
     'youngest': Scorers.youngest,
 }
-# What makes nobody take a notice back: whatever starts and ends on other hosts
-# would, time and again.
+# Scorers for which no notice is withdrawn: what they say changes with every
+# start and end on other hosts.
 SLIGHT = frozenset({'leftover', 'youngest'})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """What was found.
+    """What a search has found.
 
     :ivar sets: the best sets, equal to each other by all scorers; None if no
-        set makes room
+        set was found that makes room
     :ivar exact: whether no better set can exist
     """
 
@@ -442,9 +439,9 @@ def find(scorers: Scorers, demand: model.Demand, rows: Bools,
     """Find the best sets whose end makes room on one of the hosts.
 
     :param scorers: of the shape of the demand
-    :param left: how many servers may still be ended, of the projects for
-        which that is limited
-    :param rows: the hosts that may be looked at; none of them has room
+    :param left: how many servers may still be ended by project; projects that
+        are missing have no limit
+    :param rows: which hosts to look at; none of them has room
     """
     rows = rows.copy()
     named = _named(scorers, demand, rows, left)
@@ -457,9 +454,10 @@ def find(scorers: Scorers, demand: model.Demand, rows: Bools,
 
 def _named(scorers: Scorers, demand: model.Demand, rows: Bools,
            left: Mapping[str, int]) -> list[Sets]:
-    """The sets that Nova has named for hosts, where they may be ended.
+    """Return the sets that Nova has named for hosts, where they may be ended.
 
-    :param rows: as of find(); the hosts of such sets are taken out of it
+    :param rows: as of find(); the function takes out all hosts for which Nova
+        has named sets
     """
     index, found = scorers.index, []
     for host, servers in index.exclusions.named(demand.shape).items():
@@ -486,7 +484,7 @@ def _find(scorers: Scorers, demand: model.Demand, rows: Bools,
     """Find sets by what they free, as find() does."""
     if demand.shape.spread is None:
         return _by_sums(scorers, demand, rows, left)
-    # All of them together have to be enough, by the sums.
+    # All servers of a host together have to be enough, by the sums.
     rows = rows & room_without(
         scorers.index, demand.shape,
         scorers.index.slots.may_end(demand.below, scorers.now))
@@ -506,7 +504,7 @@ def _find(scorers: Scorers, demand: model.Demand, rows: Bools,
 
 def _by_sums(scorers: Scorers, demand: model.Demand, rows: Bools,
              left: Mapping[str, int]) -> Result:
-    """Find sets on hosts of which the sums say all, as find() does."""
+    """Find sets by the sums over the providers of a host, as find() does."""
     search = _Search(scorers, demand, rows, left)
     return search.run() if search.rows.any() else Result(None)
 
@@ -514,16 +512,17 @@ def _by_sums(scorers: Scorers, demand: model.Demand, rows: Bools,
 class _Room:
     """What the providers of hosts have left, and what ends free there.
 
-    An array has a line for each host or server, and in that a line for each
-    provider: 0 is any provider that is not the host's, 1 the host's own, and
-    the last line is empty. The columns are the classes that are asked for.
+    An array has a line for each host or server, and in it a line for each
+    provider: 0 is for providers that are not the host's, 1 for the host's own,
+    and the last line is empty. The columns are the classes asked for.
 
     :ivar slots: the servers that may be ended at some time, host by host
     :ivar bounds: where the servers of each host begin, and where the last end
     :ivar freed: what the end of each of these servers frees
-    :ivar own: by host, what it lacks of classes that only its own provider has
+    :ivar own: by host, what is lacking of classes that only its own provider
+        has
     :ivar keys: by host; hosts of the same key have the same ways and lack the
-        same in each of them
+        same in each way
     """
 
     def __init__(self, index: index_module.Index, shape: model.Shape,
@@ -562,8 +561,8 @@ class _Room:
         sums = np.zeros((len(self.slots) + 1, *size), np.int64)
         np.cumsum(self.freed, axis=0, out=sums[1:])
         most_left = left + sums[self.bounds[1:]] - sums[self.bounds[:-1]]
-        # If a filter says that free room of a class is of no use, the room of
-        # a single provider is of no use, either.
+        # If a filter makes free room of a class useless, the room of a single
+        # provider is useless, too.
         free, lacking = (np.stack(some, axis=1)[hosts] for some in zip(*(
             (need.free, need.lacking) for need in self.needs)))
         left = np.where((free > 0)[:, np.newaxis], left, np.minimum(left, 0))
@@ -576,7 +575,7 @@ class _Room:
 
     def _cells(self, amounts: Iterable[tuple[int, int, Mapping[str, int]]]
                ) -> tuple[tuple[Ints, ...], Ints]:
-        """The cells of amounts of a line and a provider, and the amounts."""
+        """Return the cells of amounts, and the amounts."""
         *cells, values = np.fromiter(itertools.chain.from_iterable(
             (at, number, self._names[name], amount)
             for at, number, some in amounts for name, amount in some.items()
@@ -584,7 +583,7 @@ class _Room:
         return tuple(cells), values
 
     def ways(self, at: int) -> tuple[list[_Lacks], bool]:
-        """What the providers of a host lack in each way; whether that is all.
+        """Return what providers lack in each way, and whether that is all.
 
         A way in which no provider lacks less than in another is left out.
         """
@@ -685,23 +684,26 @@ class _Ways(index_module.Index):
 
     def needs(self, shape: model.Shape, row: int | None = None
               ) -> list[index_module.Need]:
-        """What each row lacks."""
+        """Return what each row lacks."""
         return self._needs
 
     def real(self, found: 'Result') -> 'Result':
-        """The sets that were found, in the index of the hosts."""
+        """Return the sets that were found, in the index of the hosts."""
         sets = found.sets and Sets(self._rows[found.sets.rows],
                                    self._slots[found.sets.members])
         return Result(sets, found.exact and self.exact)
 
 
 def _is_less(lacking: _Lacks, other: _Lacks) -> bool:
-    """Whether nothing is lacking more in a way than in another."""
+    """Return whether nothing is lacking more in a way than in another."""
     return all(amount <= other.get(key, 0) for key, amount in lacking.items())
 
 
 def _repeated(counts: Ints) -> tuple[Ints, Ints]:
-    """Each number from 0 on so many times, and which time it is, from 0."""
+    """Repeat each number from 0 on as often as its count says.
+
+    :returns: the numbers, and how often each came before
+    """
     parent = np.repeat(np.arange(len(counts)), counts)
     return parent, np.arange(len(parent)) - np.repeat(
         np.cumsum(counts) - counts, counts)
@@ -709,7 +711,7 @@ def _repeated(counts: Ints) -> tuple[Ints, Ints]:
 
 def room_without(index: index_module.Index, shape: model.Shape,
                  slots: Bools | Ints) -> Bools:
-    """The hosts on which there was room if the servers of slots were gone."""
+    """Return the hosts with room if the servers of slots were gone."""
     host_of = index.slots.host_of[slots]
     rows = np.ones(len(index.hosts), np.bool_)
     for need in index.needs(shape):
@@ -721,9 +723,9 @@ def room_without(index: index_module.Index, shape: model.Shape,
 
 def at_least(index: index_module.Index, shape: model.Shape, rows: Bools
              ) -> Ints:
-    """A number of victims below which hosts cannot be made to have room.
+    """Return numbers of victims below which hosts cannot be made to have room.
 
-    :param rows: the hosts; those that no ends would help are taken out of it
+    :param rows: the hosts; the function takes out hosts that no ends help
     :returns: for each row of the index
     """
     result = np.ones(len(rows), np.int64)
@@ -736,7 +738,7 @@ def at_least(index: index_module.Index, shape: model.Shape, rows: Bools
 
 def _at_least(index: index_module.Index, column: int,
               need: Ints) -> Ints:
-    """A number of victims below which hosts cannot cover a need."""
+    """Return numbers of victims below which hosts cannot cover a need."""
     *_, before, most = index.largest[column]
     result: Ints = 1 + np.count_nonzero(
         index.largest[column][:-1] < need, axis=0)
@@ -756,7 +758,7 @@ class _Search:
         self.table = index.slots
         self.demand = demand
         self.by_priority = names[:1] == ('priority',)
-        # Whether the first size of which a set makes room is the last.
+        # Whether the search stops at the first size that makes room.
         first = names[self.by_priority:][:1]
         self.by_count = first in ((), ('count',))
         self.exact = True
@@ -781,8 +783,8 @@ class _Search:
         if not self.by_priority or len(levels) < 2:
             return Result(self._search(self._chosen(may), self.rows),
                           self.exact)
-        # What all servers up to a level have together gives the lowest level
-        # that may do; the limit of a project may make it a higher level.
+        # A bisection finds the lowest level up to which all servers together
+        # have enough; a project's limit may make a higher level necessary.
         enough: dict[int, tuple[Ints, Bools]] = {}
         low, level, high = 0, 0, len(levels) - 1
         while low < high:
@@ -804,19 +806,19 @@ class _Search:
         return Result(None, self.exact)
 
     def _search(self, may: Ints, rows: Bools) -> Sets | None:
-        """Try sets of one server on some hosts, of two, and so on.
+        """Find the best sets: of one server on some hosts, then of two, ...
 
         :param may: the slots of the servers
         """
         rows, at_least = rows.copy(), self.at_least.copy()
-        # How many may be ended, of the hosts that were looked at closer.
+        # How many servers may be ended on each host that was looked at closer.
         servers = np.zeros_like(at_least)
         found: Sets | None = None
         size = 0
         while rows.any():
             size = max(size + 1, int(at_least[rows].min()))
             if size > 2:
-                # Look closer, and once, at hosts that so few victims might do.
+                # Look closer, and once, at hosts for which this size may do.
                 near = rows & (at_least <= size) & (servers == 0)
                 at_least[near] = FAR
                 chosen = self._on(near, may)
@@ -842,17 +844,18 @@ class _Search:
         return self.scorers.best(sets) if len(sets) else None
 
     def _chosen(self, may: Bools) -> Ints:
-        """The slots that may be chosen on the hosts that are looked at."""
+        """Return the slots that may be chosen on the hosts of the search."""
         return self._on(self.rows, np.flatnonzero(may))
 
     def _on(self, rows: Bools, slots: Ints) -> Ints:
-        """The slots that are on some hosts."""
+        """Return the slots that are on some hosts."""
         return slots[rows.take(self.table.host_of.take(slots))]
 
     def _large_enough(self, chosen: Ints, size: int) -> Ints:
-        """The slots that may be in a set of a size.
+        """Return the slots that may be in a set of a size.
 
-        Each server has to be enough together with the largest of its host.
+        Each server has to be enough together with the largest servers of its
+        host.
         """
         index = self.scorers.index
         for need, column in zip(self.problem.need, self.problem.columns):
@@ -866,7 +869,7 @@ class _Search:
 
     def _of_size(self, chosen: Ints,
                  size: int) -> Sets | None:
-        """The best of all sets of a size that make room."""
+        """Return the best of all sets of a size that make room."""
         if size == 1:
             chosen = self._large_enough(chosen, 1)
             rows = self.table.host_of[chosen].astype(np.int64)
