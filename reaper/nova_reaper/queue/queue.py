@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Which server is next: priority, fair share between projects, age.
+"""Tells which server is next: priority, fair share between projects, age.
 
 If servers have the same age, the server that was put first is first.
 
-Servers of one demand are decided once: when there is nothing for one of them,
-all of them sleep until something changes that could help. A server that cannot
-be placed is never in the way of the servers behind it.
+The reaper decides once for all servers of one demand: when one of them finds
+no room, all of them sleep until something changes that could help. A server
+that cannot be placed is never in the way of the servers behind.
 
 A server backs off after a refusal by Nova, and after builds that failed on two
-hosts. Nothing else costs a server its place: neither rebuilds by its owner,
-nor races that are lost, nor faults of services. The queue asks no service, and
-is not safe for threads.
+hosts. A fault of a service pauses the server. Neither rebuilds by its owner
+nor lost races cost a server its place. The queue asks no service, and is not
+safe for threads.
 """
 
 import bisect
@@ -35,19 +35,19 @@ from nova_reaper.cloud import model
 # Half-lives after which the weights of the fair share begin anew at 1, before
 # they overflow.
 _LARGEST_AGE = 500
-# If a host could help more demands than this, the room is gone before most of
-# them have their turn: they sleep until then.
+# If a host could help more demands than this, most of them sleep until their
+# turn, since the room is gone before.
 _MANY = 32
-# Hosts for which demands sleep until their turn, at most.
+# The most hosts for which demands sleep until their turn.
 _HELPERS = 8
-# The amount of a resource class that a demand does not ask for: every host has
-# more.
+# Stands for the amount of a resource class that a demand does not ask for:
+# every host has more.
 _NOT_ASKED = -(1 << 62)
 
 # When a server was created, how many servers were in the queue before it, and
 # its ID: servers of one priority and project are tried in this order.
 Place = tuple[float, int, str]
-# Until when a server backs off, how many servers came before it, and its ID.
+# Until when a server backs off, how many servers came before, and its ID.
 Later = tuple[datetime.datetime, int, str]
 # The share of a project, its first place and its ID.
 Key = tuple[float, Place, str]
@@ -62,10 +62,10 @@ NOT_ASKED = (
 
 def due_at(waiting: model.Waiting,
            options: model.Options) -> datetime.datetime | None:
-    """Until when a server backs off, None if it may be tried at any moment.
+    """Return until when a server backs off, None if it may be tried now.
 
-    The first attempt is the create, which knows nothing of room to come: only
-    rebuilds that failed count.
+    Only failed rebuilds count, and not the create, which knew nothing of room
+    to come.
     """
     failed, paused = waiting.failures, waiting.paused_until
     if failed < 1 or waiting.failed_at is None:
@@ -82,7 +82,7 @@ def due_at(waiting: model.Waiting,
 
 def deadline(waiting: model.Waiting,
              options: model.Options) -> datetime.datetime | None:
-    """When a server is given up, None for never."""
+    """Return when a server is given up, None for never."""
     timeout = waiting.pending_timeout
     if timeout is None:
         timeout = options.pending_timeout
@@ -93,7 +93,7 @@ def deadline(waiting: model.Waiting,
 
 def expired(servers: Iterable[model.Waiting], options: model.Options,
             now: datetime.datetime) -> Iterator[model.Waiting]:
-    """The servers that wait past their deadline."""
+    """Yield the servers that wait past their deadline."""
     for waiting in servers:
         end = deadline(waiting, options)
         if end is not None and end <= now:
@@ -102,14 +102,14 @@ def expired(servers: Iterable[model.Waiting], options: model.Options,
 
 def not_tried(waiting: model.Waiting, hindrance: model.Hindrance,
               detail: str) -> model.Decision:
-    """The decision on a server for which no room is looked for."""
+    """Return the decision on a server for which no room is looked for."""
     return model.Decision(
         waiting.id, model.Verdict.WAIT, detail=detail, hindrance=hindrance,
         reason=waiting.reason or model.Reason.UNKNOWN)
 
 
 def not_asked(waiting: model.Waiting) -> model.Decision:
-    """The decision on a server whose owner has not asked to wait."""
+    """Return the decision on a server whose owner has not asked to wait."""
     return not_tried(waiting, model.Hindrance.NOT_ASKED, NOT_ASKED)
 
 
@@ -118,12 +118,11 @@ class FairShare:
 
     The dominant share is the largest of a project's shares of the cloud's
     resource classes (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011).
-    What was given long ago counts less. Instead of letting it fade, what is
-    given later weighs more, so that the order of the projects never changes
-    but when something is given.
+    What was given long ago counts less: what is given later weighs more, so
+    that the order of the projects changes only when something is given.
     """
 
-    #: Grows when the shares of all projects have changed.
+    #: Grows when the shares of all projects change.
     version = 0
 
     def __init__(self, half_life: int) -> None:
@@ -131,7 +130,7 @@ class FairShare:
         self._begin: datetime.datetime | None = None
         self._given: dict[str, dict[str, float]] = {}
         self._shares: dict[str, float] = {}
-        # By server what may be taken back, weighted: its project and amounts.
+        # By server, what may be taken back: the project and weighted amounts.
         self._grants: dict[str, tuple[str, dict[str, float]]] = {}
 
     def forget(self) -> None:
@@ -156,7 +155,7 @@ class FairShare:
         self._half_life, self._begin = half_life, now
 
     def of(self, project: str) -> float:
-        """The dominant share; only the order of the values has a meaning."""
+        """Return the dominant share of a project, to compare projects by."""
         return self._shares.get(project, 0.0)
 
     def give(self, project: str, resources: Mapping[str, int],
@@ -165,8 +164,8 @@ class FairShare:
         """Count what a project was given.
 
         :param totals: the capacity of the cloud, by resource class
-        :param at: when it was given
-        :param server: for which it may be taken back, '' for none
+        :param at: when the resources were given
+        :param server: ID for take_back(), '' if nothing is to be taken back
         """
         weight = self._weight(at)
         amounts = {name: amount * weight for name, amount in resources.items()}
@@ -175,9 +174,9 @@ class FairShare:
         self._add(project, amounts, totals)
 
     def take_back(self, server: str, totals: Mapping[str, int]) -> str:
-        """Take back what was given for a server, if that can be.
+        """Take back what was given for a server, unless it was settled.
 
-        :returns: the project, '' if nothing was given
+        :returns: the ID of the project, '' if nothing is taken back
         """
         project, amounts = self._grants.pop(server, ('', {}))
         if amounts:
@@ -192,7 +191,7 @@ class FairShare:
             self._add(project, {}, totals)
 
     def settle(self, server: str) -> None:
-        """What was given for a server is not taken back any more."""
+        """Keep what was given for a server from being taken back."""
         self._grants.pop(server, None)
 
     def _add(self, project: str, amounts: Mapping[str, float],
@@ -205,7 +204,7 @@ class FairShare:
              if totals.get(name, 0) > 0), default=0.0)
 
     def _weight(self, at: datetime.datetime) -> float:
-        """How much counts what is given at a time."""
+        """Return the factor by which to weigh what is given at a time."""
         if not self._half_life:
             return 1.0
         if self._begin is None:
@@ -226,7 +225,7 @@ class Line:
 
     :ivar level: shelved servers come after all others, and the higher priority
         before the lower
-    :ivar parked: servers that are not tried before the demand wakes up
+    :ivar parked: the servers that are tried only after the demand wakes up
     :ivar shown: the place at which the queue looks for the line, None if the
         queue does not look for it
     """
@@ -244,8 +243,8 @@ class Sleep:
     """Why a demand sleeps, and until when.
 
     :ivar until: when to decide again in any case, None for no such time
-    :ivar seen: the version of the index by which that was decided
-    :ivar complete: whether no host of that version could be made to have room
+    :ivar seen: the version of the index by which the decision was made
+    :ivar complete: whether the decision counts for all hosts of that version
     :ivar column: the place of the demand in the arrays of Sleepers
     """
 
@@ -262,7 +261,7 @@ class Sleepers:
     The amounts that demands ask for stand in arrays, an array for each
     resource class, with an element for each demand.
 
-    :ivar options: by which demands are woken
+    :ivar options: the options in force; their mode says which hosts help
     :ivar sleeps: why each demand sleeps
     :ivar demands: the demands that sleep, by their columns
     :ivar put_off: the columns of the demands that sleep until preemptible
@@ -314,9 +313,10 @@ class Sleepers:
 
     def within(self, index: index_module.Index, row: int
                ) -> index_module.Bools:
-        """Which columns ask for no more than a host could have free.
+        """Return which columns ask for no more than a host could have free.
 
-        Demands for which nobody may be ended yet need what is free now.
+        A demand that was put off needs what is free now: no server may be
+        ended for the demand yet.
         """
         could: index_module.Bools = self._taken & (
             self.unfit < index.refitted[row])
@@ -328,13 +328,13 @@ class Sleepers:
 
     def would_help(self, index: index_module.Index, row: int,
                    demand: model.Demand) -> bool:
-        """Whether a host could help a demand, asleep or not."""
+        """Return whether a host could help a demand, asleep or not."""
         return (all(self._most(index, row, name) >= amount
                     for name, amount in demand.shape.by_host) and
                 index.could_take(demand.shape, row))
 
     def _most(self, index: index_module.Index, row: int, name: str) -> int:
-        """What of a resource class a host could be made to have free."""
+        """Return how much of a class a host could be made to have free."""
         most = index.free_of(name, row)
         if name in index.classes and (
                 self.options.mode is not model.Mode.FILL):
@@ -355,7 +355,7 @@ class _Level:
         self._keys: dict[str, Key] = {}
 
     def reorder(self, project: str) -> None:
-        """Have a project stand by its share and its first place."""
+        """Put a project in order anew by its share and its first place."""
         key = self._keys.pop(project, None)
         if key:
             _remove(self._order, key)
@@ -365,7 +365,7 @@ class _Level:
             bisect.insort(self._order, key)
 
     def next(self, closed: Collection[str]) -> Place | None:
-        """The place of the next server, None if there is none.
+        """Return the place of the next server, None if there is none.
 
         :param closed: projects to pass over
         """
@@ -373,7 +373,7 @@ class _Level:
         while at < len(self._order):
             share, place, project = self._order[at]
             if self._share.of(project) > share:
-                # The project was given something since: it stands further on.
+                # The project was given something since, and goes back.
                 self.reorder(project)
             elif project in closed:
                 at += 1
@@ -409,8 +409,8 @@ class _Help:
 class _Item:
     """A server in the queue: in a line, backing off, or taken out.
 
-    :ivar arrival: how many servers were put before it
-    :ivar line: where the server stands at the place, None if in no line
+    :ivar arrival: the number of the server, in the order of arrival
+    :ivar line: the line in which the server stands, None for no line
     :ivar due: until when the server backs off, None if it does not
     :ivar out: whether the server is taken out, and not given back yet
     """
@@ -454,16 +454,16 @@ class Queue:
         self._lines: dict[model.Demand, dict[
             tuple[bool, int, str], Line]] = {}
         self._sleeping = Sleepers(options)
-        # Demands that were woken for the hosts alone that have changed.
+        # Demands that were woken only for the hosts that have changed.
         self._slept: dict[model.Demand, Sleep] = {}
-        # Hosts that could help demands which sleep until their turn, by row.
+        # By row: hosts that could help demands that sleep until their turn.
         self._helpers: dict[int, _Help] = {}
         # The order of the demands that were put off, None if a demand was put
         # off after that order was made.
         self._put_off: _Ranking | None = None
-        # How many servers may have moved forward.
+        # How many times a server may have moved forward.
         self._moved = 0
-        # When to wake demands; the number keeps Demands from being compared.
+        # When to wake demands; the numbers save a comparison of demands.
         self._alarms: list[tuple[datetime.datetime, int, model.Demand]] = []
 
     def __contains__(self, server: str) -> bool:
@@ -473,12 +473,12 @@ class Queue:
         return (item.waiting for item in self._items.values())
 
     def get(self, server: str) -> model.Waiting | None:
-        """The server that waits under an ID."""
+        """Return the server that waits under an ID, None if there is none."""
         item = self._items.get(server)
         return item.waiting if item else None
 
     def use(self, options: model.Options, now: datetime.datetime) -> None:
-        """Order and wake by other options from now on."""
+        """Order servers, and wake demands, by other options from now on."""
         self._options = self._sleeping.options = options
         self.share.use(options.fair_share_half_life, now)
         self.wake_all()
@@ -486,19 +486,19 @@ class Queue:
             self._enqueue(self._items[server], now)
 
     def in_order(self) -> list[model.Waiting]:
-        """All servers in the order in which they would be tried now."""
+        """Return all servers in the order in which they would be tried now."""
         return sorted(self, key=self.rank)
 
     def rank(self, waiting: model.Waiting
              ) -> tuple[bool, int, float, datetime.datetime, float]:
-        """The rank of a server: a smaller rank is served sooner."""
+        """Return the rank of a server: a smaller rank is served sooner."""
         item = self._items.get(waiting.id)
         return (waiting.shelved, -waiting.priority,
                 self.share.of(waiting.project), waiting.created_at,
                 item.arrival if item else math.inf)
 
     def put(self, waiting: model.Waiting, now: datetime.datetime) -> None:
-        """Add a server, or say anew what is known of the server.
+        """Add a server, or replace what is known of the server.
 
         A server that was taken out and not given back yet stays out.
         """
@@ -525,8 +525,8 @@ class Queue:
 
         The server is out until it is given back, put to sleep or discarded.
 
-        :param asleep: whether to return servers as well whose demand sleeps;
-            they sleep on
+        :param asleep: whether to return also servers whose demand sleeps; they
+            are not taken out
         """
         self._release(now)
         if self._ordered != self.share.version:
@@ -550,7 +550,7 @@ class Queue:
                 assert line
                 sleeps = line.demand in self._sleeping.sleeps
                 if sleeps and not asleep:
-                    # The queue looks for the line again when it wakes up.
+                    # The queue looks for the line again when the demand wakes.
                     self._show(line, None)
                     continue
                 if sleeps:
@@ -564,7 +564,7 @@ class Queue:
         return None
 
     def next_time(self) -> datetime.datetime | None:
-        """When time alone may have a server tried next, None for never."""
+        """Return when time alone may have a server tried next, or None."""
         return min([due for due, *_others in self._later[:1]] +
                    [until for until, *_others in self._alarms[:1]],
                    default=None)
@@ -574,7 +574,7 @@ class Queue:
         self._closed = frozenset(projects)
 
     def give_back(self, server: str, now: datetime.datetime) -> None:
-        """Have a server wait again that was taken out, and given nothing."""
+        """Put a server back that was taken out, and take back its grant."""
         project = self.share.take_back(server, self._totals)
         self._moved += 1
         for level in self._levels.values():
@@ -595,12 +595,12 @@ class Queue:
                         waiting.id)
 
     def asleep(self, demand: model.Demand) -> model.Decision | None:
-        """Why a demand sleeps, None if it does not."""
+        """Return why a demand sleeps, None if it does not."""
         sleep = self._sleeping.sleeps.get(demand)
         return sleep.decision if sleep else None
 
     def slept(self, demand: model.Demand) -> Sleep | None:
-        """The sleep that ended for a demand because some hosts changed.
+        """Return the sleep that ended for a demand because some hosts changed.
 
         :returns: None if all hosts are to be looked at for the demand
         """
@@ -612,11 +612,11 @@ class Queue:
               complete: bool = True) -> bool:
         """Put the demand of a server to sleep: no host has room for it.
 
-        :param seen: the version of the index by which that was decided. If a
-            host that could help has changed since, the demand stays awake
-        :param until: when to decide again, should no host change
-        :param complete: whether the hosts that do not change are not looked at
-            when another host wakes the demand
+        :param seen: the version of the index by which the decision was made.
+            If a host that could help has changed since, the demand stays awake
+        :param until: when to decide again if no host changes, None for never
+        :param complete: whether the next decision may leave out the hosts that
+            have not changed when a host wakes the demand
         :returns: whether the demand sleeps
         """
         item = self._items.get(waiting.id)
@@ -646,7 +646,7 @@ class Queue:
     def hide(self, demand: model.Demand) -> None:
         """Do not look for the servers of a demand while the demand sleeps.
 
-        Otherwise one pop() meets the lines of all demands that sleep.
+        Otherwise one pop() would meet the lines of all demands that sleep.
         """
         if demand in self._sleeping.sleeps:
             for line in list(self._lines.get(demand, {}).values()):
@@ -680,8 +680,8 @@ class Queue:
     def host_changed(self, index: index_module.Index, row: int) -> int:
         """Wake the demands that a changed host could help.
 
-        If the host could help many demands, each sleeps until its turn, and
-        sleeps on if the host has no room by then.
+        If the host could help many demands, each demand sleeps until its turn,
+        and sleeps on if the host has no room by then.
 
         :returns: how many demands were woken, or sleep until their turn
         """
@@ -706,13 +706,13 @@ class Queue:
             if rank:
                 ranked.append((rank, column))
             else:
-                # Its next server is decided for, wherever the demand stood.
+                # A server of the demand that comes is decided on at once.
                 self.wake(self._sleeping.demands[column])
         heapq.heapify(ranked)
         return _Ranking(ranked, self._moved)
 
     def _rank_of(self, column: int) -> Rank | None:
-        """The rank of the first server of a sleeping demand, None if none."""
+        """Return the rank of the first server of a demand, None if none."""
         lines = self._lines.get(self._sleeping.demands[column], {})
         return min(((line.level, self.share.of(line.project), min(
             [*line.places[:1], *line.parked[:1]]))
@@ -766,7 +766,7 @@ class Queue:
         return None
 
     def _wake_for_host(self, demand: model.Demand) -> None:
-        """Look at the hosts that have changed for a demand that sleeps."""
+        """Wake a demand, if possible only for the hosts that have changed."""
         sleep = self._sleeping.sleeps[demand]
         self.wake(demand)
         if len(self._slept) > len(self._items):
@@ -776,7 +776,7 @@ class Queue:
             self._slept[demand] = sleep
 
     def wake(self, demand: model.Demand) -> None:
-        """Look at the servers of a demand again."""
+        """Wake a demand: its servers are tried again, on all hosts."""
         self._slept.pop(demand, None)
         if self._sleeping.pop(demand) is None:
             return
@@ -787,12 +787,12 @@ class Queue:
             self._note(line)
 
     def wake_shapes(self, shapes: Collection[model.Shape]) -> None:
-        """Look again at all demands of shapes that hosts were left out for."""
+        """Wake all demands of some shapes."""
         if shapes:
             self._wake_those(lambda demand, _sleep: demand.shape in shapes)
 
     def wake_short(self, left: Mapping[str, int]) -> None:
-        """Look again at demands that more of what is shared could help.
+        """Wake demands that more room on sharing providers could help.
 
         :param left: by resource class, what was left before there was more
         """
@@ -801,17 +801,16 @@ class Queue:
             for name, amount in demand.shape.resources))
 
     def keep_only(self, demands: Collection[model.Demand]) -> None:
-        """Forget demands that nobody waits with any more."""
+        """Forget the sleep of all demands but some, which servers have."""
         self._wake_those(lambda demand, _sleep: demand not in demands)
 
     def wake_protected(self) -> None:
-        """Wake the demands that only protected servers could make room for.
-        """
+        """Wake the demands that only protected servers could help."""
         self._wake_those(lambda _demand, sleep: sleep.decision.hindrance is (
             model.Hindrance.PROTECTED))
 
     def wake_all(self) -> None:
-        """Look at all demands again."""
+        """Wake all demands."""
         self._wake_those(lambda _demand, _sleep: True)
 
     def _wake_those(self, are_meant: Callable[
@@ -822,7 +821,7 @@ class Queue:
                 self.wake(demand)
 
     def _enqueue(self, item: _Item, now: datetime.datetime) -> None:
-        """Have a server stand where it belongs by what is known of it."""
+        """Put a server in its line, or among the servers that back off."""
         self._leave(item)
         due = due_at(item.waiting, self._options)
         if due is not None and due > now:
@@ -835,7 +834,7 @@ class Queue:
         self._note(line)
 
     def _stand(self, item: _Item, waiting: model.Waiting) -> Line:
-        """Give a server its place, and return the line of a demand."""
+        """Choose a server's place and line; return the line."""
         level = waiting.shelved, -waiting.priority
         lines = self._lines.setdefault(waiting.demand, {})
         key = (*level, waiting.project)
@@ -846,7 +845,7 @@ class Queue:
         return lines[key]
 
     def _leave(self, item: _Item) -> None:
-        """Have a server stand nowhere."""
+        """Take a server out of its line, or from those that back off."""
         line, due = item.line, item.due
         item.line = item.due = None
         if due is not None:
@@ -857,7 +856,7 @@ class Queue:
             self._note(line)
 
     def _note(self, line: Line) -> None:
-        """Have the queue look for a line where its first server stands."""
+        """Show a line where its first server stands; drop an empty line."""
         self._show(line, line.places[0] if line.places else None)
         if not line.places and not line.parked:
             lines = self._lines.get(line.demand, {})
@@ -885,7 +884,7 @@ class Queue:
             del self._levels[line.level]
 
     def _release(self, now: datetime.datetime) -> None:
-        """Let servers and demands be tried again whose time has come."""
+        """Have servers and demands tried again whose time has come."""
         while self._later and self._later[0][0] <= now:
             self._enqueue(self._items[self._later[0][2]], now)
         while self._alarms and self._alarms[0][0] <= now:
