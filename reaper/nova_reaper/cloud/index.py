@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the reaper knows of all hosts, laid out as arrays for the decision.
+"""Keeps what the reaper knows of all hosts, in arrays for the decision.
 
 The preemptible servers of a host stand side by side in the arrays: servers of
 one kind together, the lower priority and the younger first. A decision over
 100,000 servers then reads a few arrays from end to end, and changing one host
-writes a few short pieces. The index also has the room of the hosts, and the
-hosts where a shape is not to go: by Nova's filters, and by what Placement
-offers.
+writes a few short pieces. The index also has the room of the hosts, and, by
+shape, the hosts that Nova's filters refuse or Placement does not offer.
 
 The callers that read Nova and Placement fill and refresh the index, which asks
 no service. The index is not safe for threads: its owner holds a lock.
@@ -35,15 +34,15 @@ import numpy.typing as npt
 from nova_reaper.cloud import model
 from nova_reaper.cloud import ways
 
-# What is free of a resource class that a host does not have.
+# Stands for what is free of a resource class that a host does not have.
 NONE = -(1 << 61)
-# The host has no room after so many tries in vain, whatever it seems to have.
+# After so many tries in vain a host counts as without room for the shape.
 DENIALS = 3
 
 # The class of PCI devices of an alias has a name that begins so and ends with
 # the alias. No resource class of Placement has such a name.
 DEVICE = 'PCI:'
-# How the names of classes begin that most servers have, or that are rates. All
+# The names of classes that most servers have, or that are rates, begin so. All
 # other classes are scarce.
 _COMMON = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB', 'MEM_ENCRYPTION_CONTEXT',
            'NET_')
@@ -64,20 +63,20 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 def to_micros(time: datetime.datetime | None) -> int:
-    """Microseconds since 1970, which is also what "not known" counts as."""
+    """Return microseconds since 1970, 0 for a time that is not known."""
     return 0 if time is None else (time - _EPOCH) // _MICROSECOND
 
 
 def from_micros(micros: int) -> datetime.datetime:
-    """The time that is so many microseconds after 1970."""
+    """Return the time that is so many microseconds after 1970."""
     return _EPOCH + micros * _MICROSECOND
 
 
 def wider(array: npt.NDArray[_Scalar], size: int,
           fill: int = 0) -> npt.NDArray[_Scalar]:
-    """A copy of an array, with the value ``fill`` in what is new of it.
+    """Return a longer copy of an array, with ``fill`` in the new part.
 
-    :param size: how long each line of it is to be
+    :param size: the length of each line of the copy
     """
     result = np.full((*array.shape[:-1], size), fill, array.dtype)
     result[..., :array.shape[-1]] = array
@@ -90,16 +89,19 @@ class Slots:
     Servers whose run time is limited have places, too, and are not victims
     unless they are preemptible.
 
+    Each array has an element for each slot.
+
     :ivar amounts: what the server has, an array for each resource class
-    :ivar host_of: the row of its host
+    :ivar host_of: the row of the server's host
     :ivar kind: a number that servers share for which all scorers but the
         scorer of age have the same answer
-    :ivar deletes: whether its end is a delete
+    :ivar deletes: whether the end of the server is a delete
     :ivar priorities: every priority that a server has or had
-    :ivar safe_until: microseconds since 1970 until which it may not be ended
-    :ivar endable: whether it may be ended after that
-    :ivar ends: microseconds since 1970 at which its run time is over; 0 where
-        it has no limit, or is not to be ended now
+    :ivar safe_until: microseconds since 1970 until which the server may not be
+        ended for another
+    :ivar endable: whether the server may be ended for another after that
+    :ivar ends: microseconds since 1970 at which the run time is over; 0 if
+        there is no limit, or the server is not to be ended now
     """
 
     def __init__(self, classes: Mapping[str, int],
@@ -117,7 +119,7 @@ class Slots:
         self.endable = np.zeros(0, np.bool_)
         self.preemptible = np.zeros(0, np.bool_)
         self.ends = np.zeros(0, np.int64)
-        # No server has an end before this time, 0 if none has an end.
+        # The run time of no server is over before this time; 0 if none ends.
         self._first_end = 0
         self.servers: list[model.Server | None] = []
         self.projects: dict[str, int] = {}
@@ -142,17 +144,17 @@ class Slots:
                 self.safe_until[at] = self._safe_until(server)
 
     def add_class(self) -> None:
-        """Make room for one resource class more."""
+        """Add an array for one resource class more."""
         self.amounts.append(np.zeros(len(self.servers), np.int32))
 
     def segment(self, row: int) -> slice:
-        """Where the servers of a host are."""
+        """Return the slots of the servers of a host."""
         start, count, _size = self._segments.get(row, (0, 0, 0))
         return slice(start, start + count)
 
     def may_end(self, below: int | None, now: int,
                 where: slice = slice(None)) -> Bools:
-        """Whether the servers of slots may be ended for another server.
+        """Return whether the servers of slots may be ended for another server.
 
         :param below: the priority that they have to be below, None for any
         :param now: microseconds since 1970
@@ -164,12 +166,12 @@ class Slots:
         return may
 
     def of_host(self, row: int) -> list[model.Server]:
-        """The preemptible servers of a host."""
+        """Return the servers of a host that have slots."""
         return [server for server in self.servers[self.segment(row)]
                 if server is not None]
 
     def find(self, server: str) -> model.Server | None:
-        """A preemptible server by its ID."""
+        """Return the server of an ID, None if the server has no slot."""
         row = self.row_of.get(server)
         if row is None:
             return None
@@ -177,7 +179,7 @@ class Slots:
                     None)
 
     def of_project(self, project: str | None) -> list[model.Server]:
-        """The servers of a project, None for those of all projects."""
+        """Return the servers of a project, None standing for all projects."""
         if project is None:
             return [server for server in self.servers if server]
         mine = np.flatnonzero(self.project == self.projects.get(project, -1))
@@ -185,7 +187,7 @@ class Slots:
                 server.project == project]
 
     def due(self, until: int) -> list[model.Server]:
-        """The servers whose run time is over by a time, the earliest first.
+        """Return servers whose run time is over by a time, the earliest first.
 
         The method looks at all servers only if the run time of a server is
         over.
@@ -202,9 +204,9 @@ class Slots:
 
     def put(self, row: int, servers: Collection[model.Server],
             taken: Collection[str] = ()) -> None:
-        """Say anew which preemptible servers a host has.
+        """Replace the servers of a host that have slots.
 
-        :param taken: IDs of those that are to be ended already
+        :param taken: IDs of servers that are victims of plans already
         """
         start, count, size = self._segments.get(row, (0, 0, 0))
         self.endable[start:start + count] = False
@@ -219,7 +221,7 @@ class Slots:
             size = len(servers) + max(2, len(servers) // 4)
             start, self._end = self._end, self._end + size
             if self._end > len(self.servers):
-                # A decision reads all of it: little of it is empty.
+                # A decision reads whole arrays: few slots are empty.
                 self._resize(max(1024, self._end + self._end // 8))
             self.host_of[start:self._end] = row
         self.servers[start:start + size] = [None] * size
@@ -270,7 +272,7 @@ class Slots:
             (server.id for server in servers), row))
 
     def _kind(self, server: model.Server) -> int:
-        # All that a scorer looks at besides the age has to be part of it.
+        # The kind has all that scorers look at, except for the age.
         kind = (tuple(sorted((name, amount) for name, amount
                              in amounts_of(server).items() if amount)),
                 server.priority, server.action)
@@ -287,9 +289,10 @@ class Slots:
         return safe
 
     def take(self, which: Ints, rows: Ints) -> 'Slots':
-        """The arrays of some servers, to be read only.
+        """Return a copy with the arrays of some slots, to be read only.
 
-        :param rows: the row of each in another index
+        :param which: the slots
+        :param rows: the row of each server in another index
         """
         result = copy.copy(self)
         result._change(lambda array: array[which])
@@ -310,7 +313,7 @@ class Slots:
         self.servers.extend([None] * (size - len(self.servers)))
 
     def _compact(self) -> None:
-        """Close the gaps that hosts left which outgrew their place."""
+        """Close the gaps of hosts that have outgrown their slots."""
         taken = {server.id
                  for server, mine in zip(self.servers, self.preemptible)
                  if server is not None and server.preemptible and not mine}
@@ -326,14 +329,14 @@ class Slots:
 
 
 def amounts_of(server: model.Server) -> Mapping[str, int]:
-    """What a server has, PCI devices included."""
+    """Return what a server has, PCI devices included."""
     if not server.devices:
         return server.amounts
     return {**server.amounts, **{
         DEVICE + alias: amount for alias, amount in server.devices.items()}}
 
 
-# Filters of Nova whose verdict does not depend on what is on a host: it holds
+# Filters whose verdict does not depend on what is on a host: the verdict holds
 # until an aggregate, a service or a flavor changes. The verdict of any other
 # filter (NUMA, PCI devices, number of servers, groups) ends with each change
 # of the host.
@@ -345,15 +348,15 @@ LASTING = frozenset({
 
 
 class Lack(enum.Enum):
-    """What has to come from servers that end on a host, whatever is free."""
+    """What servers that end on a host have to free, whatever is free now."""
 
     AMOUNTS = 'amounts'  # all that is asked for, but for devices
     DEVICES = 'devices'  # the PCI devices that are asked for
     SERVER = 'server'    # something: a server, however small
 
 
-# Filters that may accept a host once servers there have ended, and what is to
-# come from those servers: the first, and the next if that does not do.
+# Filters that may accept a host once servers there have ended, and what those
+# servers have to free: the first lack, and the next if that is not enough.
 BY_USAGE: Mapping[str, tuple[Lack, ...]] = {
     'AggregateNumInstancesFilter': (Lack.SERVER,),
     # Devices have to be of the right NUMA nodes, too.
@@ -363,7 +366,7 @@ BY_USAGE: Mapping[str, tuple[Lack, ...]] = {
 
 
 def _at_most(free: Ints, rows: list[int], most: int) -> Ints:
-    """What is free, limited on some rows."""
+    """Return what is free, with a limit on some rows."""
     if rows:
         free = free.copy()
         free[rows] = np.minimum(free[rows], most)
@@ -371,23 +374,23 @@ def _at_most(free: Ints, rows: list[int], most: int) -> Ints:
 
 
 class Exclusions:
-    """The hosts of an index that are refused or not offered, by the shape.
+    """Knows by shape which hosts are refused, not offered or withheld.
 
-    :param rows: of the index, which changes it: rows by the host's name
-    :param hosts: of the index, which changes it: one for each row
+    :param rows: the rows of the index by the host's name, which change
+    :param hosts: the hosts of the index by row, which change
     """
 
     def __init__(self, rows: Mapping[str, int], hosts: Sized) -> None:
         self._rows = rows
         self._hosts = hosts
         # By shape: the filters that refuse hosts, by the host's name, and the
-        # rows of these hosts, once they were asked for. By host: shapes.
+        # rows of these hosts, made when they are needed. By host: shapes.
         self._refused: dict[model.Shape, dict[str, str]] = {}
         self._masks: dict[model.Shape, Bools] = {}
         self._refused_on: dict[str, set[model.Shape]] = {}
-        # The refused hosts where ends may help, and what has to come from
-        # servers that end there. By shape and host: the servers without which
-        # Nova accepts the host, where Nova has named some.
+        # By shape and host: what ends have to free, where ends may help; and
+        # the servers without which Nova accepts the host, where Nova has named
+        # some.
         self._crowded: dict[model.Shape, dict[str, frozenset[Lack]]] = {}
         self._named: dict[model.Shape, dict[str, Collection[str]]] = {}
         self._not_offered: dict[model.Shape, Bools] = {}
@@ -399,9 +402,9 @@ class Exclusions:
 
     def put(self, row: int, before: model.Host | None,
             host: model.Host) -> None:
-        """Forget what was said of a host, but for lasting refusals.
+        """Forget what was said of a host, except for lasting refusals.
 
-        Nothing is forgotten if the host has not changed.
+        The method does nothing if the host has not changed.
         """
         if before == host:
             return
@@ -433,7 +436,7 @@ class Exclusions:
         return bool(ended)
 
     def add_row(self) -> None:
-        """Look up the names of hosts again, since there is a new row."""
+        """Look up the rows of hosts again, since there is a new row."""
         self._masks.clear()
 
     def refuse(self, shape: model.Shape, by_host: Mapping[str, str],
@@ -442,14 +445,14 @@ class Exclusions:
         """Say which filter of Nova's refuses a shape, by the host's name.
 
         A refusal holds until take_back(), or until the host changes if the
-        filter looks at what is on the host. By a filter that may accept a host
-        once servers there have ended the host becomes crowded, until servers
-        were chosen for all that may help.
+        filter looks at what is on the host. If the filter may accept the host
+        once servers have ended, the host is crowded until servers were chosen
+        for all lacks that may help.
 
-        :param lacks: what servers were chosen for without which Nova has
-            judged the hosts
-        :param named: IDs of other servers, without all of which Nova accepts
-            the hosts, and refuses them without some
+        :param lacks: the lacks by which the servers were chosen without which
+            Nova has judged the hosts
+        :param named: IDs of other servers: Nova accepts the hosts only without
+            all of them
         """
         for host, name in by_host.items():
             self._named.get(shape, {}).pop(host, None)
@@ -468,11 +471,11 @@ class Exclusions:
 
     @staticmethod
     def _remedies(shape: model.Shape, name: str) -> Sequence[Lack]:
-        """What of ends may have a filter accept a host, one after another.
+        """Return what ends have to free for a filter to accept a host.
 
-        Which servers have the devices that ports ask for is not known: those
-        that have all else that is asked for may have the devices. For a shape
-        without RAM no amount tells Index.needs() that a server has to end.
+        Nobody knows which servers have the devices that ports ask for: servers
+        that free all else may free the devices. For a shape without RAM
+        Index.needs() cannot say that a server has to end.
         """
         remedies = BY_USAGE.get(name, ())
         if not shape.resources or (
@@ -483,11 +486,11 @@ class Exclusions:
         return [Lack.AMOUNTS]
 
     def refusals(self, shape: model.Shape) -> Mapping[str, str]:
-        """The filters that refuse a shape, by the host's name."""
+        """Return the filters that refuse a shape, by the host's name."""
         return self._refused.get(shape, {})
 
     def refused(self, shape: model.Shape) -> Bools | None:
-        """The hosts that Nova's filters refuse a shape whatever ends there.
+        """Return the hosts that filters refuse a shape whatever ends there.
 
         :returns: None for no host
         """
@@ -500,19 +503,18 @@ class Exclusions:
         return self._masks[shape]
 
     def crowded(self, shape: model.Shape) -> Mapping[str, frozenset[Lack]]:
-        """The hosts that filters refuse a shape until servers have ended.
+        """Return the hosts that filters refuse until servers have ended.
 
-        :returns: by host what has to come from these servers
+        :returns: by host, what these servers have to free
         """
         return self._crowded.get(shape, {})
 
     def named(self, shape: model.Shape) -> Mapping[str, Collection[str]]:
-        """IDs of the servers to end on crowded hosts, where Nova named some.
-        """
+        """Return IDs of the servers to end, by host, where Nova named some."""
         return self._named.get(shape, {})
 
     def _mask(self, hosts: Iterable[str]) -> Bools:
-        """Which rows have one of these hosts, by name."""
+        """Return which rows have one of these hosts, by name."""
         mask = np.zeros(len(self._hosts), np.bool_)
         mask[[self._rows[name] for name in hosts if name in self._rows]] = True
         return mask
@@ -527,7 +529,7 @@ class Exclusions:
         self._leave_out(shape, ~self._mask(hosts))
 
     def _leave_out(self, shape: model.Shape, mask: Bools) -> None:
-        """Note that the rows of a mask have no room for a shape, either."""
+        """Add the rows of a mask to those without room for a shape."""
         before = self.not_offered(shape)
         self._not_offered[shape] = mask if before is None else before | mask
 
@@ -535,10 +537,10 @@ class Exclusions:
                  until: datetime.datetime) -> None:
         """Leave out a host that seems to have room for a shape, and has none.
 
-        The host is left out until it changes, or until the time has come. If
-        that happens DENIALS times while the host does not change, Placement
-        counts something that it does not show: the host has no room for the
-        shape then, and servers of other hosts may be ended.
+        The host is left out until the host changes, or until the time. After
+        DENIALS calls without a change of the host, Placement counts something
+        that Placement does not show: the host then counts as without room, and
+        servers of other hosts may be ended.
         """
         denied = self._denied.setdefault(host, collections.Counter())
         denied[shape] += 1
@@ -548,12 +550,12 @@ class Exclusions:
             self._leave_out(shape, self._mask([host]))
 
     def trust(self, host: str) -> None:
-        """Forget how often shapes have found no room on a host in vain."""
+        """Forget how often shapes have found no room on a host."""
         self._denied.pop(host, None)
 
     def withheld(self, shape: model.Shape, now: datetime.datetime
                  ) -> tuple[Bools, datetime.datetime] | None:
-        """The hosts that are withheld from a shape, None for none.
+        """Return the hosts that are withheld from a shape, None for none.
 
         :returns: the rows of the hosts, and when the first host is withheld
             no longer
@@ -566,7 +568,7 @@ class Exclusions:
         return self._mask(hosts), min(hosts.values())
 
     def not_offered(self, shape: model.Shape) -> Bools | None:
-        """The hosts without room by Placement's word, None for none."""
+        """Return the hosts that are not offered to a shape, None for none."""
         mask = self._not_offered.get(shape)
         if mask is not None and len(mask) != len(self._hosts):
             mask = wider(mask, len(self._hosts), False)
@@ -574,15 +576,13 @@ class Exclusions:
         return mask
 
     def forget_offers(self) -> set[model.Shape]:
-        """Leave out no hosts for offers; returns for which shapes some were.
-        """
+        """Forget all offers; return the shapes for which there were some."""
         shapes = set(self._not_offered)
         self._not_offered.clear()
         return shapes
 
     def forget_refusals(self) -> set[model.Shape]:
-        """Leave out no hosts for filters; returns for which shapes some were.
-        """
+        """Forget all refusals; return the shapes for which there were some."""
         shapes = {shape for shape, by_host in self._refused.items() if by_host}
         self._refused.clear()
         self._masks.clear()
@@ -613,7 +613,7 @@ class Plan:
     """Room that was given to a server and that Placement does not know of yet.
 
     :ivar amounts: by the name of the provider
-    :ivar held: what of that shows already
+    :ivar held: which of the amounts the host's ``used`` has already
     :ivar victims: IDs of the servers that are ended for the server
     :ivar written_at: when Placement was told, by the monotonic clock
     """
@@ -627,7 +627,7 @@ class Plan:
         default_factory=dict)
 
     def of(self, provider: str) -> Mapping[str, int]:
-        """What the plan takes of a provider beyond what shows already."""
+        """Return what the plan takes of a provider beyond what shows."""
         return model.total(self.amounts.get(provider, {}), {
             name: -amount
             for name, amount in self.held.get(provider, {}).items()})
@@ -637,7 +637,8 @@ class Plan:
 class Need:
     """What a shape asks for of a resource class, or of PCI devices.
 
-    :ivar free: what hosts have free of it for servers of the shape
+    :ivar column: the number of the class
+    :ivar free: what hosts have free for servers of the shape
     """
 
     name: str
@@ -656,8 +657,8 @@ class _Share:
     """A provider that shares what it has with hosts.
 
     :ivar used: what all its consumers have
-    :ivar node: the provider with what is left of it, plans counted
-    :ivar rows: whether it shares with the host of a row
+    :ivar node: the provider with what is left, without what plans take
+    :ivar rows: whether the provider shares with the host of a row
     """
 
     provider: model.Provider
@@ -667,38 +668,36 @@ class _Share:
 
 
 class Index:
-    """Hosts, their room and their preemptible servers.
+    """Keeps hosts, their room and their preemptible servers.
 
-    A host has what its own provider has. Of what a shape may get elsewhere a
-    host that has none is no worse than another: only Placement knows. Of a
-    class that providers below the host, or providers that share with it, have,
-    too, the arrays have the sum: no host has more room for a shape than that.
-    Whether a single provider has enough is looked at only where the sums are
+    A host that has no class that a shape may get elsewhere is no worse than
+    another host: only Placement knows. If several providers of a host have a
+    class, below the host or sharing with it, the arrays have the sum, an upper
+    bound of the room. The index looks at single providers only if the sums are
     enough and several providers have one class.
 
     Arrays have one element for each row; a row is a host, or empty.
 
-    :ivar exclusions: where others say that a shape is not to go
+    :ivar exclusions: the hosts where a shape is not to go
     :ivar version: grows with every change
     :ivar changed: the version at which each host changed last
-    :ivar refitted: the version at which what each host has when it is empty
-        changed last
+    :ivar refitted: the version at which each host last changed in what the
+        host has when empty
     :ivar known: whether there is a host
-    :ivar single: whether no class is that of two providers of the host, so
-        that the sums say all of the room
+    :ivar single: whether no two providers of the host have one class, so that
+        the sums are exact
     :ivar kind_of: a number that hosts share whose providers are alike when
         empty
-    :ivar grown: by resource class, the least that a provider that shares had
-        left before it got more, until somebody takes note
+    :ivar grown: by resource class, the least that a sharing provider had left
+        before the provider got more, since the last take_grown()
     :ivar capacity: by resource class, Placement's; NONE without inventory
     :ivar free: by resource class, capacity without what is used and planned;
         negative on a host that has more than its capacity
     :ivar scarce: of the resource classes, those that few hosts have
-    :ivar endable: by resource class, the sum of what those have that could be
-        ended, at some time
-    :ivar largest: by resource class, what the first, the first two, ... TOP
-        of those have together, those that have the most first; a line for each
-        number of them
+    :ivar endable: by resource class, the sum of what servers have that could
+        be ended, at some time
+    :ivar largest: by resource class, what the largest, the two largest, ... of
+        these servers have together: TOP lines
     """
 
     def __init__(self, options: model.Options) -> None:
@@ -749,10 +748,10 @@ class Index:
 
     def put(self, host: model.Host,
             servers: Iterable[model.Server] = ()) -> int:
-        """Say anew all that is known of one host.
+        """Add a host, or replace all that is known of the host.
 
-        :param servers: the servers on it; those that are neither preemptible
-            nor limited in their run time count in ``host.used`` alone
+        :param servers: the servers on the host; servers that are neither
+            preemptible nor limited in run time count only in ``host.used``
         :returns: the row of the host
         """
         servers = [server for server in servers
@@ -776,14 +775,14 @@ class Index:
         self.enabled[row] = not host.disabled
         self._put_room(row, servers)
         if host.name in self._plans_of:
-            # The victims of plans may be others by now.
+            # What the victims of plans have may have changed.
             self._count_shares()
         return row
 
     def share(self, name: str, used: Mapping[str, int]) -> None:
-        """Say anew what is used of a provider that shares with hosts.
+        """Replace what is used of a provider that shares with hosts.
 
-        Until then that is what the first of its hosts has said.
+        Before the first call, ``used`` of the first put() counts.
         """
         share = self._shares.get(name)
         if share is not None and share.used != used:
@@ -805,8 +804,8 @@ class Index:
     def plan(self, plan: Plan) -> None:
         """Count room as taken, and its victims as gone, before they are.
 
-        A plan outlives a refresh of its host. It has to be dropped when
-        Placement has the allocation, or when nothing comes of it.
+        A plan outlives a refresh of its host. The caller has to drop the plan
+        when the host is read with the allocation, or the plan fails.
         """
         self.drop_plan(plan.server)
         self.plans[plan.server] = plan
@@ -821,14 +820,14 @@ class Index:
             self._put_room_again(plan.host)
 
     def planned(self, host: str) -> list[Plan]:
-        """The plans for a host."""
+        """Return the plans for a host."""
         return list(self._plans_of.get(host, {}).values())
 
     def fits(self, shape: model.Shape) -> Bools:
-        """The hosts that could take a shape if they were empty.
+        """Return the hosts that could take a shape if they were empty.
 
-        What is asked of capacity, units, traits, aggregates and the host's
-        name; neither whether it is enabled nor what Nova's filters say.
+        Capacity, units, traits, aggregates and the host's name count; whether
+        the host is enabled, and what Nova's filters say, do not.
         """
         mask = self._masks.pop(shape, None)
         if mask is None:
@@ -839,15 +838,15 @@ class Index:
         return mask
 
     def needs(self, shape: model.Shape, row: int | None = None) -> list[Need]:
-        """What a shape needs, and what hosts have free of it for the shape.
+        """Return what a shape needs, and what hosts have free for the shape.
 
-        Where a filter refuses a host as it is now, what is free there is of no
-        use: what the filter looks at has to come from servers that end. A host
-        with too many servers lacks one MB, which any of its servers frees. Of
-        PCI devices a host that no filter refuses has enough. Classes that
-        hosts get from other providers alone are left out.
+        If a filter refuses a host until servers end, what is free there is of
+        no use: servers that end have to free what the filter looks at. A host
+        with too many servers lacks one MB, which any of its servers frees. A
+        host that no filter refuses has enough PCI devices. Classes that no
+        host has are left out.
 
-        :param row: of the only host that is asked for, None: all
+        :param row: the row of the only host to look at, None for all
         """
         rows = self._crowded(shape, row)
         result = []
@@ -868,9 +867,10 @@ class Index:
 
     def _crowded(self, shape: model.Shape, row: int | None
                  ) -> dict[Lack, list[int]]:
-        """The rows of crowded hosts, by what has to come from servers.
+        """Return the rows of crowded hosts, by what has to come from servers.
 
-        :param row: of the only host, which is then number 0; None: all
+        :param row: the row of the only host, which is then number 0; None for
+            all
         """
         rows: dict[Lack, list[int]] = {lack: [] for lack in Lack}
         crowded = self.exclusions.crowded(shape)
@@ -886,12 +886,12 @@ class Index:
         return rows
 
     def free_of(self, name: str, row: int) -> int:
-        """What a host has free of a resource class, NONE without inventory."""
+        """Return what a host has free of a class, NONE without inventory."""
         column = self.classes.get(name)
         return NONE if column is None else int(self.free[column][row])
 
     def could_take(self, shape: model.Shape, row: int) -> bool:
-        """Whether one host could take a shape if it were empty."""
+        """Return whether one host could take a shape if it were empty."""
         host = self.hosts[row]
         if host is None or not self.enabled[row] or (
                 host.name in self.exclusions.refusals(shape) and
@@ -907,7 +907,7 @@ class Index:
 
     def has_room(self, shape: model.Shape, fits: Bools,
                  row: int | None = None) -> Bools:
-        """Whether hosts that a shape fits on have room for the shape now.
+        """Return which of some hosts have room for a shape now.
 
         :param fits: by row, whether the host could take the shape if the host
             were empty
@@ -923,7 +923,7 @@ class Index:
 
     def with_way(self, shape: model.Shape, rows: Bools, first: int = 0,
                  gone: Bools | None = None, empty: bool = False) -> Bools:
-        """Whether single providers of some rows have room for a shape.
+        """Return whether single providers of some rows have room for a shape.
 
         :param rows: whether the sums are enough, from the first row on, and
             whether the hosts could take the shape if they were empty
@@ -960,7 +960,7 @@ class Index:
 
     def nodes(self, row: int, gone: Iterable[model.Server] = (),
               empty: bool = False) -> list[ways.Node]:
-        """The providers of a host, its own first.
+        """Return the providers of a host, its own first.
 
         :param gone: servers of the host whose amounts count as left
         :param empty: whether no server has anything
@@ -984,7 +984,7 @@ class Index:
 
     def place(self, shape: model.Shape, host: str, victims: Collection[str]
               ) -> Mapping[str, Mapping[str, int]]:
-        """What each provider of a host gives of a shape.
+        """Return what each provider of a host gives of a shape.
 
         :param victims: IDs of servers that count as gone
         """
@@ -996,17 +996,17 @@ class Index:
         return ways.by_provider(next(ways.find(shape, nodes), {}))
 
     def changed_since(self, version: int) -> list[int]:
-        """The rows of the hosts that have changed after a version."""
+        """Return the rows of the hosts that have changed after a version."""
         rows: list[int] = np.flatnonzero(self.changed > version).tolist()
         return rows
 
     def on_hosts(self) -> frozenset[str]:
-        """The resource classes that some host has, of its own or below."""
+        """Return the resource classes of all hosts, of their own or below."""
         return frozenset(name for name, column in self.classes.items()
                          if self.capacity[column].max() > NONE)
 
     def totals(self) -> dict[str, int]:
-        """The capacity of all hosts, by resource class."""
+        """Return the capacity of all hosts, by resource class."""
         totals = {name: int(np.maximum(self.capacity[column], 0).sum())
                   for name, column in self.classes.items()}
         for share in self._shares.values():
@@ -1114,12 +1114,12 @@ class Index:
     def _put_nodes(self, row: int, host: model.Host, own: Mapping[str, int],
                    plans: Collection[Plan], going: Sequence[model.Server]
                    ) -> dict[str, int]:
-        """Say what the providers of a host with several providers have left.
+        """Find out what each of several providers of a host has left.
 
         :param own: what is used of the host's own provider
-        :returns: the sums of what they have left of the classes that
-            providers other than the host's own have; an overcommitted provider
-            has nothing left of a class that several providers have
+        :returns: for the classes that providers besides the host's own have,
+            the sums of what is left; an overcommitted provider has nothing
+            left of a class that several providers have
         """
         self._nodes[row] = nodes = [_node(
             model.OWN, host.inventory, own, host.traits)]
@@ -1139,7 +1139,7 @@ class Index:
 
     def _put_shares(self, row: int, before: model.Host | None,
                     host: model.Host) -> None:
-        """Say which providers share with a host."""
+        """Note which providers share with a host."""
         for one in before.providers if before else ():
             if one.shared:
                 self._shares[one.name].rows[row] = False
@@ -1170,7 +1170,7 @@ class Index:
                 one.name, share.used, plans, going), one.traits),
             shared=True, aggregates=one.aggregates)
         for name, left in share.node.left.items():
-            # The rooms of hosts are counted with what was left before.
+            # The free room of hosts has what was left before.
             old = before.get(name, left)
             if left == old:
                 continue
@@ -1183,10 +1183,9 @@ class Index:
                 self.grown[name] = min(self.grown.get(name, old), old)
 
     def take_grown(self) -> Mapping[str, int]:
-        """What became of providers that share since the last call.
+        """Return which classes sharing providers got more of, once.
 
-        :returns: by resource class, the least that one of them had left before
-            it got more
+        :returns: by class, the least that such a provider had left before
         """
         grown, self.grown = self.grown, {}
         return grown
@@ -1214,7 +1213,7 @@ class Index:
         return row
 
     def _column(self, name: str) -> int:
-        """The number of a class, which is new if it was not known."""
+        """Return the number of a class, and add the class if it is new."""
         if name not in self.classes:
             self._add_class(name)
         return self.classes[name]
@@ -1230,15 +1229,14 @@ class Index:
 
 
 def _when_empty(host: model.Host) -> object:
-    """What decides whether the host could take a shape if it were empty."""
+    """Return what decides which shapes a host could take if it were empty."""
     return (host.inventory, host.traits, host.aggregates, [
         (one.name, one.inventory, one.traits, one.aggregates)
         for one in host.providers])
 
 
 def _is_single(host: model.Host, servers: Iterable[model.Server]) -> bool:
-    """Whether each class is that of one provider, where its servers have it.
-    """
+    """Return whether one provider has each class, also what servers have."""
     owner: dict[str, str] = {}
     for provider in (model.Provider(model.OWN, host.inventory),
                      *host.providers) if host.providers else ():
@@ -1253,7 +1251,7 @@ def _is_single(host: model.Host, servers: Iterable[model.Server]) -> bool:
 
 def _used(provider: str, used: Mapping[str, int], plans: Iterable[Plan],
           going: Iterable[model.Server]) -> dict[str, int]:
-    """What is used of a provider, with plans and without servers that go."""
+    """Return what is used with plans, and without servers that go."""
     sums = dict(model.total(used, *(plan.of(provider) for plan in plans)))
     for server in going:
         for name, amount in server.of(provider).items():
@@ -1269,14 +1267,14 @@ def _node(name: str, inventory: Mapping[str, model.Inventory],
 
 
 def _all_of(host: model.Host, name: str) -> list[model.Inventory]:
-    """What each provider of a host has of a class."""
+    """Return what each provider of a host has of a class."""
     return [inventory[name] for inventory in (
         host.inventory, *(one.inventory for one in host.providers))
         if name in inventory]
 
 
 def _as_one(items: Sequence[model.Inventory]) -> model.Inventory | None:
-    """What several providers have of a class, as a single inventory."""
+    """Return what several providers have of a class, as a single inventory."""
     if len(items) < 2:
         return items[0] if items else None
     return model.Inventory(

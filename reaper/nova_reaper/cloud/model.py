@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the reaper speaks of: hosts, servers, who waits, and what was decided.
+"""Defines hosts, servers, waiting servers, demands and decisions.
 
-Nothing here asks or changes anything. All times are aware datetimes, all
-amounts are Placement's units (MEMORY_MB, DISK_GB, ...).
+Nothing here asks a service. All times are aware datetimes, all amounts are in
+Placement's units (MEMORY_MB, DISK_GB, ...).
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from typing import overload
 MAX_INT = 0x7FFFFFFF
 # The longest time in seconds: sums of several such times are valid times, too.
 MAX_SECONDS = 100 * 366 * 86400
-# Names of a host's own provider, and of any that is not known.
+# Names of a host's own provider, and of a provider that is not known.
 OWN, UNKNOWN = '', '?'
 
 
@@ -34,7 +34,7 @@ def time_text(time: None) -> None:
 
 
 def time_text(time: datetime.datetime | None) -> str | None:
-    """A time as Nova's API writes times, None for None."""
+    """Return a time as Nova's API writes times, None for None."""
     if time is None:
         return None
     return time.astimezone(datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')
@@ -49,7 +49,7 @@ class Mode(enum.StrEnum):
 
 
 class Wait(enum.StrEnum):
-    """For which servers the reaper works: those whose owners have asked."""
+    """For which servers the reaper looks for room."""
 
     ASKED = 'asked'
     ALL = 'all'
@@ -127,15 +127,15 @@ class Stage(enum.StrEnum):
 class Result(enum.StrEnum):
     """How an attempt to have a server built ended."""
 
-    ACTIVE = 'active'        # it runs
-    PENDING = 'pending'      # it waits again in spite of the room
+    ACTIVE = 'active'        # the server runs
+    PENDING = 'pending'      # the server waits again in spite of the room
     ERROR = 'error'
-    REFUSED = 'refused'      # Nova would not have it, whatever the room
-    GONE = 'gone'            # deleted, or somebody else's affair now
+    REFUSED = 'refused'      # Nova refuses the server, whatever the room
+    GONE = 'gone'            # the server is deleted, or waits no more
     TIMEOUT = 'timeout'
-    CONFLICT = 'conflict'    # somebody was faster: decide again
+    CONFLICT = 'conflict'    # something has changed: decide again
     STUCK = 'stuck'          # a victim did not end
-    WITHDRAWN = 'withdrawn'  # the mode or the safeguard allows it no more
+    WITHDRAWN = 'withdrawn'  # the victims need not, or may no longer, end
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,9 +161,9 @@ class Provider:
 
     :ivar name: no other provider of the host has the name; a provider that
         shares has the same name on all hosts
-    :ivar shared: whether it shares what it has with several hosts
-    :ivar aggregates: of a provider that shares, what ``member_of`` of a
-        request is compared with
+    :ivar shared: whether the provider shares what it has with several hosts
+    :ivar aggregates: of a sharing provider, the aggregates that ``member_of``
+        of a request is compared with
     """
 
     name: str
@@ -179,13 +179,13 @@ class Host:
     """A host and its resource provider.
 
     :ivar inventory: the Inventory of each resource class
-    :ivar used: what all its consumers have of each resource class,
-        preemptible servers, holds and migrations included
+    :ivar used: what all consumers have of each resource class of the host's
+        own provider, preemptible servers, holds and migrations included
     :ivar aggregates: what ``member_of`` of a request is compared with
-    :ivar disabled: whether its service is disabled, forced down or not up
-    :ivar generation: the provider's, None where there is none
-    :ivar providers: the providers below its own, as far as they are looked at,
-        and those that share with the host
+    :ivar disabled: whether the service is disabled, forced down or not up
+    :ivar generation: the generation of the provider, None if not known
+    :ivar providers: the providers below the host's own, if they are looked at,
+        and the providers that share with the host
     """
 
     name: str
@@ -209,21 +209,22 @@ class Server:
     """A server that has an allocation on a host.
 
     :ivar host: the name of its host
-    :ivar resources: what it has allocated there of the host's own provider
-    :ivar providers: what it has of others, by the name of the provider of the
-        host; UNKNOWN where it is not known which
-    :ivar devices: how many PCI devices its flavor asks for, by alias, which
+    :ivar resources: what the server has of the host's own provider
+    :ivar providers: what the server has of other providers of the host, by the
+        name of the provider; UNKNOWN if nobody knows which provider
+    :ivar devices: how many PCI devices the flavor asks for, by alias, which
         Placement does not know of
-    :ivar preemptible: whether the operator's flavor says that it may be ended
-    :ivar launched_at: None if it is not known: long ago
-    :ivar last_ended_at: when repeat_protection begins: when the server ran
-        again after the reaper had ended it; None if the reaper has not. Files
-        of the simulation have a key of this name
-    :ivar ends_at: when its run time is over, None if that is not limited
-    :ivar locked: whether an administrator has locked it
-    :ivar busy: whether it has a task, migrates, or has another host to come;
-        such a server is never ended
-    :ivar generation: of the consumer in Placement, None where there is none
+    :ivar preemptible: whether the operator's flavor lets the server be ended
+    :ivar launched_at: None if not known, which counts as long ago
+    :ivar last_ended_at: when the server ran again after the reaper had ended
+        it, where repeat_protection begins; None if the reaper has not
+    :ivar ends_at: when the run time is over, None without a limit
+    :ivar locked: whether an administrator has locked the server, or the reaper
+        leaves the server alone for a time
+    :ivar busy: whether the server has a task, or a status in which it cannot
+        be ended; such a server is never ended
+    :ivar generation: the generation of the consumer in Placement, None if not
+        known
     """
 
     id: str
@@ -248,18 +249,18 @@ class Server:
 
     @property
     def amounts(self) -> Mapping[str, int]:
-        """What it has allocated of all providers together."""
+        """What the server has of all providers together."""
         return total(self.resources, *self.providers.values())
 
     def of(self, provider: str) -> Mapping[str, int]:
-        """What it has of a provider, OWN for the host's own."""
+        """Return what the server has of a provider, OWN for the host's own."""
         return (self.resources if provider == OWN
                 else self.providers.get(provider, {}))
 
 
 def total(first: Mapping[str, int], *others: Mapping[str, int]
           ) -> Mapping[str, int]:
-    """The sums of amounts by resource class."""
+    """Return the sums of amounts by resource class."""
     if not others:
         return first
     sums = dict(first)
@@ -283,7 +284,7 @@ class Group:
     @classmethod
     def of(cls, resources: Mapping[str, int], required: Iterable[str] = ()
            ) -> 'Group':
-        """A group whose resources are given as a mapping."""
+        """Return a group whose resources are given as a mapping."""
         return cls(_pairs(resources), frozenset(required))
 
     @property
@@ -299,7 +300,7 @@ def _pairs(resources: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """All of a request that decides on which hosts it could land.
+    """All of a request that decides on which hosts a server could land.
 
     Two servers of the same shape are evaluated once.
 
@@ -308,18 +309,17 @@ class Shape:
     :ivar required: traits; "!" in front of one forbids it, "in:A,B" asks for
         any of them
     :ivar member_of: aggregates; "in:a,b" is any of them, "!" in front forbids
-    :ivar host: the name of the only host that it may have
-    :ivar fill_only: whether nobody is ended for it
+    :ivar host: the name of the only host that a server may have, None for any
+    :ivar fill_only: whether no victim is ended for a server of the shape
     :ivar elsewhere: resource classes that other providers may have for a host
-        that has none of its own: such a host is not judged by them
-    :ivar key: tells apart what is else the same, for which Nova's filters may
-        answer differently (image, hints, group, tenant aggregates)
+        that has none of its own: such a host is not judged by these classes
+    :ivar key: tells apart shapes that are else the same, for which Nova's
+        filters may answer differently (image, hints, group, tenant aggregates)
     :ivar devices: pairs of alias and number of the PCI devices that the flavor
         asks for, which Placement does not know of
-    :ivar spread: the part of which each class may come from another provider
-        of the host, where some of it may come from one below the host's own;
-        None where that provider has to have all of the resources
-    :ivar groups: the other parts
+    :ivar spread: the part whose classes may each come from another provider of
+        the host; None if the host's own provider has to have all resources
+    :ivar groups: the other parts; a single provider has to have each of them
     :ivar isolate: whether no two groups may have the same provider
     """
 
@@ -348,12 +348,12 @@ class Shape:
 
     @classmethod
     def of(cls, resources: Mapping[str, int], **others: Any) -> 'Shape':
-        """A shape whose resources are given as a mapping."""
+        """Return a shape whose resources are given as a mapping."""
         return cls(_pairs(resources), **others)
 
     @property
     def expressions(self) -> frozenset[str]:
-        """The traits and aggregates that it asks for."""
+        """The traits and aggregates that the shape asks for."""
         parts = self.groups if self.spread is None else (
             self.spread, *self.groups)
         return self.required.union(
@@ -362,15 +362,14 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Demand:
-    """All of a waiting server that decides on the verdict about it.
+    """All of a waiting server that decides on the verdict about the server.
 
-    Servers of one demand are decided once: if there is nothing for one of
-    them, there is nothing for the others.
+    The reaper decides once for all servers of one demand: if one of them finds
+    no room, the others find none.
 
-    :ivar below: only servers of a priority below this are ended for it, None:
-        of any
-    :ivar avoid: the host that is taken only if no other has room
-    :ivar spared: why nobody is ended for it, '' if that is allowed
+    :ivar below: victims have to have a priority below this, None for any
+    :ivar avoid: the host that is taken only if no other host has room
+    :ivar spared: why no victim is ended for the demand, '' if that is allowed
     """
 
     shape: Shape
@@ -383,27 +382,27 @@ class Demand:
 class Waiting:
     """A server that waits for room, or a shelved server that is to come back.
 
-    :ivar preemptible: whether its flavor is: the reaper then ends only servers
-        of a lower priority for it
-    :ivar created_at: since when it waits
+    :ivar preemptible: whether the flavor is preemptible: the reaper then ends
+        only servers of a lower priority for the server
+    :ivar created_at: since when the server waits
     :ivar attempts: how many builds were asked for, the create included
-    :ivar last_attempt: None if it is not known
-    :ivar failures: for how many attempts it backs off, and the time of the
-        last of these
-    :ivar paused_until: when the next try is, whatever the back-off says
-    :ivar avoid: the host on which its last build came to nothing: the reaper
+    :ivar last_attempt: the time of the last attempt, None if not known
+    :ivar failures: for how many attempts the server backs off
+    :ivar failed_at: the time of the last of these attempts
+    :ivar paused_until: before this there is no try, whatever the back-off says
+    :ivar avoid: the host on which the last build came to nothing: the reaper
         takes another host that has room
-    :ivar spared: a sentence that says why the reaper may end no server for it,
-        '' if the reaper may
-    :ivar reason: what Nova says of its last attempt
-    :ivar pending_timeout: seconds it may wait by its flavor or project, None:
-        by the option
-    :ivar shelved: whether the reaper shelved it and is to bring it back
-    :ivar failed: whether it is in ERROR since a build failed, and is built
-        again
-    :ivar asked: whether its owner has asked Nova for a server that waits
-    :ivar wait: what its flavor, its project or its metadata say of waiting,
-        None: the option decides
+    :ivar spared: a sentence that says why the reaper may end no victim for the
+        server, '' if the reaper may
+    :ivar reason: what Nova says of the last attempt
+    :ivar pending_timeout: seconds that the server may wait by its flavor or
+        project, None if the option decides
+    :ivar shelved: whether the reaper shelved the server to bring it back
+    :ivar failed: whether the server is in ERROR since a build failed, and is
+        to be built again
+    :ivar asked: whether the owner has asked Nova for a server that waits
+    :ivar wait: what flavor, project or metadata say of waiting, None if the
+        option decides
     """
 
     id: str
@@ -430,9 +429,9 @@ class Waiting:
     wait: Wait | None = None
 
     def is_wanted(self, wait: Wait) -> bool:
-        """Whether the reaper is to build the server.
+        """Return whether the reaper is to build the server.
 
-        :param wait: the option
+        :param wait: the option of that name
         """
         wait = self.wait or wait
         return self.shelved or wait is not Wait.NEVER and (
@@ -440,7 +439,7 @@ class Waiting:
 
     @property
     def demand(self) -> Demand:
-        """Its demand."""
+        """The demand of the server."""
         return Demand(self.shape, self.priority if self.preemptible else None,
                       self.avoid, self.spared)
 
@@ -472,18 +471,18 @@ class Options:
 class Decision:
     """What was decided for one waiting server, and why.
 
-    The log line, the answer over HTTP, the metric and the simulation are all
-    made of this.
+    The log line, the answer over HTTP, the metric and the simulation all show
+    a decision.
 
     :ivar server: the ID of the server that waits
-    :ivar host: where it goes, None if it waits
-    :ivar victims: IDs of the servers that are to be ended for it
-    :ivar reason: why there is no room for it as things are, in Nova's words;
-        None if there is
-    :ivar hindrance: what of the reaper's own keeps it waiting, None if
-        nothing does
-    :ivar detail: one sentence for a human being; its owner reads it, so it
-        names no host and no server of others
+    :ivar host: the host for the server, None if the server waits
+    :ivar victims: IDs of the servers that are to be ended for the server
+    :ivar reason: why there is no room for the server now, in Nova's words;
+        None if there is room
+    :ivar hindrance: which rule of the reaper keeps the server waiting, None if
+        no rule does
+    :ivar detail: sentences for a human being; the server's owner reads them,
+        so they name no host and no server of others
     """
 
     server: str
@@ -496,14 +495,14 @@ class Decision:
 
     @property
     def word(self) -> str | None:
-        """The word that best says why it waits, None if it need not wait."""
+        """The word that best says why the server waits, None for no reason."""
         if self.verdict is not Verdict.WAIT:
             return self.reason.value if self.reason else None
         told = self.hindrance or self.reason
         return told.value if told else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The form in which it is printed; ``reason`` is Nova's word."""
+        """Return the decision as it is printed; ``reason`` is Nova's word."""
         return {'server': self.server, 'verdict': self.verdict.value,
                 'host': self.host, 'victims': list(self.victims),
                 'reason': self.reason.value if self.reason else None,

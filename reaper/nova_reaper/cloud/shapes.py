@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What operators and owners say of a server, and what the server asks for.
+"""Reads what operators and owners say of a server, and what it asks for.
 
 Operators write extra specs of flavors and properties of projects. Owners can
-write metadata, so metadata decide only how the owner's server ends, and
-whether it waits.
+write metadata, so metadata decide only how and when the owner's server ends,
+and whether the server waits.
 
 The reaper asks Nova once for each shape: servers of the same flavor, image,
-zone, hints and project ask Placement for the same. The reaper asks which hosts
-the filters refuse when it is about to do something.
+zone, hints and project ask Placement for the same. Before the reaper does
+something, it asks which hosts the filters refuse.
 """
 
 from collections.abc import Collection
@@ -41,7 +41,7 @@ PREEMPTIBLE = ('reaper:preemptible', 'lifecycle:preemptable')
 ACTIONS = ('reaper:action', 'lifecycle:preempt_policy')
 PRIORITY = 'reaper:priority'
 PENDING_TIMEOUT = 'reaper:pending_timeout'
-# Seconds; in the metadata of a server its owner asks for less.
+# In seconds; in the metadata of a server the owner may ask for less.
 MAX_RUN_TIME = 'reaper:max_run_time'
 # In the metadata of a server: its owner's choice.
 ACTION = 'reaper:action'
@@ -64,8 +64,8 @@ UNSAVED = 'unsaved'
 ENDABLE = frozenset({'ACTIVE', 'PAUSED', 'SUSPENDED', 'SHUTOFF'})
 OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
 
-# Refuses, as filters do, the hosts that are missing in Nova's answer: their
-# cell does not answer nova-scheduler.
+# Stands for the filter that refuses hosts that are missing in Nova's answer:
+# their cell does not answer nova-scheduler.
 SCHEDULER = 'nova-scheduler'
 
 _ACTIONS = frozenset(model.Action)
@@ -90,7 +90,7 @@ def _warn_once(what: str, value: str, wanted: str) -> None:
 
 def _first(flavor: nova.Flavor, names: Sequence[str], words: Collection[str]
            ) -> str | None:
-    """The value of the first property of a flavor that has one of the words.
+    """Return the first value of some properties that is one of the words.
 
     :returns: in lower case; None if there is no such property
     """
@@ -106,10 +106,10 @@ def _first(flavor: nova.Flavor, names: Sequence[str], words: Collection[str]
 
 
 def is_preemptible(flavor: nova.Flavor) -> bool:
-    """Whether the operator says that servers of the flavor may be ended.
+    """Return whether the operator lets servers of the flavor be ended.
 
-    The first property that the flavor has decides. With another word than
-    true it protects the servers.
+    The first property that the flavor has decides. Any word but "true"
+    protects the servers.
     """
     names = [name for name in PREEMPTIBLE if name in flavor.extra_specs]
     return _first(flavor, names[:1], ('true', 'false')) == 'true'
@@ -117,7 +117,7 @@ def is_preemptible(flavor: nova.Flavor) -> bool:
 
 def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
             lowest: int) -> int | None:
-    """The value by flavor, else by project, None if neither has a value."""
+    """Return the value by flavor, else by project, None if neither has one."""
     for where, values in ((f'flavor {flavor.name}', flavor.extra_specs),
                           ('a project', project)):
         value = values.get(name)
@@ -133,19 +133,19 @@ def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
 
 
 def priority(flavor: nova.Flavor, project: Mapping[str, str]) -> int:
-    """The priority of a server, 0 unless the operator gives it another."""
+    """Return the priority of a server, 0 by default."""
     return _number(PRIORITY, flavor, project, -model.MAX_INT) or 0
 
 
 def pending_timeout(flavor: nova.Flavor, project: Mapping[str, str]
                     ) -> int | None:
-    """Seconds that a server may wait, None where the option decides."""
+    """Return seconds that a server may wait, None where the option decides."""
     return _number(PENDING_TIMEOUT, flavor, project, 0)
 
 
 def max_run_time(server: nova.NovaServer, project: Mapping[str, str]
                  ) -> int | None:
-    """Seconds that a server may run, None if that is not limited.
+    """Return seconds that a server may run, None if that is not limited.
 
     The operator sets the limit; the owner may ask for less by the metadata of
     the server.
@@ -158,13 +158,13 @@ def max_run_time(server: nova.NovaServer, project: Mapping[str, str]
 
 
 def is_limited(flavor: nova.Flavor) -> bool:
-    """Whether the flavor itself limits how long its servers may run."""
+    """Return whether the flavor itself limits how long its servers may run."""
     return bool(_number(MAX_RUN_TIME, flavor, {}, 0))
 
 
 def wait(server: nova.NovaServer, project: Mapping[str, str]
          ) -> model.Wait | None:
-    """What is said of waiting for a server, None where the option decides.
+    """Return what is said of waiting for a server, None if the option decides.
 
     The owner, by the metadata of the server, goes before the operator, by the
     flavor and the project.
@@ -185,13 +185,14 @@ def wait(server: nova.NovaServer, project: Mapping[str, str]
 
 
 def action(server: nova.NovaServer, most: int) -> model.Action:
-    """How a preemptible server is ended.
+    """Return how a preemptible server is ended.
 
     The flavor decides; where the flavor says nothing, the owner by the
     server's metadata; else a server on a volume is shelved, and another
     deleted.
 
-    :param most: of how many GB on the host's disk owners may have shelved
+    :param most: owners may have a server shelved that has up to so many GB of
+        the host's disk
     """
     said = _first(server.flavor, ACTIONS, _ACTIONS)
     if said is None:
@@ -204,17 +205,17 @@ def action(server: nova.NovaServer, most: int) -> model.Action:
 
 
 def has_asked(server: nova.NovaServer) -> bool:
-    """Whether the owner of a server has asked to wait, by whatever means."""
+    """Return whether the owner of a server has asked to wait."""
     said = wait(server, {})
     return said is model.Wait.ALL or said is not model.Wait.NEVER and (
         server.asked)
 
 
 def waits_since(server: nova.NovaServer) -> datetime.datetime:
-    """When a server began to wait: at its create, or when it was shelved.
+    """Return when a server was created or, if it is shelved, shelved.
 
-    Owners can write the time of the shelving, too: no server waits since
-    before it ran.
+    Owners can write the time of the shelving, too: no server counts as waiting
+    since before its launch.
     """
     if not server.shelved:
         return server.created_at
@@ -225,22 +226,21 @@ def waits_since(server: nova.NovaServer) -> datetime.datetime:
             server.metadata[SHELVED_AT])
         return min(max(begun, shelved), now)
     except (LookupError, ValueError, TypeError):
-        # The mark may be no time, or one without a zone.
+        # The mark may be no time, or a time without a zone.
         return max(begun, server.updated_at)
 
 
 def local_disk(server: nova.NovaServer) -> int:
-    """How many GB a server has of its host's disk."""
+    """Return how many GB a server has of its host's disk."""
     flavor = server.flavor
     return (flavor.ephemeral + -(-flavor.swap // 1024) +
             flavor.disk * bool(server.image))
 
 
 def resources(server: nova.NovaServer) -> dict[str, int]:
-    """What a server asks for by its flavor, without what ports need.
+    """Return what a server asks for by its flavor, without what ports need.
 
-    As ResourceRequest of Nova counts it where extra specs do not say
-    otherwise.
+    The amounts are those of Nova's ResourceRequest.
     """
     flavor = server.flavor
     specs = flavor.extra_specs
@@ -259,7 +259,7 @@ def resources(server: nova.NovaServer) -> dict[str, int]:
 
 
 def _pinned(flavor: nova.Flavor) -> int:
-    """How many processors of a flavor are pinned.
+    """Return how many processors of a flavor are pinned.
 
     Nova builds no servers of a flavor whose mask has an error.
     """
@@ -278,7 +278,7 @@ def _pinned(flavor: nova.Flavor) -> int:
 
 
 def scarce(flavor: nova.Flavor) -> dict[str, int]:
-    """What a flavor asks for, of resource classes that few hosts have."""
+    """Return what a flavor asks for of classes that few hosts have."""
     wanted: dict[str, int] = {}
     for key, value in flavor.extra_specs.items():
         group, _sep, name = key.partition(':')
@@ -290,10 +290,10 @@ def scarce(flavor: nova.Flavor) -> dict[str, int]:
 
 
 def devices(flavor: nova.Flavor) -> dict[str, int]:
-    """How many PCI devices a flavor asks for, by alias.
+    """Return how many PCI devices a flavor asks for, by alias.
 
-    Nova builds no servers of a flavor that says it otherwise than as
-    "ALIAS:NUMBER,ALIAS:NUMBER": what is otherwise counts for nothing.
+    Items that are not "ALIAS:NUMBER" count for nothing: Nova builds no servers
+    of such flavors.
     """
     wanted: dict[str, int] = {}
     for item in flavor.extra_specs.get(ALIAS, '').split(','):
@@ -305,12 +305,12 @@ def devices(flavor: nova.Flavor) -> dict[str, int]:
 
 
 def is_id(text: str | None) -> bool:
-    """Whether a text is an ID as Nova writes it, and so may be a notice's."""
+    """Return whether a text is an ID as Nova writes IDs."""
     return uuidutils.is_uuid_like(text) and text == str(uuid.UUID(text))
 
 
 def is_back(server: nova.NovaServer) -> bool:
-    """Whether a server that was shelved for another is back.
+    """Return whether a server that was shelved for another is back.
 
     A server that is about to be shelved is under notice.
     """
@@ -320,7 +320,7 @@ def is_back(server: nova.NovaServer) -> bool:
 
 
 def is_leaving(server: nova.NovaServer, how: model.Action) -> bool:
-    """Whether a server is on its way off its host by an action."""
+    """Return whether a server is on its way off its host by an action."""
     task = server.task_state or ''
     if how is model.Action.DELETE:
         return server.status == 'DELETED' or task == 'deleting'
@@ -328,10 +328,10 @@ def is_leaving(server: nova.NovaServer, how: model.Action) -> bool:
 
 
 def query(server: nova.NovaServer) -> str:
-    """A query for Placement from the flavor alone.
+    """Return a query for Placement that is made from the flavor alone.
 
-    Nova tells no query for a shelved server, nor for any server before 2.107.
-    The scheduler may know better.
+    Nova gives no query for a shelved server, nor for any server before 2.107.
+    The query of the scheduler may differ.
     """
     amounts = ','.join(f'{name}:{amount}' for name, amount
                        in sorted(resources(server).items()))
@@ -356,7 +356,7 @@ def query(server: nova.NovaServer) -> str:
 
 def unsaved(flavor: nova.Flavor, project: str, image: str,
             now: datetime.datetime) -> nova.NovaServer:
-    """A server that its owner has not created, and who asks to wait.
+    """Return a server that is not created yet, and whose owner asks to wait.
 
     :param image: '' where the server would boot from a volume
     """
@@ -367,7 +367,7 @@ def unsaved(flavor: nova.Flavor, project: str, image: str,
 
 def shape(request: str, key: str, hosts: Mapping[str, str],
           below: Collection[str] = ()) -> model.Shape:
-    """What a query for Placement asks for.
+    """Return what a query for Placement asks for.
 
     The shape leaves out groups that have to be in one subtree, in aggregates
     or in a tree of their own, and groups that only have traits.
@@ -424,7 +424,7 @@ def shape(request: str, key: str, hosts: Mapping[str, str],
 
 
 def are_alike(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether two servers ask the same of Placement.
+    """Return whether two servers ask the same of Placement.
 
     The groups for ports and devices have other suffixes for each server.
     """
@@ -436,7 +436,7 @@ def are_alike(one: Sequence[str], other: Sequence[str]) -> bool:
 
 def elsewhere(request: model.Shape, classes: Collection[str],
               shared: Collection[str]) -> model.Shape:
-    """A request without what only providers other than hosts' own may have.
+    """Return a request without what only other providers may have.
 
     A host that has none of a class gets the class from a sharing provider. If
     only some hosts have none, the class stays in the request: the hosts that
@@ -470,7 +470,8 @@ def elsewhere(request: model.Shape, classes: Collection[str],
 class Answer:
     """What Nova says of a shape.
 
-    :ivar is_below: whether some of it may be on providers below hosts' own
+    :ivar is_below: whether some of the shape may be on providers below hosts'
+        own
     """
 
     shape: model.Shape
@@ -483,20 +484,19 @@ class Answer:
 
 
 class Shapes:
-    """Answers by the key of a server; safe for threads."""
+    """Asks Nova for shapes, and keeps the answers; safe for threads."""
 
     def __init__(self, compute: nova.Nova) -> None:
         self._nova = compute
         self._lock = threading.Lock()
         self._answers: dict[str, Answer] = {}
-        # Keys of servers that are asked for by themselves.
+        # By ID, the keys of servers that Nova is asked for one by one.
         self._own: dict[str, str] = {}
-        # Since when answers have to be asked for again, by the monotonic
-        # clock.
+        # By key, since when Nova is to be asked again, by the monotonic clock.
         self._stale: dict[str, float] = {}
 
     def key(self, server: nova.NovaServer) -> str:
-        """What tells apart servers for which Nova may answer differently."""
+        """Return the key of servers for which Nova answers alike."""
         own = self._own.get(server.id)
         if own:
             return own
@@ -508,11 +508,11 @@ class Shapes:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def known(self, server: nova.NovaServer) -> Answer | None:
-        """The last answer for a server, None if there was none."""
+        """Return the last answer for a server, None if there was none."""
         return self._answers.get(self.key(server))
 
     def fresh(self, server: nova.NovaServer) -> Answer | None:
-        """The answer for a server, None if it has to be asked for."""
+        """Return the answer for a server, None if it has to be asked for."""
         with self._lock:
             key = self.key(server)
             return None if key in self._stale else self._answers.get(key)
@@ -529,13 +529,13 @@ class Shapes:
             not known which hosts they share with
         :param below: the resource classes that providers below hosts' have
         :param beside: the resource classes of the other sharing providers
-        :raises: rest.NotFound, rest.Conflict if it waits no more
+        :raises: rest.NotFound, rest.Conflict if the server waits no more
         """
         key, asked_at = self.key(server), time.monotonic()
         pending = None
         if not (server.shelved or server.failed):
             pending = self._nova.pending(server.id, list(hosts.values())[:1])
-        # Where the scheduler cannot be asked, the flavor has to do.
+        # If Nova gives no query, the flavor has to do.
         requests = pending and pending.requests or (query(server),)
         asked = [shape(request, key, hosts, {*below, *beside})
                  for request in requests]
@@ -544,14 +544,14 @@ class Shapes:
         if others != asked and not (
                 pending and self._nova.pending(server.id, ()).reason ==
                 model.Reason.NOTHING_FITS):
-            # Where Nova says that nothing fits it has asked Placement for all
+            # If Nova says that nothing fits, Nova has asked Placement for all
             # providers of each host: then nothing is elsewhere.
             asked = others
         chosen = _with_devices(
             asked[_first_possible(asked, classes)], server)
         if server.shelved or server.failed:
-            # A shelved server was ended to make room, and of a server in
-            # ERROR Nova does not tell which hosts refuse it.
+            # A shelved server was ended to make room, and Nova gives no
+            # verdict on a server in ERROR.
             chosen = dataclasses.replace(chosen, fill_only=True)
         answer = Answer(chosen, requests, asked_at=asked_at,
                         is_below=is_below)
@@ -583,26 +583,26 @@ class Shapes:
         return {host: name for host, name in hosts.items() if name}
 
     def set_apart(self, server: str) -> None:
-        """Have a server asked for by itself: it differs from its like.
+        """Have Nova asked for a server by itself, because it differs.
 
-        A forced host, a destination and what ports need are in no list.
+        Nova's lists show no forced host, no destination and no needs of ports.
         """
         with self._lock:
             self._own[server] = f'server {server}'
 
     @property
     def stale(self) -> bool:
-        """Whether something has to be asked for again."""
+        """Whether Nova has to be asked again for some answer."""
         return bool(self._stale)
 
     def below(self) -> set[str]:
-        """The keys of what may be on providers below hosts' own."""
+        """Return the keys of what may be on providers below hosts' own."""
         with self._lock:
             return {key for key, answer in self._answers.items()
                     if answer.is_below}
 
     def keep_unsaved(self, server: nova.NovaServer, answer: Answer) -> None:
-        """Have lists read what a server that is not created asks for.
+        """Keep the answer for a server that is not created, for the lists.
 
         The next list of all servers forgets the answer.
         """
@@ -610,13 +610,13 @@ class Shapes:
             self._answers[f'{UNSAVED} {server.flavor.id}'] = answer
 
     def short_of(self, classes: Collection[str]) -> set[str]:
-        """The keys of the shapes that leave out one of some classes."""
+        """Return the keys of the shapes that leave out one of some classes."""
         with self._lock:
             return {key for key, answer in self._answers.items()
                     if not answer.shape.elsewhere.isdisjoint(classes)}
 
     def expressions(self) -> set[str]:
-        """The traits and aggregates that somebody asks for."""
+        """Return the traits and aggregates that somebody asks for."""
         with self._lock:
             return {name for answer in self._answers.values()
                     for name in answer.shape.expressions}
@@ -648,7 +648,7 @@ class Shapes:
 
 def _is_below(asked: Sequence[model.Shape], classes: Collection[str],
               shared: Collection[str], below: Collection[str]) -> bool:
-    """Whether some of the requests may be on providers below hosts' own."""
+    """Return whether requests may be on providers below hosts' own."""
     return any(
         one.groups or one.spread and not one.amounts.keys().isdisjoint(
             below) or one.amounts.keys() - OWN - {*classes, *shared}
@@ -657,8 +657,7 @@ def _is_below(asked: Sequence[model.Shape], classes: Collection[str],
 
 def _first_possible(asked: Sequence[model.Shape], classes: Collection[str]
                     ) -> int:
-    """The first of the requests that some host could answer, else the last.
-    """
+    """Return the number of the first possible request, else of the last."""
     return next((at for at, one in enumerate(asked) if all(
         name in classes for name, _ in one.resources)), len(asked) - 1)
 
@@ -672,9 +671,9 @@ def _with_devices(chosen: model.Shape, server: nova.NovaServer
 def answer_for(server: nova.NovaServer, requests: Sequence[str],
                classes: Collection[str], shared: Collection[str],
                below: Collection[str]) -> Answer:
-    """What an unsaved server asks for.
+    """Return what an unsaved server asks for.
 
-    The answer has the request that was chosen alone.
+    The answer has only the request that was chosen.
 
     :param requests: the queries for Placement, as Nova gives them
     :param classes: the resource classes that some host has
@@ -693,7 +692,7 @@ def answer_for(server: nova.NovaServer, requests: Sequence[str],
 
 def waiting(server: nova.NovaServer, answer: Answer,
             properties: Mapping[str, str]) -> model.Waiting:
-    """A server that waits, in the words of the queue."""
+    """Return a server that waits, in the words of the queue."""
     return model.Waiting(
         id=server.id, shape=answer.shape,
         created_at=waits_since(server), project=server.project,

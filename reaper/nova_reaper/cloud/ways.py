@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Which provider of a host gives what of a request, as Placement decides it.
+"""Finds which provider of a host gives what of a request, like Placement.
 
 A host has its own provider, and may have providers below, such as GPUs, and
 providers that share with the host. A request group takes all that it asks for
@@ -17,7 +17,7 @@ import dataclasses
 
 from nova_reaper.cloud import model
 
-# The most ways of a host that are looked at, and the most steps to find them.
+# The most ways of a host to look at, and the most steps to find the ways.
 MOST = 256
 STEPS = 20_000
 
@@ -30,8 +30,8 @@ class Node:
     """A provider of a host.
 
     :ivar left: how much may be allocated of each resource class
-    :ivar shared: whether it shares with other hosts, too
-    :ivar aggregates: those that a provider that shares is in
+    :ivar shared: whether the provider shares with other hosts, too
+    :ivar aggregates: the aggregates of a sharing provider
     """
 
     name: str
@@ -44,7 +44,7 @@ class Node:
 
 def find(shape: model.Shape, nodes: Sequence[Node],
          steps: Iterator[int] | None = None) -> Iterator[Way]:
-    """The ways in which a host can give what a shape asks for, MOST at most.
+    """Yield ways in which a host can give what a shape asks for, MOST at most.
 
     :param nodes: the providers of the host, its own first
     :param steps: has an item for each step that may be made
@@ -74,7 +74,7 @@ def find(shape: model.Shape, nodes: Sequence[Node],
 
 
 def by_provider(way: Way) -> dict[str, dict[str, int]]:
-    """The amounts of a way by resource class, by the provider's name."""
+    """Return the amounts of a way by the provider's name and the class."""
     amounts: dict[str, dict[str, int]] = {}
     for (provider, name), amount in way.items():
         amounts.setdefault(provider, {})[name] = amount
@@ -84,7 +84,7 @@ def by_provider(way: Way) -> dict[str, dict[str, int]]:
 def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
              nodes: Sequence[Node], steps: Iterator[int], chosen: list[int],
              taken: dict[tuple[int, str], int]) -> Iterator[list[int]]:
-    """The number of the node that gives each part."""
+    """Yield the numbers of the nodes that give the parts."""
     if len(chosen) == len(parts):
         if shape.spread is None or _have(
                 [nodes[at] for at, (_, alone) in zip(chosen, parts)
@@ -92,7 +92,7 @@ def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
             yield chosen
         return
     part, alone = parts[len(chosen)]
-    # Which of two equal groups has which provider makes no difference.
+    # It makes no difference which of two equal groups has which provider.
     begin = (chosen[-1] if chosen and parts[len(chosen) - 1] == (part, True)
              else 0)
     others = {at for at, (_, group) in zip(chosen, parts) if group}
@@ -111,7 +111,7 @@ def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
 
 
 def _gives(node: Node, name: str, amount: int, together: int) -> bool:
-    """Whether a provider can give an amount of a class.
+    """Return whether a provider can give an amount of a class.
 
     :param together: the amount with what other parts take there
     """
@@ -122,7 +122,7 @@ def _gives(node: Node, name: str, amount: int, together: int) -> bool:
 
 
 def admits(shape: model.Shape, node: Node | model.Provider) -> bool:
-    """Whether a provider may give resources that are in no group.
+    """Return whether a provider may give resources that are in no group.
 
     The aggregates of a host are those of all providers of its tree. A
     provider that shares is in no host's tree.
@@ -132,8 +132,7 @@ def admits(shape: model.Shape, node: Node | model.Provider) -> bool:
 
 
 def _have(nodes: Sequence[Node], required: frozenset[str]) -> bool:
-    """Whether nodes have traits together, and none has one of the forbidden.
-    """
+    """Return whether nodes together have the traits, and none forbidden."""
     return _match(frozenset().union(*(node.traits for node in nodes)),
                   required)
 
