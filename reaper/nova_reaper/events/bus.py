@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Versioned notifications of Nova, as hints of what to look at.
+"""Turns versioned notifications of Nova into hints of what to look at.
 
-A notification may be lost, come twice or late. What is in it decides nothing:
-it says which host or server to ask for. Only the active reaper listens.
+A notification may be lost, come twice or late. A notification decides nothing,
+but tells which host or server to ask for. Only the active reaper listens.
 """
 
 from collections.abc import Callable
@@ -40,10 +40,10 @@ class Kind(enum.StrEnum):
 class Hint:
     """Something to look at.
 
-    :ivar host: whose room has changed, '' if it is not known
+    :ivar host: the host whose room has changed, '' if not known
     :ivar preemptible: whether the server's flavor says that it may be ended,
         or for how long it may run
-    :ivar at: when it came, by the monotonic clock of this process
+    :ivar at: when the hint came, by the monotonic clock of this process
     """
 
     kind: Kind
@@ -78,12 +78,12 @@ EVENT_TYPES = (r'^(compute_task\.build_instances\.error|instance\.|service\.'
 
 def hints(event_type: str, publisher_id: str, payload: Mapping[str, Any]
           ) -> list[Hint]:
-    """What a notification hints at; IGNORED alone if nothing."""
+    """Return what a notification hints at; IGNORED alone if nothing."""
     try:
         found = _hints(event_type, publisher_id, payload['nova_object.data'])
     except (AttributeError, KeyError, TypeError):
-        # An unversioned notification, or one of another release: a list finds
-        # what it told.
+        # An unversioned notification, or a notification of another release: a
+        # list finds what has changed.
         found = []
     return found or [Hint(Kind.IGNORED)]
 
@@ -128,10 +128,10 @@ def _hints(event_type: str, publisher_id: str, data: Mapping[str, Any]
 
 
 class Mailbox:
-    """Hints that nobody has taken yet, without repetitions.
+    """Keeps hints until the engine takes them, without repetitions.
 
-    So a flood of notifications makes it no larger than the number of hosts and
-    servers.
+    So a flood of notifications fills the mailbox with no more hints than there
+    are hosts and servers.
     """
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class _Endpoint:
 
 def listener(conf: cfg.ConfigOpts, mailbox: Mailbox,
              observe: Callable[[Kind], None]) -> Any:
-    """A listener on the topics of the configuration; it is not started.
+    """Return a listener on the configured topics, which is not started.
 
     :param observe: is told what kind of hint each notification was
     """
@@ -199,7 +199,7 @@ def listener(conf: cfg.ConfigOpts, mailbox: Mailbox,
 
 
 class Listening:
-    """Listens and leaves; who calls does not wait for the bus."""
+    """Listens and leaves; callers do not wait for the bus."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
@@ -211,7 +211,7 @@ class Listening:
 
     def listen(self, mailbox: Mailbox,
                observe: Callable[[Kind], None]) -> None:
-        """Begin to listen, unless that was done or could not be done.
+        """Begin to listen, unless a thread listens or has failed to.
 
         :param observe: is told what kind of hint each notification was
         """
@@ -239,7 +239,7 @@ class Listening:
         made.wait()
 
     def leave(self) -> threading.Thread | None:
-        """Stop listening; returns the thread that does so, if any."""
+        """Stop listening; return the thread that does so, if any."""
         thread, self._thread = self._thread, None
         if self._over:
             self._over.set()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The lists that heal what notifications did not tell.
+"""Reads lists, which find what notifications did not tell.
 
-A thread of its own reads the lists, and the engine applies them: a long list
-holds nobody up. What was read of a host meanwhile is newer, and stays.
+A job reads the lists, and the engine applies them a part at a time, so that a
+long list holds nothing up. If a host was read meanwhile, that read counts.
 """
 
 import collections
@@ -41,8 +41,8 @@ AHEAD = 'first hosts with room'
 # How often the list of changes is tried before everything is read, and how
 # many servers of one kind Nova may fail over in one list.
 TRIES = 3
-# Seconds in which a list asks Nova what servers ask for; and after how many
-# failures of these requests, without an answer, Nova counts as failed.
+# Seconds in which a list asks Nova what servers ask for; and how many failed
+# requests, without any answer, mean that Nova has failed.
 ASKING = 60.0
 FAILURES = 5
 AT_ONCE = 8  # requests of this kind
@@ -77,7 +77,7 @@ class WaitingList:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FullList:
-    """Everything, or all that has changed of it.
+    """All hosts and waiting servers, or those that have changed.
 
     :ivar hosts: by name, None for a host that Placement does not know
     :ivar failed: the names of hosts that could not be read
@@ -128,7 +128,7 @@ class First:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ahead:
-    """How servers are built before all hosts are read.
+    """How to build servers before all hosts are read.
 
     :ivar wait: the option of that name
     :ivar share: gives the share of a project in what was given
@@ -141,13 +141,13 @@ class Ahead:
 
 
 class Lists:
-    """Reads lists by the reader, and asks for the shapes on them."""
+    """Reads lists by the reader, and asks Nova for shapes on the lists."""
 
     def __init__(self, source: reader.Reader, forms: shapes.Shapes) -> None:
         self._reader = source
         self._shapes = forms
-        # IDs of servers over which Nova failed in the last list: their turn is
-        # the last.
+        # IDs of servers over which Nova failed in the last list: they come
+        # last.
         self._failing: set[str] = set()
         # The servers in ERROR that keep their places, as they were read last,
         # and the IDs of those that the reaper has rebuilt.
@@ -166,9 +166,9 @@ class Lists:
         self._first: dict[str, reader.HostView] = {}
 
     def read_first(self, ahead: Ahead) -> First:
-        """The first servers that wait, with hosts that have room for them.
+        """Read the first servers that wait, and hosts that have room for them.
 
-        For a reaper that takes over while the list of everything is read.
+        A reaper that takes over while the list of everything is read asks so.
 
         :raises: rest.RequestFailed if a list of Nova's cannot be read
         """
@@ -182,10 +182,10 @@ class Lists:
         return self.read_next()
 
     def read_next(self, each: Callable[..., Iterable[Any]] = map) -> First:
-        """The next servers that wait, with hosts that have room for them.
+        """Read the next servers that wait, and hosts that have room for them.
 
-        Placement names the hosts. What cannot be looked at is left to the list
-        of everything.
+        Placement names the hosts. The list of everything has the servers and
+        hosts that cannot be looked at now.
 
         :param each: calls a function for each of some items
         """
@@ -240,7 +240,7 @@ class Lists:
 
     def _sorted(self, servers: Iterable[nova.NovaServer], ahead: Ahead
                 ) -> list[nova.NovaServer]:
-        """Servers in about the order of the queue, which lacks them yet.
+        """Sort servers about as the queue, which lacks them yet, would do.
 
         Of projects with equal shares each has a server in turn.
         """
@@ -259,7 +259,7 @@ class Lists:
         return [rank[-1] for rank in sorted(ranked)]
 
     def _next_kinds(self) -> dict[str, list[nova.NovaServer]]:
-        """The next servers by their kind, without kinds that have no room."""
+        """Take the next servers by kind, without kinds that have no room."""
         kinds: dict[str, list[nova.NovaServer]] = {}
         # Another thread may have the first servers forgotten.
         waiting, taken = self._in_order, 0
@@ -275,7 +275,7 @@ class Lists:
 
     def _offered(self, servers: Sequence[nova.NovaServer]
                  ) -> tuple[shapes.Answer | None, list[str]]:
-        """What servers of a kind ask for, and names of hosts with room."""
+        """Return what a kind of servers asks for, and hosts with room."""
         for server in servers[:TRIES]:
             answer = self._or_none(self.answer, server, shapes.OWN)
             if answer:
@@ -287,7 +287,7 @@ class Lists:
 
     @staticmethod
     def _or_none(call: Callable[..., T], *args: Any) -> T | None:
-        """What a function returns, None if a service does not answer."""
+        """Return what a function returns, None if a service fails."""
         try:
             return call(*args)
         except (rest.RequestFailed, ValueError) as error:
@@ -297,7 +297,7 @@ class Lists:
     def read_waiting(self, classes: Collection[str],
                      changed: Mapping[str, nova.NovaServer] | None = None,
                      waiting: Iterable[nova.NovaServer] = ()) -> WaitingList:
-        """The servers that wait, with what they ask for.
+        """Read the servers that wait, and what they ask for.
 
         :param classes: the resource classes that some host has
         :param changed: the servers that have changed, None to list all that
@@ -327,11 +327,11 @@ class Lists:
         return WaitingList(servers, answers, read_at, gone)
 
     def keep_failed(self, server: str) -> None:
-        """The reaper has rebuilt a server, and its build failed."""
+        """Have a server keep its place whose build failed for the reaper."""
         self._rebuilt.add(server)
 
     def _is_kept(self, server: nova.NovaServer) -> bool:
-        """Whether a server in ERROR keeps its place in the queue."""
+        """Return whether a server in ERROR keeps its place in the queue."""
         return server.failed and (
             server.id in self._rebuilt or shapes.has_asked(server)) and (
                 shapes.wait(server, self._reader.properties.get(
@@ -355,14 +355,14 @@ class Lists:
 
     def _answers(self, servers: Collection[nova.NovaServer],
                  classes: Collection[str]) -> dict[str, shapes.Answer]:
-        """What servers ask for, as far as Nova says so in the time there is.
+        """Return what servers ask for, as far as Nova says so in time.
 
         Hints, which owners may make up for each server, and servers over which
         Nova fails must not keep all others from being known: what is left
         over has the answer of before, if any, until the next list.
 
-        :raises: rest.RequestFailed where Nova fails over one after another,
-            and over none not
+        :raises: the last error if Nova fails over FAILURES servers and has
+            answered for no server
         """
         answers = {server.id: known for server in servers
                    if (known := self._shapes.fresh(server))}
@@ -414,7 +414,7 @@ class Lists:
 
     def _try(self, classes: Collection[str], server: nova.NovaServer
              ) -> shapes.Answer | Exception | None:
-        """What a server asks for, or why that is not known."""
+        """Return what a server asks for, or why that is not known."""
         try:
             return self.answer(server, classes)
         except (rest.RequestFailed, ValueError) as error:
@@ -422,7 +422,7 @@ class Lists:
 
     def read_one(self, uuid: str, classes: Collection[str]
                  ) -> tuple[nova.NovaServer, shapes.Answer] | None:
-        """One server, None if it does not wait."""
+        """Read a server and what it asks for; None if it does not wait."""
         server = self._reader.nova.find(uuid)
         if server is None or not (server.waits or self._is_kept(server)):
             return None
@@ -434,7 +434,7 @@ class Lists:
 
     def answer(self, server: nova.NovaServer, classes: Collection[str]
                ) -> shapes.Answer | None:
-        """What a server asks for, None if it has just ceased to wait."""
+        """Return what a server asks for, None if it has ceased to wait."""
         known = self._shapes.fresh(server)
         if known:
             return known
@@ -456,7 +456,7 @@ class Lists:
                    waiting: Collection[nova.NovaServer] = (),
                    whole: bool = True, anew: bool = True, oldest: int = 0,
                    ahead: Ahead | None = None) -> FullList:
-        """Everything, or what has changed and some hosts that have not.
+        """Read everything, or what has changed and some hosts that have not.
 
         A host has changed if one of its servers has, if the host was not there
         before, or if Nova says something else of the host.
@@ -469,7 +469,7 @@ class Lists:
         :param anew: whether to ask again what servers ask for
         :param oldest: how many of the hosts that were read longest ago are
             read, too
-        :param ahead: how to begin with hosts that have room, None not to
+        :param ahead: how to begin with hosts that have room, or None
         :raises: rest.RequestFailed if a list of Nova's cannot be read, or too
             many hosts cannot be read
         """
@@ -516,7 +516,7 @@ class Lists:
                                    waiting)
         below = self._shapes.below()
         if below and source.trees is None:
-            # Now it is known what the servers that are listed ask for.
+            # Only now the reaper knows what the listed servers ask for.
             source.read_trees(True)
             deeper, more = source.read_hosts({
                 name: item for name, item in hypervisors.items()
@@ -547,7 +547,7 @@ class Lists:
                  views: Mapping[str, reader.HostView],
                  known: Mapping[str, nova.Hypervisor],
                  hypervisors: Mapping[str, nova.Hypervisor]) -> set[str]:
-        """The names of the hosts that have changed."""
+        """Return the names of the hosts that have changed."""
         ids = set(changed)
         names = {server.host for server in (*changed.values(),
                                             *self._reader.under_notice())}
@@ -559,7 +559,7 @@ class Lists:
 
 
 class Calendar:
-    """When which list is due, by the monotonic clock.
+    """Tells which list is due when, by the monotonic clock.
 
     :ivar resume: whether others have acted since everything was read
     :ivar read_at: when the reading of the last list began
@@ -614,11 +614,11 @@ class Calendar:
 
     def due(self, active: bool, recovered: bool, doubted: bool = False
             ) -> str | None:
-        """The list that is to be read now, None if there is none.
+        """Return the list that is to be read now, None if there is none.
 
         :param active: whether this is the reaper that acts; another reaper
             reads less often
-        :param recovered: whether it knows what other reapers have begun
+        :param recovered: whether this reaper knows what others have begun
         :param doubted: whether the next list of all servers is to be a list of
             everything
         """
@@ -637,7 +637,7 @@ class Calendar:
             now >= self.next if active else self._is_old) else None
 
     def began(self, name: str | None) -> None:
-        """A list is being read."""
+        """Note that a list is being read."""
         self._begun_at, self._was_anew = time.monotonic(), self.anew
         self._whole_before = self._whole_at
         if self.whole:
@@ -652,7 +652,7 @@ class Calendar:
             self._soon = math.inf
 
     def failed(self, name: str, recovered: bool) -> None:
-        """A list could not be read: it is not waited for until the next."""
+        """Note that a list could not be read, and when to read the next."""
         self._whole_at = self._whole_before
         if self._was_anew:
             self.read_soon()

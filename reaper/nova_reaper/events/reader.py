@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Reads Nova and Placement, and says it in the words of cloud/model.py.
+"""Reads Nova and Placement into the classes of cloud/model.py.
 
-What a read of a single host needs is kept from the last list: which server is
-preemptible, which provider has which trait. A hint refreshes one of them.
-Beside the reader are the jobs by which other threads read, and do more.
+The reader keeps from the last list what a read of a single host needs: which
+server is preemptible, which provider has which trait. A hint about a server
+has that server read again. The module also has the jobs that threads run.
 """
 
 from collections.abc import Callable
@@ -40,9 +40,9 @@ AGAIN = 10.0
 # If a larger part of many hosts than one of so many cannot be read, Placement
 # is taken to have failed.
 SHARE = 10
-# Seconds for which it holds in a list what is used of a provider that shares.
+# Seconds for which a list goes by what it read of use of a sharing provider.
 SHARED_AGE = 1.0
-# So many candidates of Placement's are many.
+# read_room() looks at fewer candidates of Placement than this.
 MANY = 100
 GONE = ('DELETED', 'SOFT_DELETED')
 
@@ -63,9 +63,9 @@ class HostView:
 
 
 class Reader:
-    """Reads; safe for threads.
+    """Reads Nova, Placement and Keystone; safe for threads.
 
-    :param pool: threads for what can be asked at the same time
+    :param pool: threads for requests at the same time
     """
 
     def __init__(self, compute: nova.Nova, room: placement.Placement,
@@ -128,7 +128,7 @@ class Reader:
             self.hypervisors = dict(found)
 
     def names_by_provider(self) -> dict[str, str]:
-        """The names of all hosts by the UUID of their provider."""
+        """Return the names of all hosts by the UUID of their provider."""
         return {item.uuid: name for name, item in self.hypervisors.items()}
 
     def read_preemptible(self) -> dict[str, nova.NovaServer]:
@@ -168,7 +168,7 @@ class Reader:
         return found
 
     def has_other_marks(self) -> bool:
-        """Whether other flavors bear marks than when servers were listed."""
+        """Return whether other flavors bear marks than at the last list."""
         flavors = list(self.nova.flavors())
         return (self._marked, self._limited) != (
             _names(flavors, shapes.is_preemptible),
@@ -176,13 +176,13 @@ class Reader:
 
     def marked(self, mark: Callable[[nova.Flavor], bool] =
                shapes.is_preemptible) -> frozenset[str]:
-        """Names of the flavors that bear a mark now, as Nova says."""
+        """Return names of the flavors that bear a mark now, as Nova says."""
         return _names(self.nova.flavors(), mark)
 
     def ends_at(self, server: nova.NovaServer,
                 limited: Collection[str] | None = None
                 ) -> datetime.datetime | None:
-        """When the run time of a server is over, None if it has no limit.
+        """Return when the run time of a server is over, None without limit.
 
         :param limited: names of the flavors that limit run times now, None for
             those that did when servers were listed
@@ -194,7 +194,7 @@ class Reader:
 
     def max_run_time(self, server: nova.NovaServer,
                      limited: Collection[str] | None = None) -> int | None:
-        """Seconds that a server may run, None if that is not limited.
+        """Return seconds that a server may run, None if that is not limited.
 
         :param limited: as of :meth:`ends_at`
         """
@@ -216,11 +216,11 @@ class Reader:
         return found
 
     def read_properties(self) -> None:
-        """What operators have written on projects."""
+        """Read what operators have written on projects."""
         self.properties = self._keystone.project_properties()
 
     def read_server(self, uuid: str) -> nova.NovaServer | None:
-        """One server again; None if it is gone, or may not be ended."""
+        """Read a server again; None if it is gone, or may not be ended."""
         server = self.nova.find(uuid)
         with self._lock:
             return self._keep(uuid, server)
@@ -236,25 +236,25 @@ class Reader:
         return None
 
     def has_returned(self, uuid: str, at: datetime.datetime) -> None:
-        """Protect a server for a while that was ended and runs again."""
+        """Protect for repeat_protection a server that runs again."""
         with self._lock:
             self._returned_at[uuid] = at
 
     def _counts(self, server: nova.NovaServer) -> bool:
-        """Whether a server may be ended, or was shelved for another."""
+        """Return whether a server may be ended, or was shelved for another."""
         return self.is_preemptible(server) or (
             shapes.SHELVED_AT in server.metadata and
             shapes.is_preemptible(server.flavor)
         ) or self.ends_at(server) is not None
 
     def is_preemptible(self, server: nova.NovaServer) -> bool:
-        """Whether a server may be ended for others."""
+        """Return whether a server may be ended for others."""
         return shapes.is_preemptible(server.flavor) and (
             server.flavor.name in self._marked)
 
     def read_having(self, expressions: Iterable[str], again: bool = False
                     ) -> None:
-        """Which providers have the traits and aggregates that are asked for.
+        """Read which providers have the traits and aggregates asked for.
 
         One request for each, not for each host.
 
@@ -281,8 +281,9 @@ class Reader:
                 self._learned |= before.get(name, set()) ^ self._having[name]
 
     def take_learned(self) -> list[str]:
-        """The hosts of which traits or aggregates were learnt since the last
-        call.
+        """Take the hosts whose traits or aggregates have changed.
+
+        :returns: names of the hosts that have changed since the last call
         """
         with self._lock:
             learned, self._learned = self._learned, set()
@@ -318,13 +319,13 @@ class Reader:
         return self._placement.beside
 
     def used_of(self, provider: str) -> Mapping[str, int]:
-        """What was used of a provider that shares when it was read last."""
+        """Return what was used of a sharing provider when it was read last."""
         return self._used.get(provider, (0.0, {}))[1]
 
     def _read_used(self, provider: str, before: float) -> None:
         """Read what is used of a provider that shares.
 
-        :param before: it need not be read if it was read after this time
+        :param before: a reading after this time, by the monotonic clock, does
         """
         if self._used.get(provider, (0.0, {}))[0] >= before:
             return
@@ -336,9 +337,9 @@ class Reader:
             self._used[provider] = read_at, self.used_of(provider)
 
     def read_trees(self, wanted: bool) -> None:
-        """Which hosts have providers below their own.
+        """Read which hosts have providers below their own.
 
-        :param wanted: whether somebody may ask for what these have
+        :param wanted: whether a server may ask for what such providers have
         """
         self.trees = self._placement.below() if wanted else None
         if not wanted:
@@ -346,7 +347,7 @@ class Reader:
 
     def _read_below(self, host: str, before: HostView | None
                     ) -> list[placement.Provider]:
-        """The providers below that of a host, by one request each."""
+        """Read the providers below that of a host."""
         known = {one.name: one for one in before.host.providers
                  } if before else {}
         found = []
@@ -367,12 +368,12 @@ class Reader:
     def read_host(self, name: str, among: Mapping[str, nova.Hypervisor] |
                   None = None, before: HostView | None = None
                   ) -> HostView | None:
-        """A host by two requests, None if it is not known or gone.
+        """Read a host; return None if the host is not known or gone.
 
         :param among: hosts that are not kept yet
-        :param before: the host as the lists read it. Its inventory changes
-            rarely, so that one request will do; the steps of an attempt ask
-            for it again before anything is done.
+        :param before: the host as it was read before, to save the request for
+            the inventory, which changes rarely; None to read that, too. The
+            steps of an attempt always read the inventory
         """
         hypervisor = (among or self.hypervisors).get(name)
         if hypervisor is None:
@@ -415,14 +416,14 @@ class Reader:
 
     def _having_of(self, provider: str
                    ) -> tuple[frozenset[str], frozenset[str]]:
-        """The traits and the aggregates of a provider, as far as asked for."""
+        """Return the traits and aggregates of a provider, as asked for."""
         having = frozenset(name for name, uuids in list(self._having.items())
                            if provider in uuids)
         traits = frozenset(name for name in having if not _is_aggregate(name))
         return traits, having - traits
 
     def with_traits(self, view: HostView) -> HostView:
-        """The view with the traits and aggregates that are known by now."""
+        """Return the view with the traits and aggregates known by now."""
         traits, aggregates = self._having_of(view.host.uuid)
         if (traits, aggregates) == (view.host.traits, view.host.aggregates):
             return view
@@ -431,11 +432,11 @@ class Reader:
 
     def at_once(self, call: Callable[[U], T], items: Iterable[U]
                 ) -> Iterator[T]:
-        """What a function returns for each of some items, by many threads."""
+        """Return results of a function for items, called by many threads."""
         return self._pool.map(call, items)
 
     def offered(self, request: str, most: int) -> list[str]:
-        """The names of some hosts on which Placement has room for a request.
+        """Ask Placement for names of some hosts with room for a request.
 
         :param request: as Nova gives it in ``requests``
         :param most: how many candidates Placement is to give
@@ -446,7 +447,7 @@ class Reader:
                 if uuid in names]
 
     def read_room(self, request: str) -> set[str] | None:
-        """The names of all hosts on which Placement has room for a request.
+        """Ask Placement for names of all hosts with room for a request.
 
         :returns: None if there are many candidates
         """
@@ -460,17 +461,17 @@ class Reader:
             names[uuid] for uuid in found if uuid in names}
 
     def has_allocation(self, server: str) -> bool:
-        """Whether a server that waits has something, as a hold is."""
+        """Return whether a server that waits has something, as a hold is."""
         return bool(self._placement.consumer(server).amounts)
 
     def read_hosts(self, among: Mapping[str, nova.Hypervisor],
                    known: Mapping[str, HostView] | None = None
                    ) -> tuple[dict[str, HostView | None], frozenset[str]]:
-        """Several hosts at the same time.
+        """Read several hosts at the same time.
 
         :param known: hosts that need not be read; another job may add some
         :returns: the hosts, and the names of those that could not be read
-        :raises: rest.RequestFailed if that are more than one in ten
+        :raises: rest.RequestFailed if more than one in SHARE hosts failed
         """
         def read(name: str) -> HostView | rest.RequestFailed | None:
             try:
@@ -522,7 +523,7 @@ class Reader:
             devices=shapes.devices(server.flavor))
 
     def action(self, server: nova.NovaServer) -> model.Action:
-        """How a preemptible server is ended."""
+        """Return how a preemptible server is ended."""
         return shapes.action(server, self._conf.owner_shelve_max_gb)
 
     def avoid(self, servers: Iterable[str], seconds: float) -> None:
@@ -531,7 +532,7 @@ class Reader:
             self._avoided[server] = time.monotonic() + seconds
 
     def locked_by_admin(self, server: nova.NovaServer) -> bool:
-        """Whether an administrator locked it; owners' locks do not count."""
+        """Return whether an administrator, not the owner, locked a server."""
         if not server.locked:
             return False
         known = self._locked.get(server.id)
@@ -547,7 +548,7 @@ class Reader:
         return by_admin
 
     def under_notice(self) -> list[nova.NovaServer]:
-        """The servers that may be ended whose metadata show a notice.
+        """Return the servers that may be ended whose metadata show a notice.
 
         Owners write metadata, too: metadata do not count if they cannot be a
         notice, or if the ID in them is not written as Nova writes it.
@@ -557,16 +558,16 @@ class Reader:
                 shapes.is_id(server.metadata.get(shapes.FOR))]
 
     def shelved(self) -> list[nova.NovaServer]:
-        """Servers that the reaper has shelved, and that are to come back."""
+        """Return the servers that the reaper shelved and is to bring back."""
         return [server for server in self.known() if is_to_return(server)]
 
     def has_shelved(self, uuid: str) -> bool:
-        """Whether the reaper has shelved a server that is to come back."""
+        """Return whether the reaper shelved a server that is to come back."""
         server = self.preemptible.get(uuid)
         return server is not None and is_to_return(server)
 
     def known(self) -> list[nova.NovaServer]:
-        """The servers that may be ended, and those shelved for others."""
+        """Return a copy of the servers that read_preemptible() keeps."""
         # Another thread may learn of more servers at the same time.
         with self._lock:
             return list(self.preemptible.values())
@@ -574,7 +575,7 @@ class Reader:
 
 def _names(flavors: Iterable[nova.Flavor],
            mark: Callable[[nova.Flavor], bool]) -> frozenset[str]:
-    """The names of the flavors that bear a mark."""
+    """Return the names of the flavors that bear a mark."""
     return frozenset(flavor.name for flavor in flavors if mark(flavor))
 
 
@@ -582,7 +583,7 @@ def _with_shares(server: nova.NovaServer, own: Mapping[str, int],
                  below: Mapping[str, Mapping[str, int]],
                  sharing: Iterable[model.Provider]
                  ) -> dict[str, Mapping[str, int]]:
-    """What a server has of other providers than its host's own.
+    """Return what a server has of providers other than its host's own.
 
     Of a provider that shares the server has what its flavor asks for: the
     provider has too many consumers to ask who they are. The steps of an
@@ -603,14 +604,13 @@ def _with_shares(server: nova.NovaServer, own: Mapping[str, int],
 
 
 def classes(views: Iterable[HostView | None]) -> frozenset[str]:
-    """The resource classes that some of the hosts have, of their own or below.
-    """
+    """Return the resource classes of hosts, of their own or below."""
     return frozenset(name for view in views if view
                      for name in (*view.host.inventory, *view.host.below))
 
 
 def is_to_return(server: nova.NovaServer) -> bool:
-    """Whether the reaper has shelved a server that is to come back."""
+    """Return whether the reaper has shelved a server that is to come back."""
     return server.shelved and shapes.SHELVED_AT in server.metadata
 
 
@@ -651,7 +651,7 @@ class Jobs:
         return name in self._running or name in self._in_line
 
     def runs(self, kind: str) -> bool:
-        """Whether one runs whose name begins so."""
+        """Return whether a job runs whose name begins so."""
         return any(name.startswith(kind) for name in self._running)
 
     @property
@@ -666,7 +666,7 @@ class Jobs:
 
     def line_up(self, name: str, call: Callable[[], T],
                 done: Callable[[T], None]) -> None:
-        """Have a job done when it is its turn; once, if it is in line already.
+        """Have a job done in turn, and once if its name is in line already.
 
         News of many servers at once must not keep the steps of attempts from
         the pool. If a job of the same name runs, the new job is done after it.
@@ -683,7 +683,7 @@ class Jobs:
         """Have a job done, unless a job of its name runs.
 
         :param done: is called by :meth:`take` with what the job returned
-        :returns: whether it has begun
+        :returns: whether the job has begun
         """
         if name in self._running or self.stopping:
             return False
@@ -705,7 +705,7 @@ class Jobs:
         self._wake()
 
     def _go_on(self) -> None:
-        """Begin what stands in line, as long as it is its turn."""
+        """Begin jobs that stand in line, at_once of them at a time."""
         self._from_line &= self._running
         while self._in_line and len(self._from_line) < self._at_once:
             name = next(iter(self._in_line))
@@ -734,10 +734,10 @@ class Jobs:
 class Hosts:
     """Has hosts read by jobs; jobs for the same host never overlap.
 
-    A host whose room may have become free is read at once: somebody waits for
-    it. A host on which room was taken is read when there is time. Placement
-    finds out if a decision used an old view of a host: the reaper asks
-    Placement before it does anything.
+    A host whose room may have become free is read at once: a server may wait
+    for room. A host on which room was taken is read when there is time.
+    Placement finds out if a decision used an old view of a host, because the
+    reaper asks Placement before it does anything.
 
     :ivar freed: when it was heard that room on a host may be free, by the
         monotonic clock
@@ -769,7 +769,7 @@ class Hosts:
     def read(self, host: str, whole: bool = False) -> None:
         """Read a host now.
 
-        :param whole: its inventory, too, and not only what is allocated of it
+        :param whole: whether to read the inventory, too
         """
         self._later.pop(host, None)
         if host not in self._reader.hypervisors:
@@ -786,7 +786,7 @@ class Hosts:
         self._later.setdefault(host)
 
     def go_on(self, busy: bool) -> None:
-        """Begin to read those for which there is time now.
+        """Begin to read the hosts for which there is time now.
 
         :param busy: whether attempts ask the same services
         """
@@ -802,7 +802,7 @@ class Hosts:
             self.read(host)
 
     def failed(self, host: str) -> None:
-        """A host could not be read: what was heard of it still counts."""
+        """Have a host that could not be read read again later."""
         self._failed[host] = time.monotonic() + AGAIN
 
     def forget_freed(self) -> None:
@@ -812,7 +812,7 @@ class Hosts:
             if host not in self._views or self._views[host].read_at < at}
 
     def forget(self) -> None:
-        """Another reaper acts: what is left to read is in its lists."""
+        """Forget what is to be read, since another reaper acts."""
         self._failed.clear()
         self._later.clear()
         self._again.clear()
