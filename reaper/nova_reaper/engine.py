@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The loop: hints wake it, lists heal it, decisions become attempts.
+"""Runs the loop that takes hints and lists, decides, and begins attempts.
 
-A single thread owns what is known (world.py) and what is under way; it asks no
-service. The threads of a pool ask Nova and Placement, and give what they find
-back as a call that the single thread makes.
+A single thread owns what is known (world.py) and what is under way, and asks
+no service. The threads of a pool ask Nova and Placement, and give back what
+they find as a call that the single thread makes.
 
 No turn takes long: a turn makes some decisions and takes a part of a long
 list, so that hints and steps of attempts come between.
@@ -53,13 +53,13 @@ AT_LEAST = 4
 
 
 class Engine:
-    """Runs a reaper, with the parts that it is given.
+    """Runs a reaper that is made of the given parts.
 
-    :ivar attempts: what is under way
+    :ivar attempts: the attempts, which are under way or given up
     :ivar observed: the decisions of the mode "observe", by the server's ID
     :ivar recovered: whether everything was read, and a sweep has found what an
-        earlier reaper had begun. Before that servers are built where there is
-        room, if nothing was begun for them; nobody is ended or given up
+        earlier reaper had begun. Before that the reaper only has servers built
+        where there is room, and ends and gives up no server
     :ivar listed: how many lists of all servers were taken
     """
 
@@ -88,7 +88,7 @@ class Engine:
         self._read: collections.deque[Iterator[None]] = collections.deque()
         # Whether a turn ended before all decisions were made.
         self._undecided = False
-        # Attempts wait for some of these reads: no other job delays them.
+        # Attempts wait for some of these reads, which no other job delays.
         self._hosts = reader.Hosts(source, known.views, self.jobs,
                                  self._refreshed, few)
         self.attempts = attempts.Attempts(
@@ -107,8 +107,8 @@ class Engine:
         self._recall_at = self._recall_until = 0.0
         # When to sweep again after a sweep that failed or was put off.
         self._sweep_at = math.inf
-        # Grows while another reaper acts: what a job of an earlier term has
-        # found is dropped.
+        # Grows while another reaper acts. The engine drops what a job of an
+        # earlier term has found.
         self._term = 0
         # The term in which hosts with room were looked for before all hosts
         # were read; whether some were read, and not all hosts yet; the servers
@@ -145,7 +145,10 @@ class Engine:
                     lists.CHANGES in self.jobs)
 
     def turn(self, longest: float = 1.0) -> None:
-        """One turn: wait for something, then do what is to be done."""
+        """Wait for news, then do what is to be done.
+
+        :param longest: seconds to wait at most
+        """
         hints = self.mailbox.take(self._pause(longest))
         with self.lock:
             if not self.guard.active:
@@ -197,7 +200,7 @@ class Engine:
             self._book.asked.clear()
         self.recovered = self._ahead = self._counted = False
         if not self.listed:
-            # Another reaper may begin something for them.
+            # Another reaper may begin something for these servers.
             for server in list(self.world.servers):
                 self._forget(server)
         self._unread.clear()
@@ -225,7 +228,7 @@ class Engine:
                 first.popleft()
 
     def _recall(self) -> None:
-        """Read from the journal what was done before; again if that fails."""
+        """Read the journal of the time before; again if that fails."""
         now = time.monotonic()
         if self._begun_at is None:
             self._begun_at = timeutils.utcnow(True)
@@ -269,7 +272,7 @@ class Engine:
         return known or time.monotonic() >= self._recall_until
 
     def _close(self) -> None:
-        """Find out the results that the journal lacks."""
+        """Have a job find out the results that the journal lacks."""
         if self._book.error is None:
             self.jobs.start(CLOSE, functools.partial(
                 journal.close, self._book.store, self._recovery.find,
@@ -290,9 +293,9 @@ class Engine:
         self.attempts.failed(name)
 
     def find(self, server: str) -> nova.NovaServer | None:
-        """A server as Nova shows it now, None if it is gone.
+        """Return a server as Nova shows it now, None if it is gone.
 
-        :raises: rest.RequestFailed
+        :raises: rest.RequestFailed if Nova fails
         """
         return self._reader.nova.find(server)
 
@@ -349,7 +352,7 @@ class Engine:
             self._put_host(view)
 
     def _put_host(self, view: reader.HostView, again: bool = False) -> bool:
-        """A host as it was read; returns whether it has changed.
+        """Keep a host as it was read; return whether the host has changed.
 
         :param again: whether to ask Nova's filters for the host again, though
             the host may not have changed
@@ -426,7 +429,7 @@ class Engine:
                 self._begun_in = self._term if self.guard.active else -1
 
     def _ahead_of(self) -> lists.Ahead | None:
-        """How to build servers at a start before all hosts are read.
+        """Return how to build servers at a start before all hosts are read.
 
         :returns: None if that is under way or may not be
         """
@@ -534,7 +537,7 @@ class Engine:
             known = self.world.views.get(name)
             if not view.host.inventory and (not believed or (
                     due != lists.FULL and known and known.host.inventory)):
-                # A list of everything judges whether it is really lost.
+                # A list of everything judges whether the inventory is lost.
                 self._doubted = True
                 continue
             if self._put_host(view, again=True) and self.recovered:
@@ -610,7 +613,7 @@ class Engine:
     # Decisions.
 
     def _use_mode(self) -> None:
-        # The mode first: an older one comes with newer limits at the worst.
+        # The mode is read first: at worst an older mode has newer limits.
         mode = self.guard.mode
         options = dataclasses.replace(
             reaper_conf.options(self._conf), mode=mode)

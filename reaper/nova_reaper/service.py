@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The service makes clients and an engine by the configuration, and runs.
+"""Makes clients and an engine by the configuration, and runs the service.
 
 If there are several reapers, the reaper that has a lock of tooz is active. Two
 active reapers do no harm, since Placement and Nova refuse the second of two
-writers. So the active reaper stops if the backend does not answer, and nothing
-else has to be done.
+writers. So it is enough that the active reaper stops to act if the backend
+does not answer.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ FIRST = 5.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Services:
-    """The three services that are asked, and who the reaper is to them."""
+    """The clients of the services, and the reaper's own project and user."""
 
     owners: nova.Owners
     nova: nova.Nova
@@ -118,7 +118,7 @@ def build(conf: cfg.ConfigOpts, services: Services,
 
 
 class Coordinator:
-    """Tries to become active, and finds out if it is active no more.
+    """Tries to make this reaper active, and notes if another reaper may act.
 
     :ivar active: set while this reaper is to act
     """
@@ -149,7 +149,7 @@ class Coordinator:
         self._tried.wait(FIRST)
 
     def stop(self) -> None:
-        """Leave the place to another."""
+        """Stop, and leave the lock to another reaper."""
         self._stop.set()
         if self._thread:
             self._thread.join(10)
@@ -218,10 +218,10 @@ class Coordinator:
 
 
 def spare(engine: engine_module.Engine) -> None:
-    """Have no garbage collection look at what lists have read.
+    """Keep garbage collection from what lists have read, after collecting.
 
-    What was read stays: a collection that looks at all of it holds everything
-    up for seconds. Garbage of the moment is collected before.
+    A collection that looks at all that was read holds everything up for
+    seconds.
     """
     if engine.loading:
         gc.collect(1)
@@ -229,9 +229,9 @@ def spare(engine: engine_module.Engine) -> None:
 
 
 class Reaper:
-    """The service.
+    """Runs the engine, the HTTP server and the coordination.
 
-    :param ended: is called when it has ended, told to or not
+    :param ended: is called when the engine has ended, told to or not
     """
 
     def __init__(self, conf: reaper_conf.Configuration,
@@ -259,7 +259,7 @@ class Reaper:
             target=self._run_to_end, name='engine', daemon=True)
 
     def start(self) -> None:
-        """Begin; nothing has been asked yet when it returns."""
+        """Start the threads; return before any service has been asked."""
         if self._conf.coordination.backend_url and (
                 self._conf.database.connection.startswith('sqlite')):
             LOG.warning(
@@ -296,7 +296,7 @@ class Reaper:
                 engine.turn()
                 spare(engine)
             except Exception:
-                # One server or host that confuses it must not stop the rest.
+                # An error over one server or host must not stop the rest.
                 LOG.exception('The engine goes on with the next turn.')
                 self._stopping.wait(1.0)
         engine.jobs.stopping = True
@@ -353,13 +353,16 @@ class Reaper:
         return self._engine is not None
 
     def stop(self) -> None:
-        """Stop; what is under way is found again by the next start."""
+        """Tell the engine to stop; the next start finds what is under way."""
         self._stopping.set()
         if self._engine:
             self._engine.mailbox.wake()
 
     def wait(self, patience: float | None = None) -> None:
-        """Wait until it has stopped, for so many seconds or for ever."""
+        """Wait until the engine has stopped, then stop the rest.
+
+        :param patience: seconds to wait for the engine, None for ever
+        """
         self._thread.join(patience)
         # A step that was begun is done; a list of all hosts is given up.
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -370,7 +373,7 @@ class Reaper:
         self._book.leave()
 
     def pause(self) -> None:
-        """Have nothing done any more, until somebody resumes."""
+        """Pause the reaper until an administrator resumes it."""
         self._book.pause_at_once('SIGUSR1')
         if self._engine:
             self._engine.mailbox.wake()

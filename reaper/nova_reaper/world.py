@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the reaper knows and plans, and what became of servers that wait.
+"""Keeps what the reaper knows and plans, and what became of servers.
 
 The world asks no service. Its owner, the engine, holds a lock over the world.
 """
@@ -96,13 +96,13 @@ class History:
             self.reason = reason
 
     def withdrawals(self, now: datetime.datetime) -> int:
-        """How many withdrawals count."""
+        """Return how many notices were withdrawn within the last hour."""
         self.withdrawn = tuple(
             at for at in self.withdrawn if at > now - COUNTS_FOR)
         return len(self.withdrawn)
 
     def of(self, waiting: model.Waiting) -> model.Waiting:
-        """A copy of the server with its history."""
+        """Return a copy of the server with its history."""
         return dataclasses.replace(
             waiting, attempts=self.attempts,
             last_attempt=self.last or waiting.last_attempt,
@@ -115,6 +115,7 @@ class History:
 class Miss:
     """Servers were ended for a server that did not run all the same.
 
+    :ivar at: when the server turned out not to run
     :ivar why: what Nova or the host said
     """
 
@@ -123,9 +124,10 @@ class Miss:
 
 
 class Misses:
-    """The misses by the key of a shape, for as long as the misses count.
+    """Keeps misses by the key of a shape, for as long as the misses count.
 
-    Misses of a server that hosts could not build are kept by its ID, too.
+    Misses of a server that hosts could not build are kept by the server's ID,
+    too.
     """
 
     def __init__(self) -> None:
@@ -144,7 +146,7 @@ class Misses:
         return len(misses)
 
     def objection(self, key: str, most: int, now: datetime.datetime) -> str:
-        """Why nobody is ended for a server, '' if that is allowed.
+        """Return why nobody is ended for a server, '' if that is allowed.
 
         :param key: of the shape of the server, or the server's ID
         :param most: the number of misses that forbids further ends
@@ -168,7 +170,7 @@ class Misses:
 
 
 class World:
-    """Hosts and servers that wait, planned by the options in force.
+    """Keeps hosts and waiting servers, planned by the options in force.
 
     :ivar servers: all servers that wait, as Nova shows them
     :ivar not_asked: the servers whose owners have not asked to wait, which the
@@ -220,7 +222,7 @@ class World:
         """Keep a host as it was read; returns whether the host has changed.
 
         :param wake: whether to wake the demands that the host could help even
-            if it has not changed
+            if the host has not changed
         """
         name = view.host.name
         before = self.views.get(name)
@@ -258,10 +260,10 @@ class World:
         self.index.put(view.host, view.servers)
 
     def learn(self) -> Iterator[None]:
-        """Put the traits and aggregates that the reader has learnt of since.
+        """Put the traits and aggregates that the reader has learnt of.
 
-        The reader asks for a trait once a server asks for the trait. A host
-        after another is put while the result is iterated.
+        The reader asks for a trait once a server asks for the trait. Iterate
+        the result: each item puts one host.
         """
         for name in self._reader.take_learned():
             view = self.views.get(name)
@@ -313,7 +315,7 @@ class World:
             said.forget_refusals() if filters else set()))
 
     def waiting(self, server: str) -> model.Waiting | None:
-        """A server as the queue has it, None if the server does not wait."""
+        """Return a server as the queue has it, None if it does not wait."""
         answer = self.answer(server)
         if answer is None:
             return self.queue.get(server)
@@ -331,8 +333,8 @@ class World:
     def measure(self) -> Iterator[None]:
         """Find out again what servers ask for, and tell each its decision.
 
-        What is known of shapes and demands without a server is forgotten. A
-        server after another is looked at while the result is iterated.
+        What is known of shapes and demands without a server is forgotten.
+        Iterate the result: each item looks at one server.
         """
         now = timeutils.utcnow(True)
         demands: set[model.Demand] = set()
@@ -374,7 +376,7 @@ class World:
         self.queue.keep_only(demands)
 
     def has_room(self, host: str) -> bool:
-        """Whether some server may find room on a host, as far as known.
+        """Return whether some server may find room on a host, as far as known.
 
         A host without such room need not be read again when room is taken.
         """
@@ -385,7 +387,7 @@ class World:
             if name in self.index.classes)
 
     def answer(self, server: str) -> shapes.Answer | None:
-        """What Nova says of a server's shape, None if that is not known."""
+        """Return what Nova says of a server's shape, None if not known."""
         item = self.servers.get(server)
         return self._shapes.known(item) if item else None
 
@@ -452,7 +454,7 @@ class World:
             self.put_again(server)
 
     def complete(self) -> None:
-        """Take note that all hosts and all servers that wait are known."""
+        """Note that all hosts and all servers that wait are known by now."""
         self.queue.share.measure(self.index.totals())
         for server in self.history.keys() - self.servers.keys():
             del self.history[server]
@@ -511,7 +513,7 @@ class World:
 
 
 def _lowest(least: Mapping[str, int], shape: model.Shape) -> dict[str, int]:
-    """The least amounts of some shapes and of one more, by resource class."""
+    """Return the least amounts, by class, of some shapes and one more."""
     asked = dict(shape.by_host)
     return {name: min(amount, asked[name]) for name, amount
             in (least or asked).items() if name in asked}
