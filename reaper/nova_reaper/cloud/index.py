@@ -775,7 +775,7 @@ class Index:
         self.enabled[row] = not host.disabled
         self._put_room(row, servers)
         if host.name in self._plans_of:
-            # What the victims of plans have may have changed.
+            # The amounts of servers that plans end may have changed.
             self._count_shares()
         return row
 

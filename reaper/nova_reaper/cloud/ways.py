@@ -92,7 +92,7 @@ def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
             yield chosen
         return
     part, alone = parts[len(chosen)]
-    # It makes no difference which of two equal groups has which provider.
+    # Two equal groups that swap their providers are the same way.
     begin = (chosen[-1] if chosen and parts[len(chosen) - 1] == (part, True)
              else 0)
     others = {at for at, (_, group) in zip(chosen, parts) if group}

@@ -315,7 +315,8 @@ def room_by(index: index_module.Index, waiting: model.Waiting,
     if refused is not None:
         rows &= ~refused
     if shape.spread is not None:
-        # Nobody knows which provider frees what a filter misses.
+        # Filters refuse these hosts until something has ended, and do not say
+        # on which providers.
         rows[[index.rows[host] for host in index.exclusions.crowded(shape)
               if host in index.rows]] = False
     left = np.flatnonzero((table.ends > 0) & rows[table.host_of])
