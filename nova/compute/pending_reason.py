@@ -18,7 +18,6 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 from oslo_utils import uuidutils
 
-from nova.accelerator import cyborg
 from nova.compute import api
 from nova.compute import flavors
 from nova.compute import rebuild_correction
@@ -214,13 +213,10 @@ class PendingReason:
             {}, None, None, project_id=server['project_id'])
         correction.apply_to_spec(spec, flavor)
         spec.is_bfv = image_id is None
-        profile = flavor.extra_specs.get('accel:device_profile')
         try:
             spec.requested_resources.extend(
-                cyborg.get_device_profile_request_groups(context, profile)
-                if profile else [])
+                rebuild_request.accelerators_of(context, flavor))
         except exception.DeviceProfileError as exc:
-            # Cyborg does not answer, or does not know the profile.
             raise RequestNotJudged(reason=exc)
         return spec
 

@@ -78,6 +78,19 @@ class OfOtherProject(exception.Forbidden):
                 "belongs to.")
 
 
+def accelerators_of(
+    context: nova_context.RequestContext, flavor: 'objects.Flavor',
+) -> list['objects.RequestGroup']:
+    """Return what the device profile of a flavor asks of Placement.
+
+    :raises: DeviceProfileError if Cyborg does not answer, or does not know
+        the profile
+    """
+    profile = flavor.extra_specs.get('accel:device_profile')
+    return cyborg.get_device_profile_request_groups(
+        context, profile) if profile else []
+
+
 class Request:
     """The request for a server, made again from its record in a cell.
 
@@ -445,10 +458,7 @@ class Request:
         self.port_resources = self.options['port_resource_requests'] or []
         spec.requested_resources = list(self.port_resources)
         spec.generate_request_groups_from_pci_requests()
-        profile = self.flavor.extra_specs.get(
-            'accel:device_profile')
-        self.accelerators = cyborg.get_device_profile_request_groups(
-            self.context, profile) if profile else []
+        self.accelerators = accelerators_of(self.context, self.flavor)
         spec.requested_resources.extend(self.accelerators)
         spec.request_level_params = (
             self.options['request_level_params'] or
