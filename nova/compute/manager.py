@@ -76,14 +76,8 @@ class ComputeManager:
         begun after this.
         """
         record_id = instance.id
-        try:
-            if objects.Instance.get_by_uuid(
-                    context, instance.uuid,
-                    expected_attrs=[]).id != record_id:
-                return True
-        except Exception:
-            # The build begins with a save, which fails then, too.
-            return False
+        if compute_utils.is_replaced(context, instance.uuid, record_id):
+            return True
         # Another record can appear between the look and the save. A server
         # that was built has neither of these states.
         instance.vm_state = vm_states.BUILDING

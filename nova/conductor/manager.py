@@ -149,11 +149,8 @@ class ComputeTaskManager:
                         #               after being buried in cell0, we need to
                         #               store BDMs.
                         if block_device_mapping:
-                            for bdm in block_device_mapping:
-                                bdm._context = cctxt
-                            self._create_block_device_mapping(
-                                None, instance.flavor, instance.uuid,
-                                block_device_mapping)
+                            self._create_devices(
+                                cctxt, instance, block_device_mapping)
 
                         self._create_tags(cctxt, instance.uuid, tags)
                 except objects.build_request.LeaseLost:
@@ -214,7 +211,8 @@ class ComputeTaskManager:
         context = bdms[0]._context
         with nova_context.target_cell(context, cell) as cctxt:
             try:
-                # Whoever takes the server now waits to replace the record.
+                # A process that takes the server over waits for this lock
+                # before that process replaces the record.
                 with return_to_cell0.locked(cctxt, instance_uuid):
                     if self._is_lost(context, instance_uuid):
                         raise objects.build_request.LeaseLost(
@@ -229,6 +227,14 @@ class ComputeTaskManager:
                 # The conductor has just recorded the build.
                 action_history.delete_create(cctxt, instance_uuid)
                 raise
+
+    @nova_pending.new
+    def _create_devices(self, cctxt, instance, block_device_mapping):
+        """Create the devices of a server in the transaction of a context."""
+        for bdm in block_device_mapping:
+            bdm._context = cctxt
+        self._create_block_device_mapping(
+            None, instance.flavor, instance.uuid, block_device_mapping)
 
     @nova_pending.new
     def _complete_actions(self, cctxt, instance_uuid):
@@ -259,11 +265,8 @@ class ComputeTaskManager:
                     # server in ERROR status with no host, we need to store
                     # BDMs in the same cell.
                     if block_device_mappings:
-                        for bdm in block_device_mappings:
-                            bdm._context = cctxt
-                        self._create_block_device_mapping(
-                            None, instance.flavor, instance.uuid,
-                            block_device_mappings)
+                        self._create_devices(
+                            cctxt, instance, block_device_mappings)
 
                     # Like BDMs, the server tags provided by the user when
                     # creating the server should be persisted in the same cell
