@@ -260,7 +260,10 @@ class BrowserTestCase(testtools.TestCase):
         self.browser.set_page_load_timeout(_PATIENCE)
 
     def log_in(self, user, language='en'):
-        """Log in as a user of the cloud."""
+        """Log in as a user of the cloud, whoever was logged in before."""
+        # A page that refreshes itself just then would be given a cookie again.
+        self.browser.get('about:blank')
+        self.browser.execute_cdp_cmd('Network.clearBrowserCookies', {})
         self.open('/auth/login/')
         self.speak(language)
         for name, value in (('username', user),

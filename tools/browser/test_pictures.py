@@ -55,7 +55,6 @@ class PicturesTestCase(base.BrowserTestCase):
         self.speak('en')
         self.open(pages.DETAIL % cache.id)
         self.take_picture('waiting-server')
-        self.browser.delete_all_cookies()
         self.log_in(configuration.ADMIN)
         self.open(pages.ADMIN_PANEL)
         self.take_picture('waiting-servers-admin')

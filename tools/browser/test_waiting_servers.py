@@ -295,7 +295,6 @@ class ReaperTestCase(base.BrowserTestCase):
                 (configuration.OWNER, (PANEL, DETAIL % self.web.id)),
                 (configuration.ADMIN, (ADMIN_PANEL,
                                        ADMIN_DETAIL % self.web.id))):
-            self.browser.delete_all_cookies()
             self.log_in(user)
             self.open_until(pages[0], self.find_notice)
             for page in pages:
@@ -311,7 +310,6 @@ class ReaperTestCase(base.BrowserTestCase):
         for user, panel, detail in (
                 (configuration.OWNER, PANEL, DETAIL),
                 (configuration.ADMIN, ADMIN_PANEL, ADMIN_DETAIL)):
-            self.browser.delete_all_cookies()
             self.log_in(user)
             self.open_until(panel, self.find_notice)
             for page, part in ((panel, 'content_body'),
