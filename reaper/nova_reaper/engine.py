@@ -346,8 +346,9 @@ class Engine:
         known = self.world.views.get(host)
         if known and known.host.inventory and not view.host.inventory:
             # A list judges whether the host has really lost its inventory.
-            # Until then nobody is ended for what does not fit there.
-            self.world.index.exclusions.trust(host)
+            # Until then no server goes there, and nobody is ended for a server
+            # that would have room there.
+            self.world.index.exclusions.doubt(host)
         else:
             self._put_host(view)
 

@@ -234,8 +234,8 @@ class World:
             for one in view.host.providers:
                 if one.shared:
                     self.index.share(one.name, self._reader.used_of(one.name))
-            changed = not before or (before.host, before.servers) != (
-                view.host, view.servers)
+            changed = self.index.exclusions.trust(name) or not before or (
+                before.host, before.servers) != (view.host, view.servers)
         if changed or wake:
             self.queue.host_changed(self.index, row)
         if self.index.grown:
@@ -277,6 +277,7 @@ class World:
     def remove_host(self, name: str) -> None:
         """Forget a host that is gone, and the plans for the host."""
         self.views.pop(name, None)
+        self.index.exclusions.trust(name)
         for plan in self.index.planned(name):
             self.index.drop_plan(plan.server)
         self.index.remove(name)

@@ -399,6 +399,8 @@ class Exclusions:
         # By host: how often each shape has found no room there since the host
         # changed.
         self._denied: dict[str, collections.Counter[model.Shape]] = {}
+        # Hosts that were read, and whose reading is not believed.
+        self._doubted: set[str] = set()
 
     def put(self, row: int, before: model.Host | None,
             host: model.Host) -> None:
@@ -549,23 +551,36 @@ class Exclusions:
         else:
             self._leave_out(shape, self._mask([host]))
 
-    def trust(self, host: str) -> None:
-        """Forget how often shapes have found no room on a host."""
+    def doubt(self, host: str) -> None:
+        """Withhold a host from all shapes until trust().
+
+        The shapes that have found no room on the host have not found that the
+        host is full.
+        """
         self._denied.pop(host, None)
+        self._doubted.add(host)
+
+    def trust(self, host: str) -> bool:
+        """End the doubt about a host; return whether there was a doubt."""
+        doubted = host in self._doubted
+        self._doubted.discard(host)
+        return doubted
 
     def withheld(self, shape: model.Shape, now: datetime.datetime
-                 ) -> tuple[Bools, datetime.datetime] | None:
+                 ) -> tuple[Bools, datetime.datetime | None] | None:
         """Return the hosts that are withheld from a shape, None for none.
 
         :returns: the rows of the hosts, and when the first host is withheld
-            no longer
+            no longer, None if nobody knows
         """
         hosts = {host: until for host, until
                  in self._withheld.pop(shape, {}).items() if until > now}
-        if not hosts:
+        if hosts:
+            self._withheld[shape] = hosts
+        if not hosts and not self._doubted:
             return None
-        self._withheld[shape] = hosts
-        return self._mask(hosts), min(hosts.values())
+        return (self._mask({*hosts, *self._doubted}),
+                min(hosts.values(), default=None))
 
     def not_offered(self, shape: model.Shape) -> Bools | None:
         """Return the hosts that are not offered to a shape, None for none."""

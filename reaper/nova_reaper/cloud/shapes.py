@@ -115,6 +115,15 @@ def is_preemptible(flavor: nova.Flavor) -> bool:
     return _first(flavor, names[:1], ('true', 'false')) == 'true'
 
 
+def _whole(value: str, lowest: int) -> int | None:
+    """Return the whole number that a text is, None for any other text."""
+    # int() takes more than digits, and not thousands of them.
+    if re.fullmatch(r'\s*[+-]?[0-9]{1,10}\s*', value) and (
+            lowest <= int(value) <= model.MAX_INT):
+        return int(value)
+    return None
+
+
 def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
             lowest: int) -> int | None:
     """Return the value by flavor, else by project, None if neither has one."""
@@ -123,10 +132,8 @@ def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
         value = values.get(name)
         if value is None:
             continue
-        # int() takes more than digits, and not thousands of them.
-        if re.fullmatch(r'\s*[+-]?[0-9]{1,10}\s*', value) and (
-                lowest <= int(value) <= model.MAX_INT):
-            return int(value)
+        if (number := _whole(value, lowest)) is not None:
+            return number
         _warn_once(f'{name} of {where}', value,
                    f'a number from {lowest} to {model.MAX_INT}')
     return None
@@ -151,10 +158,10 @@ def max_run_time(server: nova.NovaServer, project: Mapping[str, str]
     the server.
     """
     limit = _number(MAX_RUN_TIME, server.flavor, project, 0)
-    wanted = server.metadata.get(MAX_RUN_TIME, '').strip()
-    if limit and wanted.isdecimal() and len(wanted) <= len(str(limit)):
-        return min(limit, int(wanted) or limit)
-    return limit or None
+    if not limit:
+        return None
+    return min(limit, _whole(server.metadata.get(MAX_RUN_TIME, ''), 1) or
+               limit)
 
 
 def is_limited(flavor: nova.Flavor) -> bool:

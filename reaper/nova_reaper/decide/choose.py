@@ -86,10 +86,12 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         host = _name(index, int(chosen.rows.min()))
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
                               detail=_where_room_is(index, shape, host))
-    if withheld is not None and (room & allowed).any():
-        # No victim is ended while nobody knows whether there is room.
-        return _wait(waiting, model.Reason.NO_ROOM, 'The hosts that seem to '
-                     'have room are looked at again.')
+    if withheld is not None:
+        if (room & allowed).any():
+            # No victim is ended while nobody knows whether there is room.
+            return _wait(waiting, model.Reason.NO_ROOM, 'The hosts that seem '
+                         'to have room are looked at again.')
+        allowed &= ~withheld[0]
     return _without_room(scorers, waiting, ends_left or {}, fits, room,
                          eligible, allowed, ~seems)
 

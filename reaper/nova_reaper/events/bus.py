@@ -101,9 +101,10 @@ def _hints(event_type: str, publisher_id: str, data: Mapping[str, Any]
         return [] if event_type.endswith('.start') else [Hint(Kind.SHAPE)]
     server, host = data['uuid'], data['host'] or ''
     specs = data['flavor']['nova_object.data'].get('extra_specs') or {}
-    preemptible = shapes.MAX_RUN_TIME in specs or any(
-        str(specs.get(name, '')).strip().lower() == 'true'
-        for name in shapes.PREEMPTIBLE)
+    mark = next((specs[name] for name in shapes.PREEMPTIBLE if name in specs),
+                '')
+    preemptible = shapes.MAX_RUN_TIME in specs or (
+        str(mark).strip().lower() == 'true')
     if event_type == 'instance.update':
         change = data['state_update']['nova_object.data']
         if change['state'] == 'pending' and not change['new_task_state']:

@@ -290,7 +290,7 @@ class Lists:
         """Return what a function returns, None if a service fails."""
         try:
             return call(*args)
-        except (rest.RequestFailed, ValueError) as error:
+        except rest.RequestFailed as error:
             LOG.warning('It is left to the list of all hosts: %s', error)
             return None
 
@@ -385,7 +385,7 @@ class Lists:
         left = collections.deque(kinds.values())
         end = time.monotonic() + ASKING
         told = False
-        failed: dict[str, Exception] = {}
+        failed: dict[str, rest.RequestFailed] = {}
         while left and time.monotonic() < end:
             some = [left.popleft() for _ in range(min(AT_ONCE, len(left)))]
             for servers, said in zip(some, self._reader.at_once(
@@ -413,11 +413,11 @@ class Lists:
         return answers
 
     def _try(self, classes: Collection[str], server: nova.NovaServer
-             ) -> shapes.Answer | Exception | None:
+             ) -> shapes.Answer | rest.RequestFailed | None:
         """Return what a server asks for, or why that is not known."""
         try:
             return self.answer(server, classes)
-        except (rest.RequestFailed, ValueError) as error:
+        except rest.RequestFailed as error:
             return error
 
     def read_one(self, uuid: str, classes: Collection[str]
@@ -434,7 +434,11 @@ class Lists:
 
     def answer(self, server: nova.NovaServer, classes: Collection[str]
                ) -> shapes.Answer | None:
-        """Return what a server asks for, None if it has ceased to wait."""
+        """Return what a server asks for, None if it has ceased to wait.
+
+        :raises: rest.RequestFailed if Nova fails, or nobody can read its
+            answer
+        """
         known = self._shapes.fresh(server)
         if known:
             return known
@@ -445,6 +449,10 @@ class Lists:
                 self._reader.beside)
         except (rest.NotFound, rest.Conflict):
             return None
+        except ValueError as error:
+            raise rest.Unavailable(
+                'nova', f'what server {server.id} asks for',
+                f'the answer cannot be read: {error}', 200) from error
 
     def _learn(self, answers: Iterable[shapes.Answer]) -> None:
         """Ask Placement for traits and aggregates that are new."""

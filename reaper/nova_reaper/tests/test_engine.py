@@ -1213,6 +1213,27 @@ class SafeguardTestCase(EngineTestCase):
         self.turns(60, 5)
         self.assertEqual('ACTIVE', self.status(victim))
 
+    def test_placement_is_not_asked_again_and_again(self) -> None:
+        self.add_ten_hosts()
+        self.conf.set_override('retry_interval', 10, 'reaper')
+        # There is no list in this time.
+        self.conf.set_override('pending_list_interval', 3600, 'reaper')
+        self.lose_inventory()
+        waiting = [self.nova.add_server('w', size) for size in (2, 3, 4)]
+        for server in waiting:
+            self.hint(bus.Kind.WAITS, server=server)
+        log = self.room.adapter.log
+        self.turns(60)
+        del log[:]
+        self.turns(240)
+        self.assertEqual([], [path for _, path in log
+                              if 'allocation_candidates' in path])
+        # The inventory of before is back: nothing else has changed.
+        self.room.set_inventory(self.nova.hosts['h1'], VCPU=8, MEMORY_MB=8192)
+        self.hint(bus.Kind.HOST, host='h1')
+        self.turns(30)
+        self.assertIn('ACTIVE', [self.status(server) for server in waiting])
+
     def test_no_inventory_since_the_start(self) -> None:
         self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
         self.conf.set_override('retry_interval', 600, 'reaper')

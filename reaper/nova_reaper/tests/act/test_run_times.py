@@ -141,9 +141,20 @@ class EndTestCase(RunTimeTestCase):
         self.assertEqual(1, self.actions().count('forceDelete'))
 
     def test_its_owner_asks_for_less(self) -> None:
-        server = self.add(age=1000, metadata={'reaper:max_run_time': '900'})
-        self.turns(40, 10)
-        self.assertIsNone(self.status(server))
+        for value in ('900', '00900', ' 900'):
+            server = self.add(age=1000, metadata={
+                'reaper:max_run_time': value})
+            self.turns(40, 10)
+            self.assertIsNone(self.status(server), value)
+            self.start()
+
+    def test_its_owner_asks_for_no_number_of_seconds(self) -> None:
+        for value in ('0', '-5', 'long', '9' * 50, '\u0663'):
+            server = self.add(age=1000, vcpus=1, metadata={
+                'reaper:max_run_time': value})
+            self.turns(20, 10)
+            self.assertTrue(self.lives(server), value)
+            self.start()
 
     def test_its_owner_gets_no_more(self) -> None:
         for value in ('7200', '0', '-5', 'long', '9' * 50, '\u0663'):

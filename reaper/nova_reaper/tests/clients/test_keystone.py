@@ -285,15 +285,18 @@ class Projects:
     """Answers GET /projects as Keystone does, with a limit for each page.
 
     :param paged: whether it knows pages; a release that does not answers all
+    :param most: its max_db_limit
     """
 
     name = 'keystone'
 
-    def __init__(self, count: int, paged: bool = True) -> None:
+    def __init__(self, count: int, paged: bool = True,
+                 most: int = 1000) -> None:
         self.projects: list[dict[str, Any]] = [{'id': f'p{number:05}',
                                                 'reaper:priority': number}
                                                for number in range(count)]
         self.paged = paged
+        self.most = most
         self.refuses = False
         self.asked = 0
 
@@ -304,7 +307,7 @@ class Projects:
         query = dict(parse.parse_qsl(parse.urlsplit(path).query))
         after = query.get('marker', '') if self.paged else ''
         page = [project for project in self.projects if project['id'] > after]
-        most = min(int(query.get('limit', 1000)), 1000)
+        most = min(int(query.get('limit', self.most)), self.most)
         # No link to the next page, unless a limit was asked for.
         return {'projects': page[:most] if self.paged else page,
                 'links': {'next': None}}
@@ -321,6 +324,11 @@ class ProjectsTestCase(tests.TestCase):
                 self.assertEqual(count, len(found))
                 self.assertLessEqual(server.asked, count // 1000 + 2)
         self.assertEqual({'reaper:priority': '2499'}, found['p02499'])
+
+    def test_of_a_keystone_with_small_pages(self) -> None:
+        server: Any = Projects(250, most=7)
+        self.assertEqual(
+            250, len(rest.Keystone(server).project_properties()))
 
     def test_a_refusal_resets_nothing(self) -> None:
         server: Any = Projects(3)

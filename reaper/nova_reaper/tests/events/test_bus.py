@@ -69,6 +69,15 @@ class HintsTestCase(tests.TestCase):
                                      extra_specs=specs)))
             self.assertIs(said, hint.preemptible)
 
+    def test_the_first_mark_counts(self) -> None:
+        for specs, said in (({'lifecycle:preemptable': 'true'}, True),
+                            ({'lifecycle:preemptable': 'true',
+                              'reaper:preemptible': 'false'}, False)):
+            hint, *_ = bus.hints('instance.create.end', 'nova-compute:h1',
+                                 payload(uuid='s1', host='h1', flavor=payload(
+                                     extra_specs=specs)))
+            self.assertIs(said, hint.preemptible)
+
     def test_room(self) -> None:
         for name in ('delete', 'shelve_offload'):
             self.assertEqual(

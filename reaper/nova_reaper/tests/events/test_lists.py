@@ -81,6 +81,27 @@ class FailsOverOneTestCase(test_engine.EngineTestCase):
         self.assertEqual('ACTIVE', self.status(good))
 
 
+class UnreadableTestCase(test_engine.EngineTestCase):
+    """Nova says in words that nobody knows what servers ask for."""
+
+    mode = 'fill'
+
+    def test_a_sentence_tells_it(self) -> None:
+        log = self.useFixture(fixtures.FakeLogger())
+        self.nova.add_host('h1', 64)
+        self.turns(10)
+        unreadable = nova.Pending(
+            model.Reason.NO_ROOM, '', '', requests=('resources=VCPU',))
+        with mock.patch.object(self.nova.nova, 'pending',
+                               return_value=unreadable):
+            for number in range(lists.FAILURES):
+                self.hint(bus.Kind.WAITS,
+                          server=self.nova.add_server('w', number + 1))
+            self.turns(10, 61)
+        self.assertIn('the answer cannot be read', log.output)
+        self.assertNotIn('Traceback', log.output)
+
+
 class ManyKindsTestCase(tests.TestCase):
     """So many different servers that a list cannot ask for all of them."""
 
