@@ -180,9 +180,9 @@ def list_servers(request, limit, marker=None, backwards=False,
                  all_projects=False, name=''):
     """Return a page of the servers that wait.
 
-    The servers are in the order of the queue of nova-reaper. Of few servers,
-    those that are in no queue come last, the oldest first. Of many servers,
-    the pages have those that nova-reaper knows.
+    The servers are in the order of the queue of nova-reaper. Servers that are
+    in no queue come last, the oldest first. Of many servers the last page has
+    those of them that are among the newest, and may so exceed its size.
 
     :param request: the request of a user
     :param limit: the size of the page
@@ -245,8 +245,8 @@ def _page_by_position(request, compute, version, query, asked, limit, marker,
         return [], False, {}
     details = {server['id']: server for server in listed}
     if len(listed) > _DETAILED:
-        return _page_of_many(request, compute, version, details, asked, limit,
-                             marker, backwards)
+        return _page_of_many(request, compute, version, details, query, asked,
+                             limit, marker, backwards)
     queue, _more = _ask_queue(request, server=list(details), **asked)
     if queue is None:
         return None
@@ -260,13 +260,14 @@ def _page_by_position(request, compute, version, query, asked, limit, marker,
     return [details[each] for each in ids[first:last]], more, queue
 
 
-def _page_of_many(request, compute, version, details, asked, limit, marker,
-                  backwards):
+def _page_of_many(request, compute, version, details, query, asked, limit,
+                  marker, backwards):
     """Return a page of the queue of nova-reaper as _page_by_position does.
 
     :param details: servers as Nova's list has them, by ID; Nova is asked for
         each other server of the page
     """
+    scope = asked
     asked = asked | {'state': 'pending', 'limit': limit}
     queue = None
     if marker:
@@ -282,6 +283,15 @@ def _page_of_many(request, compute, version, details, asked, limit, marker,
     page = list(queue)
     if backwards:
         page.reverse()
+    elif not more:
+        # nova-reaper hears of a new server when it next reads Nova's list.
+        newest = {server['id']: server for server in _get(
+            compute, '/servers/detail', version, params=query | {
+                'limit': _DETAILED, 'sort_dir': 'desc'})['servers']}
+        known, _more = _ask_queue(request, server=list(newest), **scope)
+        if known is not None:
+            details.update(newest)
+            page += [each for each in reversed(newest) if each not in known]
 
     def ask(server_id):
         try:

@@ -94,8 +94,8 @@ class Client:
         except sdk_exceptions.ForbiddenException:
             return self.compute.find_server(name_or_id, ignore_missing=False)
 
-    def waiting(self, purpose, **query):
-        """Return the servers that wait, the oldest first.
+    def waiting(self, purpose, sort_dir='asc', **query):
+        """Return the servers that wait, by default the oldest first.
 
         :param purpose: as for find
         :param query: of the API's list of servers
@@ -106,7 +106,7 @@ class Client:
         with microversions.used(self.compute, version):
             return list(self.compute.servers(
                 details=True, status='PENDING', sort_key='created_at',
-                sort_dir='asc', **query))
+                sort_dir=sort_dir, **query))
 
     def still_waiting(self, servers, known):
         """Return those of some servers that wait in PENDING now.

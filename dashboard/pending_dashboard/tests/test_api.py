@@ -262,7 +262,9 @@ class APITestCase(helpers.TestCase):
 
         def show_list(request, context):
             limit = int(request.qs.get('limit', ['1000'])[0])
-            return {'servers': [shown[each] for each in ids[:limit]]}
+            newest_first = request.qs['sort_dir'] == ['desc']
+            listed = list(shown)[::-1] if newest_first else ids
+            return {'servers': [shown[each] for each in listed[:limit]]}
 
         def show(request, context):
             found = shown.get(request.path.rpartition('/')[2])
@@ -322,6 +324,18 @@ class APITestCase(helpers.TestCase):
         self.assertNotIn('marker', asked.last_request.qs)
         self.assert_page_of_many(head[:60], True, 60, name='web')
         self.assertEqual(['web'], asked.last_request.qs['name'])
+
+    def test_new_servers_after_the_end_of_a_long_queue(self):
+        self.versions('2.106')
+        ids, _asked, _lists, _shows = self.wait_many(150)
+        head, new = ids[::-1], ['new', 'newer']
+        self.shown.update((each, server(0, id=each)) for each in new)
+        self.assert_page_of_many(head[:60], True, 60)
+        found, more = api.list_servers(self.request, 60, head[119])
+        self.assertEqual((head[120:] + new, False),
+                         ([each.id for each in found], more))
+        self.assert_page_of_many(
+            head[:60], False, 60, head[60], backwards=True)
 
     def test_many_of_which_some_were_built(self):
         ids, _asked, _lists, _shows = self.wait_many(150)

@@ -189,6 +189,22 @@ class ListTestCase(base.TestCase):
                          self._names('--limit', 1100))
         self.assertEqual(2, len(cloud.asked))
 
+    def test_new_servers_after_the_end_of_a_long_queue(self):
+        cloud = self.use_cloud(reaper=True)
+        queue = self._add_many(cloud, 150)
+        for name in ('new', 'newer'):
+            cloud.add(name, created='2026-11-22T12:00:00Z')
+        self.assertEqual(20, len(self._names('--limit', 20)))
+        rows, err = self.read('pending', 'list', '--limit', 20, '--marker',
+                              queue[139]['server'])
+        self.assertEqual([each['name'] for each in queue[140:]],
+                         [row['Name'] for row in rows])
+        self.assertIn('has not heard of them yet: 2. Without --limit', err)
+        for each in queue:
+            cloud.reasons[each['server']] = _reason()
+        rows, _err = self.read('pending', 'list')
+        self.assertEqual({'new', 'newer'}, {row['Name'] for row in rows[-2:]})
+
     def test_all_of_many(self):
         cloud = self.use_cloud(reaper=True)
         queue = self._add_many(cloud, 150)

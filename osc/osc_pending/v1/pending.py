@@ -90,7 +90,7 @@ class ListPending(command.Lister):
             help=_('Begin after the server with this ID'))
         parser.add_argument(
             '--limit', metavar='<number>', type=positive,
-            help=_('At most so many servers'))
+            help=_('At most so many servers (default: all)'))
         parser.add_argument(
             '--long', action='store_true', default=False,
             help=_('List additional fields in output'))
@@ -159,7 +159,7 @@ class ListPending(command.Lister):
                 found = client.reaper_some(
                     [server.id for server in servers], **scope)
             elif brief:
-                return self._page(client, servers, parsed_args, scope)
+                return self._page(client, servers, parsed_args, query, scope)
             else:
                 found = client.reaper_all(**scope)
         except pending_client.ReaperError as error:
@@ -167,25 +167,44 @@ class ListPending(command.Lister):
             return None
         return self._part(servers, found, parsed_args), found
 
-    @staticmethod
-    def _page(client, servers, parsed_args, scope):
+    def _page(self, client, servers, parsed_args, query, scope):
         """Return what _by_position does, for a part of a long queue.
 
         :param servers: some of the servers that wait
+        :param query: of Nova's list
         """
-        query = {'marker': parsed_args.marker} if parsed_args.marker else {}
+        begin = {'marker': parsed_args.marker} if parsed_args.marker else {}
         try:
             found = client.reaper_all(
-                most=parsed_args.limit, state='pending', **scope, **query)
+                most=parsed_args.limit, state='pending', **scope, **begin)
         except pending_client.ReaperError as error:
-            if query and error.code == 400:
+            if begin and error.code == 400:
                 # In the order of their age other servers follow the marker.
                 raise exceptions.CommandError(str(error)) from error
             raise
-        if not found and not query:
+        if not found and not begin:
             # nova-reaper has only begun to read its queue.
             return None
+        if len(found) < parsed_args.limit:
+            self._count_unknown(client, query, scope)
         return client.still_waiting(list(found), servers), found
+
+    def _count_unknown(self, client, query, scope):
+        """Tell the user how many of the newest servers nova-reaper lacks.
+
+        nova-reaper hears of a new server when it next reads Nova's list.
+
+        :param query: of Nova's list
+        """
+        newest = [server.id for server in client.waiting(
+            'pending list', sort_dir='desc', paginated=False,
+            limit=pending_client.MOST_NAMED, **query)]
+        unknown = len(newest) - len(client.reaper_some(newest, **scope))
+        if unknown:
+            self.log.warning(_(
+                'Servers that are not shown, because nova-reaper has not '
+                'heard of them yet: %d. Without --limit they are shown '
+                'last.') % unknown)
 
     @staticmethod
     def _part(servers, found, parsed_args):
