@@ -149,6 +149,20 @@ class NoSuchMarker(Exception):
     """The record at which a list is to go on is not there."""
 
 
+def _make_file(path: str) -> None:
+    """Make the file of a SQLite database, unless the file is there.
+
+    The first command may be run by root: the owner of the directory, who runs
+    the service, has to be able to write to the file.
+    """
+    folder = os.path.dirname(path) or '.'
+    os.makedirs(folder, 0o750, exist_ok=True)
+    with contextlib.suppress(FileExistsError), open(path, 'x') as file:
+        if not os.geteuid():
+            owner = os.stat(folder)
+            os.chown(file.fileno(), owner.st_uid, owner.st_gid)
+
+
 class Store:
     """Adds and finds records."""
 
@@ -187,10 +201,10 @@ class Store:
         with _UPGRADING:
             if self._ready:
                 return
+            name = self._url.database or ''
             if self._url.get_backend_name() == 'sqlite' and (
-                    self._url.database):
-                os.makedirs(os.path.dirname(self._url.database) or '.', 0o750,
-                            exist_ok=True)
+                    name and not name.startswith((':memory:', 'file:'))):
+                _make_file(name)
             settings = alembic_config.Config()
             settings.set_main_option('script_location', os.path.join(
                 os.path.dirname(__file__), 'migrations'))

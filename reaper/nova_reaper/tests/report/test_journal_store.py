@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import time
 from typing import Any
+from unittest import mock
 
 import fixtures
 from oslo_config import cfg
@@ -236,6 +237,43 @@ def _add(conf: cfg.ConfigOpts, added: Record) -> None:
             return
         except Exception:
             time.sleep(0.1)
+
+
+class OwnerTestCase(tests.TestCase):
+    """Who may write to the file of a SQLite database that a command made."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.folder = self.useFixture(fixtures.TempDir()).path
+        self.path = os.path.join(self.folder, 'journal')
+        self.chown = self.useFixture(
+            fixtures.MockPatch('os.chown')).mock
+        self.useFixture(fixtures.MockPatch('os.geteuid', return_value=0))
+
+    def open(self) -> None:
+        conf = fakes.configuration()
+        conf.set_override('connection', f'sqlite:///{self.path}', 'database')
+        self.assertEqual([], store.Store(conf).find())
+
+    def test_root_gives_a_new_file_to_the_owner_of_the_directory(self) -> None:
+        self.useFixture(fixtures.MockPatch('os.stat', return_value=mock.Mock(
+            st_uid=123, st_gid=456, st_mode=0o40750)))
+        self.open()
+        self.chown.assert_called_once_with(mock.ANY, 123, 456)
+
+    def test_root_leaves_the_owner_of_a_file_that_is_there(self) -> None:
+        # The owner of the directory may have put a link there.
+        other = os.path.join(self.folder, 'other')
+        os.symlink(other, self.path)
+        self.open()
+        self.open()
+        self.chown.assert_not_called()
+
+    def test_memory_is_no_file(self) -> None:
+        self.path = ':memory:'
+        self.open()
+        self.chown.assert_not_called()
+        self.assertFalse(os.path.exists(':memory:'))
 
 
 class MySQLTestCase(SQLiteTestCase):
