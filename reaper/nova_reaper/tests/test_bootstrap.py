@@ -27,6 +27,7 @@ case "$*" in
     echo cores 20
     has quota && echo properties -1 || echo properties 128 ;;
   'service list'*) echo compute; has service && echo compute-pending; true ;;
+  'endpoint list --service compute '*) sed -n 's/^region //p' "$CLOUD" ;;
   'endpoint list'*) has endpoint && echo https://reaper:8782; true ;;
   'role add'*) echo "role ${*: -1}" ;;&
   'quota set'*) echo quota ;;&
@@ -35,7 +36,8 @@ case "$*" in
   *) [[ $* != *list* && $* != *show* ]] ;;
 esac >"$OUT.new" || exit 1
 case "$*" in
-  'role assignment list'* | *show* | 'token issue'*) cat "$OUT.new" ;;
+  'role assignment list'* | 'endpoint list --service compute '* | *show* | \
+      'token issue'*) cat "$OUT.new" ;;
   # What comes after the line that is looked for does not fit into a pipe.
   *list*) cat "$OUT.new" && seq 100000 ;;
   *) cat "$OUT.new" >>"$CLOUD"; echo "$*" >>"$OUT" ;;
@@ -97,7 +99,7 @@ class BootstrapTestCase(base.BaseTestCase):
             [BOOTSTRAP, *words], env=self.environment, text=True,
             capture_output=True)
         self.assertEqual(code, done.returncode, done.stdout + done.stderr)
-        return done.stdout
+        return done.stdout + done.stderr
 
     def made(self) -> list[str]:
         return (self.asked.read_text().splitlines()
@@ -144,6 +146,19 @@ class BootstrapTestCase(base.BaseTestCase):
         self.run_it('--url', 'https://reaper:8782')
         self.assertEqual(['role add', 'service create', 'endpoint create'],
                          [' '.join(line.split()[:2]) for line in self.made()])
+
+    def test_the_region_is_that_of_nova(self) -> None:
+        self.cloud.write_text('token\nuser\nregion one\nregion one\n')
+        self.run_it('--url', 'https://reaper:8782')
+        self.assertEqual('endpoint create --region one compute-pending public '
+                         'https://reaper:8782', self.made()[-1])
+
+    def test_nova_is_in_several_regions(self) -> None:
+        self.cloud.write_text('token\nregion one\nregion two\n')
+        self.assertIn('--region: Nova is in one two.', self.run_it(
+            '--url', 'https://reaper:8782', code=2))
+        self.assertEqual([], self.made())
+        self.run_it('--url', 'https://reaper:8782', '--region', 'two')
 
     def test_no_token(self) -> None:
         self.cloud.write_text('')
