@@ -51,7 +51,7 @@ class Report:
 
     @property
     def exit_code(self):
-        """1 if anything was wrong."""
+        """Return 1 if anything was wrong, else 0."""
         return int(bool(self._wrong))
 
     def summary(self):

@@ -100,11 +100,11 @@ class Databases(databases.Databases):
         self._directory = directory
 
     def settle(self, numbers, password):
-        """Note the ports that were taken for it, and its password."""
+        """Note the ports that were taken for the server, and its password."""
         self._url = self._url.set(port=numbers['mariadb'], password=password)
 
     def check(self):
-        """Raise ServerMissing if its programs are not installed."""
+        """Raise ServerMissing if the programs are not installed."""
         _check('MariaDB', 'mariadb-server', 'mariadbd', 'mariadb-install-db')
 
     def add_steps(self, steps, running, reserved):
@@ -117,7 +117,7 @@ class Databases(databases.Databases):
         steps.add('mariadb', lambda: self._start(running, reserved))
 
     def drop(self):
-        """They go with the state directory."""
+        """Do nothing: the data go with the state directory."""
 
     def _start(self, running, reserved):
         data = self._directory / 'data'
@@ -182,14 +182,14 @@ class Bus(bus.Bus):
         self.shared = False
 
     def settle(self, numbers, password):
-        """Note the ports that were taken for it, and its password."""
+        """Note the ports that were taken for the server, and its password."""
         self._numbers = numbers
         self._password = password
         self._parts = self._parts._replace(netloc='%s:%s@%s:%d' % (
             _USER, password, ports.HOST, numbers['rabbitmq']))
 
     def check(self):
-        """Raise ServerMissing if its programs are not installed."""
+        """Raise ServerMissing if the programs are not installed."""
         _check('RabbitMQ', 'rabbitmq-server', 'rabbitmq-server', 'epmd')
 
     def add_steps(self, steps, running, reserved):
@@ -203,10 +203,10 @@ class Bus(bus.Bus):
         steps.add('rabbitmq', lambda: self._start(running, reserved), 'epmd')
 
     def create(self):
-        """The virtual hosts are made at its start."""
+        """Do nothing: the start of RabbitMQ makes the virtual hosts."""
 
     def drop(self):
-        """They go with the state directory."""
+        """Do nothing: the data go with the state directory."""
 
     def _start_epmd(self, running, reserved):
         # One that RabbitMQ started would outlive it.

@@ -245,7 +245,7 @@ class Stack:
 
     @property
     def made(self):
-        """Whether the cloud has come up once."""
+        """Say whether the cloud has come up once."""
         return bool((self._record.read() or {}).get('made'))
 
     def start(self, done, started=lambda name: None):

@@ -245,7 +245,7 @@ class Cloud:
         return None if answer.status_code == 404 else answer.json()['server']
 
     def is_waiting(self, server):
-        """Whether a server waits, and nothing is in progress on it."""
+        """Return a server if it waits without a task, else a false value."""
         shown = self.show(server)
         return (shown['status'] in ('PENDING', 'ERROR') and
                 not shown['OS-EXT-STS:task_state'] and shown)
@@ -300,7 +300,7 @@ class Cloud:
 
     @contextlib.contextmanager
     def recovery(self):
-        """Within it the periodic recovery runs."""
+        """Have the periodic recovery run within a with block."""
         path = self.faults / faults.RECOVERY
         path.touch()
         try:
