@@ -351,8 +351,8 @@ def compare(path):
         hosts = []
         while len(hosts) < count:
             host, servers = make_host(rand, len(hosts), per_host)
-            # All of one size, so that the columns can be compared; and none
-            # that would do alone.
+            # All hosts have equally many servers, so that the columns can be
+            # compared, and no server would do alone.
             servers = [server for server in servers
                        if server.resources['VCPU'] < 8]
             while len(servers) < per_host:

@@ -32,11 +32,11 @@ _RABBITMQ = pathlib.Path('/usr/lib/rabbitmq/bin/rabbitmq-server')
 def find_urls(database_url, bus_url, private):
     """Return the URLs of the servers that a new cloud uses.
 
-    :param database_url: the URL that was given, if one was
-    :param bus_url: the URL that was given, if one was
-    :param private: whether servers of its own were asked for
-    :returns: for each of the two the given one, or the usual one if a server
-        answers there, or None if the cloud is to have a server of its own
+    :param database_url: the URL of the databases, if given
+    :param bus_url: the URL of the bus, if given
+    :param private: whether the cloud is to have its own servers
+    :returns: for each server the given or the usual URL, or None if the cloud
+        is to have a server of its own
     """
     return (
         _find_url(database_url, settings.DATABASE_URL, databases.Databases,
@@ -169,7 +169,7 @@ class Bus(bus.Bus):
     #: The processes, each of which listens on a port of the same name.
     processes = ('epmd', 'rabbitmq')
 
-    #: RabbitMQ has one more, for its tools.
+    #: RabbitMQ has a further port, for its tools.
     ports = ('epmd', 'rabbitmq', 'rabbitmq-dist')
 
     needed_mib = 10

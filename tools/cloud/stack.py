@@ -239,7 +239,7 @@ class Stack:
     def lock(self):
         """Let no other process change the cloud before this one has ended.
 
-        :raises: CloudError if one does
+        :raises: CloudError if another process does
         """
         self._record.lock()
 

@@ -807,7 +807,7 @@ def _error(code: int, title: str, message: str) -> webob.Response:
 
 def application(conf: cfg.ConfigOpts, source: Shown,
                 meters: health.Metrics, book: journal.Journal) -> WsgiApp:
-    """All that the reaper answers, with Keystone in front of /v1."""
+    """Make the whole application, with Keystone in front of /v1."""
     api = auth_token.AuthProtocol(
         Api(conf, source, book), {'oslo_config_config': conf})
 

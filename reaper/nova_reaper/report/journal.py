@@ -504,7 +504,7 @@ def close(store: store_module.Store,
         try:
             server = find(record.server)
         except rest.RequestFailed as error:
-            # Its cell may be down: Nova knows the servers of other cells.
+            # The cell may be down: Nova knows the servers of other cells.
             LOG.info('What became of server %s is looked at later: %s',
                      record.server, error)
             continue

@@ -30,7 +30,7 @@ import sqlalchemy as sa
 
 from nova_reaper.cloud import model
 
-# Its columns, as the migrations make them. The number is the order of the
+# The columns, as the migrations make them. The number is the order of the
 # records; no answer has it: owners could count by it what is done to others.
 JOURNAL = sa.table('journal', sa.column('at', sa.DateTime()), *map(sa.column, (
     'number', 'id', 'kind', 'server_id', 'project_id', 'for_id',
